@@ -1,0 +1,1 @@
+"""What bytes mean: messages, record batches, errors. Sans-I/O: no sockets, files, clocks or tasks; imports nothing of ours."""

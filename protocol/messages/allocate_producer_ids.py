@@ -1,0 +1,19 @@
+"""AllocateProducerIdsRequest and AllocateProducerIdsResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, int16, int32, int64, request, response
+
+
+@response(key=67, versions="0", flexible="0+")
+class AllocateProducerIdsResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    producer_id_start: int = int64("0+")
+    producer_id_len: int = int32("0+")
+
+
+@request(key=67, versions="0", flexible="0+")
+class AllocateProducerIdsRequest(Request[AllocateProducerIdsResponse]):
+    broker_id: int = int32("0+")
+    broker_epoch: int = int64("0+", default=-1)

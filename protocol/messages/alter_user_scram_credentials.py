@@ -1,0 +1,39 @@
+"""AlterUserScramCredentialsRequest and AlterUserScramCredentialsResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, Struct, array, binary, int16, int32, int8, request, response, string, struct
+
+
+@struct
+class AlterUserScramCredentialsResult(Struct):
+    user: str = string("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+
+
+@response(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult, "0+")
+
+
+@struct
+class ScramCredentialDeletion(Struct):
+    name: str = string("0+")
+    mechanism: int = int8("0+")
+
+
+@struct
+class ScramCredentialUpsertion(Struct):
+    name: str = string("0+")
+    mechanism: int = int8("0+")
+    iterations: int = int32("0+")
+    salt: bytes = binary("0+")
+    salted_password: bytes = binary("0+")
+
+
+@request(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsRequest(Request[AlterUserScramCredentialsResponse]):
+    deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion, "0+")
+    upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion, "0+")

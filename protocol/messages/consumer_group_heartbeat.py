@@ -1,0 +1,41 @@
+"""ConsumerGroupHeartbeatRequest and ConsumerGroupHeartbeatResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, Struct, array, int16, int32, nested, request, response, string, struct, uuid
+
+
+@struct
+class TopicPartitions(Struct):
+    topic_id: bytes = uuid("0+")
+    partitions: list[int] = array("int32", "0+")
+
+
+@struct
+class Assignment(Struct):
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions, "0+")
+
+
+@response(key=68, versions="0-1", flexible="0+")
+class ConsumerGroupHeartbeatResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
+    member_id: str | None = string("0+", default=None, nullable="0+")
+    member_epoch: int = int32("0+")
+    heartbeat_interval_ms: int = int32("0+")
+    assignment: Assignment | None = nested(Assignment, "0+", default=None, nullable="0+")
+
+
+@request(key=68, versions="0-1", flexible="0+")
+class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse]):
+    group_id: str = string("0+")
+    member_id: str = string("0+")
+    member_epoch: int = int32("0+")
+    instance_id: str | None = string("0+", default=None, nullable="0+")
+    rack_id: str | None = string("0+", default=None, nullable="0+")
+    rebalance_timeout_ms: int = int32("0+", default=-1)
+    subscribed_topic_names: list[str] | None = array("string", "0+", default=None, nullable="0+")
+    subscribed_topic_regex: str | None = string("1+", default=None, nullable="1+")
+    server_assignor: str | None = string("0+", default=None, nullable="0+")
+    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, "0+", default=None, nullable="0+")

@@ -1,0 +1,32 @@
+"""ConsumerProtocolAssignment and ConsumerProtocolSubscription."""
+
+from __future__ import annotations
+
+from ..schema import Message, Struct, array, binary, data, int32, string, struct
+
+
+@struct
+class TopicPartition(Struct):
+    topic: str = string("0+")
+    partitions: list[int] = array("int32", "0+")
+
+
+@data(versions="0-3", flexible="none")
+class ConsumerProtocolAssignment(Message):
+    assigned_partitions: list[TopicPartition] = array(TopicPartition, "0+")
+    user_data: bytes | None = binary("0+", default=None, nullable="0+")
+
+
+@struct
+class OwnedTopicPartition(Struct):
+    topic: str = string("1+")
+    partitions: list[int] = array("int32", "1+")
+
+
+@data(versions="0-3", flexible="none")
+class ConsumerProtocolSubscription(Message):
+    topics: list[str] = array("string", "0+")
+    user_data: bytes | None = binary("0+", default=None, nullable="0+")
+    owned_partitions: list[OwnedTopicPartition] = array(OwnedTopicPartition, "1+", ignorable=True)
+    generation_id: int = int32("2+", default=-1, ignorable=True)
+    rack_id: str | None = string("3+", default=None, nullable="3+", ignorable=True)

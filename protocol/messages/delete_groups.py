@@ -1,0 +1,22 @@
+"""DeleteGroupsRequest and DeleteGroupsResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, Struct, array, int16, int32, request, response, string, struct
+
+
+@struct
+class DeletableGroupResult(Struct):
+    group_id: str = string("0+")
+    error_code: int = int16("0+")
+
+
+@response(key=42, versions="0-2", flexible="2+")
+class DeleteGroupsResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")
+
+
+@request(key=42, versions="0-2", flexible="2+")
+class DeleteGroupsRequest(Request[DeleteGroupsResponse]):
+    groups_names: list[str] = array("string", "0+")

@@ -1,0 +1,42 @@
+"""DeleteRecordsRequest and DeleteRecordsResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, Struct, array, int16, int32, int64, request, response, string, struct
+
+
+@struct
+class DeleteRecordsPartitionResult(Struct):
+    partition_index: int = int32("0+")
+    low_watermark: int = int64("0+")
+    error_code: int = int16("0+")
+
+
+@struct
+class DeleteRecordsTopicResult(Struct):
+    name: str = string("0+")
+    partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult, "0+")
+
+
+@response(key=21, versions="0-2", flexible="2+")
+class DeleteRecordsResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, "0+")
+
+
+@struct
+class DeleteRecordsPartition(Struct):
+    partition_index: int = int32("0+")
+    offset: int = int64("0+")
+
+
+@struct
+class DeleteRecordsTopic(Struct):
+    name: str = string("0+")
+    partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition, "0+")
+
+
+@request(key=21, versions="0-2", flexible="2+")
+class DeleteRecordsRequest(Request[DeleteRecordsResponse]):
+    topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic, "0+")
+    timeout_ms: int = int32("0+")

@@ -1,0 +1,19 @@
+"""HeartbeatRequest and HeartbeatResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, int16, int32, request, response, string
+
+
+@response(key=12, versions="0-4", flexible="4+")
+class HeartbeatResponse(Response):
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    error_code: int = int16("0+")
+
+
+@request(key=12, versions="0-4", flexible="4+")
+class HeartbeatRequest(Request[HeartbeatResponse]):
+    group_id: str = string("0+")
+    generation_id: int = int32("0+")
+    member_id: str = string("0+")
+    group_instance_id: str | None = string("3+", default=None, nullable="3+")

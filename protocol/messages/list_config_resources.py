@@ -1,0 +1,23 @@
+"""ListConfigResourcesRequest and ListConfigResourcesResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, Struct, array, int16, int32, int8, request, response, string, struct
+
+
+@struct
+class ConfigResource(Struct):
+    resource_name: str = string("0+")
+    resource_type: int = int8("1+", default=16, ignorable=True)
+
+
+@response(key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    config_resources: list[ConfigResource] = array(ConfigResource, "0+")
+
+
+@request(key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesRequest(Request[ListConfigResourcesResponse]):
+    resource_types: list[int] = array("int8", "1+")

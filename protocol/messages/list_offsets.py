@@ -1,0 +1,47 @@
+"""ListOffsetsRequest and ListOffsetsResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, Struct, array, int16, int32, int64, int8, request, response, string, struct
+
+
+@struct
+class ListOffsetsPartitionResponse(Struct):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+    timestamp: int = int64("1+", default=-1)
+    offset: int = int64("1+", default=-1)
+    leader_epoch: int = int32("4+", default=-1)
+
+
+@struct
+class ListOffsetsTopicResponse(Struct):
+    name: str = string("0+")
+    partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse, "0+")
+
+
+@response(key=2, versions="1-10", flexible="6+")
+class ListOffsetsResponse(Response):
+    throttle_time_ms: int = int32("2+", ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, "0+")
+
+
+@struct
+class ListOffsetsPartition(Struct):
+    partition_index: int = int32("0+")
+    current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
+    timestamp: int = int64("0+")
+
+
+@struct
+class ListOffsetsTopic(Struct):
+    name: str = string("0+")
+    partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition, "0+")
+
+
+@request(key=2, versions="1-10", flexible="6+")
+class ListOffsetsRequest(Request[ListOffsetsResponse]):
+    replica_id: int = int32("0+")
+    isolation_level: int = int8("2+")
+    topics: list[ListOffsetsTopic] = array(ListOffsetsTopic, "0+")
+    timeout_ms: int = int32("10+", ignorable=True)

@@ -1,0 +1,88 @@
+"""ProduceRequest and ProduceResponse."""
+
+from __future__ import annotations
+
+from ..schema import (
+    Buffer,
+    Request,
+    Response,
+    Struct,
+    array,
+    int16,
+    int32,
+    int64,
+    nested,
+    record_batches,
+    request,
+    response,
+    string,
+    struct,
+    uuid,
+)
+
+
+@struct
+class BatchIndexAndErrorMessage(Struct):
+    batch_index: int = int32("8+")
+    batch_index_error_message: str | None = string("8+", default=None, nullable="8+")
+
+
+@struct
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = int32("10+", default=-1)
+    leader_epoch: int = int32("10+", default=-1)
+
+
+@struct
+class PartitionProduceResponse(Struct):
+    index: int = int32("0+")
+    error_code: int = int16("0+")
+    base_offset: int = int64("0+")
+    log_append_time_ms: int = int64("2+", default=-1, ignorable=True)
+    log_start_offset: int = int64("5+", default=-1, ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+", ignorable=True)
+    error_message: str | None = string("8+", default=None, nullable="8+", ignorable=True)
+    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch, "10+", tag=0, tagged="10+")
+
+
+@struct
+class TopicProduceResponse(Struct):
+    name: str = string("0-12", ignorable=True)
+    topic_id: bytes = uuid("13+", ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse, "0+")
+
+
+@struct
+class NodeEndpoint(Struct):
+    node_id: int = int32("10+")
+    host: str = string("10+")
+    port: int = int32("10+")
+    rack: str | None = string("10+", default=None, nullable="10+")
+
+
+@response(key=0, versions="3-13", flexible="9+")
+class ProduceResponse(Response):
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0, tagged="10+")
+
+
+@struct
+class PartitionProduceData(Struct):
+    index: int = int32("0+")
+    records: Buffer | None = record_batches("0+", nullable="0+")
+
+
+@struct
+class TopicProduceData(Struct):
+    name: str = string("0-12", ignorable=True)
+    topic_id: bytes = uuid("13+", ignorable=True)
+    partition_data: list[PartitionProduceData] = array(PartitionProduceData, "0+")
+
+
+@request(key=0, versions="3-13", flexible="9+")
+class ProduceRequest(Request[ProduceResponse]):
+    transactional_id: str | None = string("3+", default=None, nullable="3+")
+    acks: int = int16("0+")
+    timeout_ms: int = int32("0+")
+    topic_data: list[TopicProduceData] = array(TopicProduceData, "0+")

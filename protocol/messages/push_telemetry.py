@@ -1,0 +1,20 @@
+"""PushTelemetryRequest and PushTelemetryResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, binary, boolean, int16, int32, int8, request, response, uuid
+
+
+@response(key=72, versions="0", flexible="0+")
+class PushTelemetryResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+@request(key=72, versions="0", flexible="0+")
+class PushTelemetryRequest(Request[PushTelemetryResponse]):
+    client_instance_id: bytes = uuid("0+")
+    subscription_id: int = int32("0+")
+    terminating: bool = boolean("0+")
+    compression_type: int = int8("0+")
+    metrics: bytes = binary("0+")

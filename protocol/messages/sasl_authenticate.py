@@ -1,0 +1,18 @@
+"""SaslAuthenticateRequest and SaslAuthenticateResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, binary, int16, int64, request, response, string
+
+
+@response(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateResponse(Response):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    auth_bytes: bytes = binary("0+")
+    session_lifetime_ms: int = int64("1+", ignorable=True)
+
+
+@request(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
+    auth_bytes: bytes = binary("0+")

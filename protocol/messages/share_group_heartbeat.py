@@ -1,0 +1,36 @@
+"""ShareGroupHeartbeatRequest and ShareGroupHeartbeatResponse."""
+
+from __future__ import annotations
+
+from ..schema import Request, Response, Struct, array, int16, int32, nested, request, response, string, struct, uuid
+
+
+@struct
+class TopicPartitions(Struct):
+    topic_id: bytes = uuid("0+")
+    partitions: list[int] = array("int32", "0+")
+
+
+@struct
+class Assignment(Struct):
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions, "0+")
+
+
+@response(key=76, versions="1", flexible="0+")
+class ShareGroupHeartbeatResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
+    member_id: str | None = string("0+", default=None, nullable="0+")
+    member_epoch: int = int32("0+")
+    heartbeat_interval_ms: int = int32("0+")
+    assignment: Assignment | None = nested(Assignment, "0+", default=None, nullable="0+")
+
+
+@request(key=76, versions="1", flexible="0+")
+class ShareGroupHeartbeatRequest(Request[ShareGroupHeartbeatResponse]):
+    group_id: str = string("0+")
+    member_id: str = string("0+")
+    member_epoch: int = int32("0+")
+    rack_id: str | None = string("0+", default=None, nullable="0+")
+    subscribed_topic_names: list[str] | None = array("string", "0+", default=None, nullable="0+")

@@ -1,0 +1,50 @@
+"""TransactionLogKey and TransactionLogValue."""
+
+from __future__ import annotations
+
+from ..schema import Message, Struct, array, int16, int32, int64, int8, record_key, record_value, string, struct
+
+
+@record_key(id=0, versions="0", flexible="none")
+class TransactionLogKey(Message):
+    transactional_id: str = string("0")
+
+
+@struct
+class PartitionsSchema(Struct):
+    topic: str = string("0+")
+    partition_ids: list[int] = array("int32", "0+")
+
+
+@record_value(id=0, versions="0-1", flexible="1+")
+class TransactionLogValue(Message):
+    producer_id: int = int64("0+")
+    previous_producer_id: int = int64("0+", default=-1, tag=0, tagged="1+")
+    next_producer_id: int = int64("0+", default=-1, tag=1, tagged="1+")
+    producer_epoch: int = int16("0+")
+    next_producer_epoch: int = int16("0+", default=-1, tag=3, tagged="1+")
+    transaction_timeout_ms: int = int32("0+")
+    transaction_status: int = int8("0+")
+    transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, "0+", nullable="0+")
+    transaction_last_update_timestamp_ms: int = int64("0+")
+    transaction_start_timestamp_ms: int = int64("0+")
+    client_transaction_version: int = int16("0+", tag=2, tagged="1+")
+    session_partitions: list[PartitionsSchema] = array(PartitionsSchema, "1+", tag=9000, tagged="1+", ignorable=True)
+
+
+@record_key(id=9000, versions="0", flexible="none")
+class GroupAssignmentKey(Message):
+    group_id: str = string("0")
+    transactional_id: str = string("0")
+
+
+@struct
+class AssignedPartitionsSchema(Struct):
+    topic: str = string("0+")
+    partition_ids: list[int] = array("int32", "0+")
+
+
+@record_value(id=9000, versions="0", flexible="0+")
+class GroupAssignmentValue(Message):
+    generation_id: int = int32("0+", default=-1)
+    assigned_partitions: list[AssignedPartitionsSchema] = array(AssignedPartitionsSchema, "0+")

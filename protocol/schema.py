@@ -1,0 +1,363 @@
+"""The language in which every message is defined, once.
+
+A definition is a class body: each field says its wire type, the versions that carry it, the versions in
+which it may be null, its tag and its default. It is data; nothing in it runs at decode time. From it come
+
+* the typed, slotted dataclass that handlers and clients hold (this module),
+* the `construct` format of each version (`protocol/formats.py`), which is the reference,
+* the compiled fast path of each version (`protocol/compiler.py`), which is what runs.
+
+Example::
+
+    @struct
+    class Coordinator(Struct):
+        key: str = string("4+")
+        node_id: int = int32("4+")
+
+    @response(key=10, versions="0-6", flexible="3+")
+    class FindCoordinatorResponse(Response):
+        throttle_time_ms: int = int32("1+", ignorable=True)
+        coordinators: list[Coordinator] = array(Coordinator, "4+")
+
+Notation and meaning follow Kafka's message definitions and KIP-482 (tagged fields): "3+" is version 3 and all
+later ones, "0-7" both ends included. A field outside its versions keeps its default when it is read; writing a
+value other than the default there is an error unless the field is `ignorable`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, dataclass_transform
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""What decoding reads from; `records` fields come back as a memoryview into it, never copied."""
+
+UnknownTags: TypeAlias = tuple[tuple[int, bytes], ...]
+"""Tagged fields that the definition does not know, as (tag, raw value) in tag order: kept, and written back."""
+
+NO_UUID: Final = bytes(16)
+"""The zero uuid, Kafka's "none". A uuid is its 16 bytes everywhere in the protocol."""
+
+MAX_VERSION: Final = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A range of versions, both ends included; `low > high` is the empty range."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """Read "3", "3+", "0-7" or "none"; raises ValueError on anything else."""
+        if text == "none":
+            return NO_VERSIONS
+        if text.endswith("+"):
+            return cls(int(text[:-1]), MAX_VERSION)
+        low, _, high = text.partition("-")
+        return cls(int(low), int(high or low))
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+    def __iter__(self) -> Any:
+        return iter(range(self.low, self.high + 1))
+
+    def __str__(self) -> str:
+        if self.low > self.high:
+            return "none"
+        if self.high == MAX_VERSION:
+            return f"{self.low}+"
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+NO_VERSIONS: Final = Versions(0, -1)
+
+
+class WireType(Enum):
+    """The primitive types of the protocol; `STRUCT` is a nested definition."""
+
+    BOOL = "bool"
+    INT8 = "int8"
+    INT16 = "int16"
+    UINT16 = "uint16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT64 = "float64"
+    UUID = "uuid"
+    STRING = "string"
+    BYTES = "bytes"
+    RECORDS = "records"
+    STRUCT = "struct"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """What the wire needs to know about one field.
+
+    `is_array` says that the value is a list of `wire_type`; `struct` is the element (or value) class where
+    `wire_type` is STRUCT. `tag` is None for a field that is never tagged; `tagged` the versions in which it is.
+    `flexible` overrides the message's flexible versions for this field (RequestHeader.ClientId, KIP-482).
+    """
+
+    wire_type: WireType
+    versions: Versions
+    default: Any
+    nullable: Versions = NO_VERSIONS
+    is_array: bool = False
+    struct: type[Struct] | None = None
+    tag: int | None = None
+    tagged: Versions = NO_VERSIONS
+    ignorable: bool = False
+    flexible: Versions | None = None
+    name: str = ""
+
+
+class MessageKind(Enum):
+    """What a top-level definition is framed as."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+    HEADER = "header"
+    DATA = "data"
+    RECORD_KEY = "record_key"
+    RECORD_VALUE = "record_value"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSpec:
+    """What a top-level definition says about itself.
+
+    `key` is the API key of a request or response, the record id of a record key or value, else -1.
+    `versions` are those that can be coded; `stable` those that may be advertised (without `latest_unstable`).
+    """
+
+    kind: MessageKind
+    name: str
+    key: int
+    versions: Versions
+    flexible: Versions
+    latest_unstable: bool = False
+
+    @property
+    def stable(self) -> Versions:
+        """The versions a broker may advertise: Kafka's `latestVersionUnstable` takes the newest one away."""
+        return Versions(self.versions.low, self.versions.high - self.latest_unstable)
+
+
+class Struct:
+    """Base of every definition. `unknown_tags` holds tagged fields that a newer peer sent (KIP-482)."""
+
+    __slots__ = ()
+    fields: ClassVar[tuple[FieldSpec, ...]] = ()
+    unknown_tags: UnknownTags
+
+
+class Message(Struct):
+    """Base of every top-level definition; `spec` is what it says about itself."""
+
+    __slots__ = ()
+    spec: ClassVar[MessageSpec]
+
+
+class Response(Message):
+    """Base of every response."""
+
+    __slots__ = ()
+
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Request(Message, Generic[ResponseT]):
+    """Base of every request; its parameter is the response that answers it, so that calls are typed."""
+
+    __slots__ = ()
+    response: ClassVar[type[Response]]
+
+
+T = TypeVar("T", bound=type[Struct])
+
+
+@dataclass_transform()
+def struct(cls: T) -> T:
+    """Turn a class body of fields into a slotted dataclass whose `fields` the codecs read."""
+    specs = []
+    for name in cls.__dict__.get("__annotations__", {}):
+        declared = cls.__dict__[name]
+        if not isinstance(declared, dataclasses.Field) or "wire" not in declared.metadata:
+            raise TypeError(f"{cls.__name__}.{name} has no wire type: declare it with string(), int32(), array(), ...")
+        specs.append(dataclasses.replace(declared.metadata["wire"], name=name))
+    cls.__annotations__ = {**cls.__dict__.get("__annotations__", {}), "unknown_tags": "UnknownTags"}
+    cls.unknown_tags = ()
+    cls.fields = tuple(specs)
+    made: T = dataclass(slots=True)(cls)
+    return made
+
+
+def _message(
+    kind: MessageKind, key: int, versions: str, flexible: str, latest_unstable: bool = False
+) -> Callable[[T], T]:
+    def define(cls: T) -> T:
+        made = struct(cls)
+        if not issubclass(made, Message):
+            raise TypeError(f"{made.__name__} must derive from Message")
+        made.spec = MessageSpec(
+            kind, made.__name__, key, Versions.parse(versions), Versions.parse(flexible), latest_unstable
+        )
+        return made  # type: ignore[return-value]
+
+    return define
+
+
+@dataclass_transform()
+def request(*, key: int, versions: str, flexible: str, latest_unstable: bool = False) -> Callable[[T], T]:
+    """Define the request of API `key`; its class derives from `Request[ItsResponse]`."""
+    define = _message(MessageKind.REQUEST, key, versions, flexible, latest_unstable)
+
+    def with_response(cls: T) -> T:
+        made = define(cls)
+        (base,) = made.__orig_bases__  # type: ignore[attr-defined]
+        (made.response,) = base.__args__  # type: ignore[attr-defined]
+        return made
+
+    return with_response
+
+
+@dataclass_transform()
+def response(*, key: int, versions: str, flexible: str) -> Callable[[T], T]:
+    """Define the response of API `key`."""
+    return _message(MessageKind.RESPONSE, key, versions, flexible)
+
+
+@dataclass_transform()
+def header(*, versions: str, flexible: str) -> Callable[[T], T]:
+    """Define a request or response header."""
+    return _message(MessageKind.HEADER, -1, versions, flexible)
+
+
+@dataclass_transform()
+def data(*, versions: str, flexible: str) -> Callable[[T], T]:
+    """Define bytes that travel inside another message, led by an int16 version (consumer subscriptions, markers)."""
+    return _message(MessageKind.DATA, -1, versions, flexible)
+
+
+@dataclass_transform()
+def record_key(*, id: int, versions: str = "0", flexible: str = "none") -> Callable[[T], T]:
+    """Define the key of an internal topic's record; on disk its int16 lead is `id`, not a version."""
+    return _message(MessageKind.RECORD_KEY, id, versions, flexible)
+
+
+@dataclass_transform()
+def record_value(*, id: int, versions: str, flexible: str) -> Callable[[T], T]:
+    """Define the value of an internal topic's record, led by its int16 version."""
+    return _message(MessageKind.RECORD_VALUE, id, versions, flexible)
+
+
+def _field(
+    wire_type: WireType,
+    versions: str,
+    default: Any,
+    *,
+    nullable: str = "none",
+    tag: int | None = None,
+    tagged: str = "none",
+    ignorable: bool = False,
+    flexible: str | None = None,
+    is_array: bool = False,
+    struct: type[Struct] | None = None,
+) -> Any:
+    spec = FieldSpec(
+        wire_type=wire_type,
+        versions=Versions.parse(versions),
+        default=default,
+        nullable=Versions.parse(nullable),
+        is_array=is_array,
+        struct=struct,
+        tag=tag,
+        tagged=Versions.parse(tagged),
+        ignorable=ignorable,
+        flexible=None if flexible is None else Versions.parse(flexible),
+    )
+    if default is None or not (is_array or struct is not None):
+        return dataclasses.field(default=default, metadata={"wire": spec})
+    factory: Callable[[], Any] = list if is_array or struct is None else struct
+    return dataclasses.field(default_factory=factory, metadata={"wire": spec})
+
+
+# Each of the functions below declares one field. `versions` carry it; in `tagged` it is tagged field `tag`;
+# `ignorable` lets a value be dropped in versions without it. They return Any: the class body's annotation is its type.
+
+
+def boolean(versions: str = "0+", *, default: bool = False, **wire: Any) -> Any:
+    """A bool, one byte."""
+    return _field(WireType.BOOL, versions, default, **wire)
+
+
+def int8(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
+    """A signed 8-bit integer."""
+    return _field(WireType.INT8, versions, default, **wire)
+
+
+def int16(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
+    """A signed 16-bit integer, big endian."""
+    return _field(WireType.INT16, versions, default, **wire)
+
+
+def uint16(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
+    """An unsigned 16-bit integer, big endian."""
+    return _field(WireType.UINT16, versions, default, **wire)
+
+
+def int32(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
+    """A signed 32-bit integer, big endian."""
+    return _field(WireType.INT32, versions, default, **wire)
+
+
+def int64(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
+    """A signed 64-bit integer, big endian."""
+    return _field(WireType.INT64, versions, default, **wire)
+
+
+def float64(versions: str = "0+", *, default: float = 0.0, **wire: Any) -> Any:
+    """An IEEE 754 double, big endian."""
+    return _field(WireType.FLOAT64, versions, default, **wire)
+
+
+def uuid(versions: str = "0+", *, default: bytes = NO_UUID, **wire: Any) -> Any:
+    """A uuid, as its 16 bytes."""
+    return _field(WireType.UUID, versions, default, **wire)
+
+
+def string(versions: str = "0+", *, default: str | None = "", **wire: Any) -> Any:
+    """A UTF-8 string: int16 length, or unsigned varint of length + 1 in flexible versions."""
+    return _field(WireType.STRING, versions, default if default is None else sys.intern(default), **wire)
+
+
+def binary(versions: str = "0+", *, default: bytes | None = b"", **wire: Any) -> Any:
+    """Bytes: int32 length, or unsigned varint of length + 1 in flexible versions."""
+    return _field(WireType.BYTES, versions, default, **wire)
+
+
+def record_batches(versions: str = "0+", *, default: bytes | None = b"", **wire: Any) -> Any:
+    """Record batches, opaque: read as a memoryview into the frame (no copy), written from any buffer."""
+    return _field(WireType.RECORDS, versions, default, **wire)
+
+
+def array(element: type[Struct] | str, versions: str = "0+", **wire: Any) -> Any:
+    """A list of a struct class or of the primitive that `element` names ("int32", "string", ...)."""
+    wire.setdefault("default", [])
+    if isinstance(element, str):
+        return _field(WireType(element), versions, is_array=True, **wire)
+    return _field(WireType.STRUCT, versions, is_array=True, struct=element, **wire)
+
+
+def nested(element: type[Struct], versions: str = "0+", **wire: Any) -> Any:
+    """One struct; nullable ones take `default=None`."""
+    wire.setdefault("default", ...)
+    return _field(WireType.STRUCT, versions, struct=element, **wire)
