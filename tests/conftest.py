@@ -1,0 +1,48 @@
+"""Fixtures shared by all tests. `bootstrap` is oncelog by default and Apache Kafka with `--kafka`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+_numbers = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kafka", action="store_true", help="run the end-to-end tests against Apache Kafka 4.1 instead")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--kafka"):
+        return
+    for item in items:
+        mark = item.get_closest_marker("oncelog_only")
+        if mark is not None:
+            if not mark.kwargs.get("reason"):
+                raise pytest.UsageError(f"{item.nodeid}: oncelog_only needs a reason")
+            item.add_marker(pytest.mark.skip(reason=f"oncelog only: {mark.kwargs['reason']}"))
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a running broker, shared by the session: use fresh topic, group and transactional ids."""
+    directory = tmp_path_factory.mktemp("broker")
+    if request.config.getoption("--kafka"):
+        from support.apache_kafka import ApacheKafka
+
+        with ApacheKafka(directory) as kafka:
+            yield kafka.address
+        return
+    from support.broker import BrokerProcess
+
+    with BrokerProcess(directory) as broker:
+        yield broker.address
+
+
+@pytest.fixture
+def fresh_name() -> Callable[[str], str]:
+    """`fresh_name("topic")` gives a name that no other test uses, neither in this run nor beside it."""
+    return lambda stem: f"{stem}-{os.getpid()}-{next(_numbers)}"

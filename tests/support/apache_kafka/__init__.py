@@ -1,0 +1,177 @@
+"""Apache Kafka beside us: the stock broker, from Maven's artifacts, as one process on 127.0.0.1.
+
+Tests run the same cases against it, benchmarks compare with it, and its tools read our files. Needs `java` (17+) and
+`mvn`; the class path is resolved once and kept in `.build/apache-kafka/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parents[3]
+HERE = Path(__file__).resolve().parent
+CACHE = ROOT / ".build" / "apache-kafka"
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def class_path() -> str:
+    """The class path of the stock broker and its tools; resolved with Maven at first use.
+
+    Raises RuntimeError with Maven's own words where it can't be resolved.
+    """
+    kept = CACHE / "classpath.txt"
+    pom = HERE / "pom.xml"
+    if kept.exists() and kept.stat().st_mtime >= pom.stat().st_mtime:
+        path = kept.read_text()
+        if all(Path(jar).exists() for jar in path.split(os.pathsep)):
+            return path
+    CACHE.mkdir(parents=True, exist_ok=True)
+    fresh = CACHE / f"classpath.{os.getpid()}.txt"
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"Maven could not resolve Apache Kafka: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    fresh.replace(kept)
+    return kept.read_text()
+
+
+def java(main_class: str, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's tools (`kafka.tools.DumpLogSegments`, ...) to its end and return what it printed."""
+    return subprocess.run(
+        ["java", *jvm_options("256m"), "-cp", class_path(), main_class, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def jvm_options(heap: str) -> list[str]:
+    """The same small, quiet JVM for the broker and its tools; warnings go to stderr, the start is logged."""
+    return [
+        f"-Xmx{heap}",
+        "-XX:+UseG1GC",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+    ]
+
+
+class ApacheKafka:
+    """One stock broker (KRaft, broker and controller in one process): `with ApacheKafka(directory) as kafka`.
+
+    `properties` override the defaults below. `address` is "127.0.0.1:port"; a restart keeps port and data.
+    """
+
+    def __init__(self, directory: Path, properties: dict[str, str] | None = None, heap: str = "1g") -> None:
+        self.directory = directory
+        self.heap = heap
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.properties = properties or {}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "not started"
+        return self.process.pid
+
+    def __enter__(self) -> ApacheKafka:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> float:
+        """Start, wait until it serves, return the seconds from process start until then (without formatting)."""
+        config = self._write_config()
+        if not (self.directory / "data" / "meta.properties").exists():
+            done = java("kafka.tools.StorageTool", "format", "-t", "oncelogTestClusterAAAA", "-c", str(config))
+            if done.returncode:
+                raise RuntimeError(f"formatting failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        log = self.directory / "kafka.log"
+        seen = log.stat().st_size if log.exists() else 0
+        begun = time.monotonic()
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                ["java", *jvm_options(self.heap), "-cp", class_path(), "kafka.Kafka", str(config)],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        while time.monotonic() - begun < START_TIMEOUT_S:
+            if self.process.poll() is not None:
+                break
+            with log.open("rb") as text:
+                text.seek(seen)
+                if b"Kafka Server started" in text.read():
+                    return time.monotonic() - begun
+            time.sleep(0.02)
+        self.kill9()
+        raise RuntimeError(f"Apache Kafka did not start: {log.read_text()[-3000:]}")
+
+    def kill9(self) -> None:
+        """End it as a crash would."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            self.process.wait(STOP_TIMEOUT_S)
+            self.process = None
+
+    def stop(self) -> None:
+        """End it cleanly."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+            self.process = None
+        except subprocess.TimeoutExpired:
+            self.kill9()
+
+    def _write_config(self) -> Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "log.dirs": str(self.directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.properties,
+        }
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
