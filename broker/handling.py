@@ -1,0 +1,136 @@
+"""What a handler is: the decorator that declares one, what it is given and what it may answer.
+
+A handler module is `broker/handlers/<api>.py`, named like the module of its message, and holds one function::
+
+    @handles(HeartbeatRequest)
+    def handle(context: RequestContext, request: HeartbeatRequest) -> Reply: ...
+
+It may return
+
+* a `Response`: answered at once;
+* a `Deferred`: executed as far as order matters, answered later. The connection's next request is executed meanwhile;
+  responses still leave in request order;
+* a coroutine (`async def handle`) that ends in one of these or None: nothing behind it on its connection is executed
+  until it returns. It is cancelled when the connection closes;
+* None: no response (Produce with acks=0).
+
+It raises `KafkaError` when the whole request fails. A failure of one partition or topic is a value in the response.
+This module knows no API, no socket and no service; the services hang on `RequestContext.broker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+
+from ..protocol.schema import Request, Response, Versions
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+ResultT = TypeVar("ResultT")
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
+
+
+class Deferred(Generic[ResultT]):
+    """An answer that comes later.
+
+    `awaitable` is waited for; its result is the response (None: no response), or, where `finish` is given, `finish`
+    makes the response of it. `finish` is called at the moment the response can leave, in order and with the peer
+    reading, so a large answer should be built there: at most one is in memory per connection. A KafkaError from
+    either becomes the API's error response. A coroutine is run as a task and cancelled when the connection closes; a
+    future is only waited for and never cancelled: who made it owns it (`context.connection.closed` tells).
+    """
+
+    __slots__ = ("awaitable", "finish")
+
+    def __init__(
+        self, awaitable: Awaitable[ResultT], finish: Callable[[ResultT], Response | None] | None = None
+    ) -> None:
+        self.awaitable = awaitable
+        self.finish = finish
+
+
+Answer: TypeAlias = Response | Deferred[Any] | None
+Reply: TypeAlias = Answer | Coroutine[Any, Any, Answer]
+Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
+
+
+class ConnectionInfo(Protocol):
+    """What a handler may know of the connection that a request came by."""
+
+    @property
+    def id(self) -> int:
+        """Unique in this broker's lifetime."""
+
+    @property
+    def peer_host(self) -> str:
+        """The client's address, without port."""
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that accepted it, as in `listeners`."""
+
+    @property
+    def closed(self) -> asyncio.Future[None]:
+        """Done when the connection is closed."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What handlers keep for the connection's lifetime (the client's software name, a principal)."""
+
+    def close(self, reason: str) -> None:
+        """Close it; requests in hand are given up."""
+
+
+class RequestContext:
+    """Where a request came from and how it must be answered; one per request."""
+
+    __slots__ = ("api_key", "api_version", "broker", "client_id", "connection", "correlation_id", "extension_version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: ConnectionInfo,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        extension_version: int,
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.extension_version = extension_version
+
+
+@dataclass(frozen=True, slots=True)
+class HandledApi:
+    """What `@handles` said: the request class, the versions answered, the function."""
+
+    request: type[Request[Any]]
+    versions: Versions
+    handle: Handler
+
+    @property
+    def key(self) -> int:
+        """The API key."""
+        return self.request.spec.key
+
+
+def handles(request: type[Request[Any]], versions: str | None = None) -> Callable[[HandlerT], HandlerT]:
+    """Declare the decorated function as the handler of `request`, for its stable versions or the narrower `versions`."""
+
+    def declare(function: HandlerT) -> HandlerT:
+        stable = request.spec.stable
+        asked = stable if versions is None else Versions.parse(versions)
+        narrowed = Versions(max(asked.low, stable.low), min(asked.high, stable.high))
+        function.api = HandledApi(request, narrowed, function)  # type: ignore[attr-defined]
+        return function
+
+    return declare
