@@ -1,0 +1,52 @@
+# Every target sets up what it needs by itself: a virtual environment in .venv, made again when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup run demo test test-kafka crash bench lint types docs clean help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY) ## create .venv with oncelog and everything its development needs
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "oncelog needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@mkdir -p .build/src && ln -sfn ../.. .build/src/oncelog
+	@touch $(READY)
+
+run: $(READY) ## run the broker on 127.0.0.1:9092 with its data in ./data
+	$(BIN)/oncelog serve --data-dir data --listen 127.0.0.1:9092
+
+demo: $(READY) ## the exactly-once job on 336,776 flights, while broker and transformers are killed
+	$(BIN)/python -m oncelog.demo
+
+test: $(READY) ## all tests but the heavy suites; lint, types, import rules and stale docs among them
+	$(BIN)/pytest tests -m 'not slow'
+
+test-kafka: $(READY) ## the end-to-end tests with the bundled client against Apache Kafka 4.1 (needs java 17, mvn)
+	$(BIN)/pytest tests/e2e --kafka
+
+crash: $(READY) ## 20 runs of the demo's core with kills at random moments
+	$(BIN)/pytest tests/crash -m slow --timeout 3600
+
+bench: $(READY) ## oncelog beside Apache Kafka 4.1, the same client, alternated runs (needs java 17, mvn)
+	PYTHONPATH=tests:. $(BIN)/python -m bench
+
+lint: $(READY) ## ruff and the import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY) ## mypy --strict
+	cd .build/src && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p oncelog
+
+docs: $(READY) ## write the generated parts of docs/ anew
+	$(BIN)/python -m oncelog.cli.docs
+
+clean: ## remove the virtual environment and all caches
+	rm -rf $(VENV) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
