@@ -1,0 +1,218 @@
+"""What is measured, with librdkafka (confluent-kafka) as the one client for every broker.
+
+Each case takes a broker's address and returns its figures. Loads are bounded by count; every wait has a timeout.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number. `more_is_better` decides how the ratio against Apache Kafka reads."""
+
+    name: str
+    unit: str
+    value: float
+    more_is_better: bool = True
+
+
+def fresh_topic(address: str, partitions: int = 1) -> str:
+    name = f"bench-{uuid.uuid4().hex[:12]}"
+    created = AdminClient({"bootstrap.servers": address}).create_topics([NewTopic(name, partitions, 1)])
+    created[name].result(TIMEOUT_S)
+    return name
+
+
+def produce(address: str, topic: str, size: int, count: int, **config: Any) -> float:
+    """Send `count` values of `size` bytes with acks=all; returns the seconds until all are acknowledged."""
+    failed: list[str] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "acks": "all",
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1_000_000,
+            **config,
+        }
+    )
+    value = bytes(i * 31 % 251 for i in range(size))
+    producer.list_topics(topic, timeout=TIMEOUT_S)
+    begun = time.perf_counter()
+    for number in range(count):
+        producer.produce(topic, value, on_delivery=delivered)
+        if number % 1000 == 0:
+            producer.poll(0)
+    left = producer.flush(TIMEOUT_S)
+    took = time.perf_counter() - begun
+    if left or failed:
+        raise RuntimeError(f"{left} records not acknowledged, {len(failed)} failed: {failed[:1]}")
+    return took
+
+
+def consume(address: str, topic: str, count: int) -> float:
+    """Read `count` records from the start of partition 0; returns the seconds from first to last."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": uuid.uuid4().hex,
+            "enable.auto.commit": False,
+            "queued.max.messages.kbytes": 1_000_000,
+            "fetch.message.max.bytes": 8_000_000,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        seen, begun = 0, 0.0
+        deadline = time.monotonic() + TIMEOUT_S
+        while seen < count and time.monotonic() < deadline:
+            batch = consumer.consume(10_000, 1.0)
+            for message in batch:
+                if message.error():
+                    raise RuntimeError(str(message.error()))
+            if batch and not begun:
+                begun = time.perf_counter()
+            seen += len(batch)
+        if seen < count:
+            raise RuntimeError(f"read {seen} of {count} records within {TIMEOUT_S:.0f} s")
+        return time.perf_counter() - begun
+    finally:
+        consumer.close()
+
+
+def produce_and_consume_1k(address: str) -> list[Figure]:
+    topic, count = fresh_topic(address), 150_000
+    written = produce(address, topic, 1000, count)
+    read = consume(address, topic, count)
+    return [
+        Figure("produce 1 KB", "MB/s", count / 1000 / written),
+        Figure("consume 1 KB", "MB/s", count / 1000 / read),
+    ]
+
+
+def produce_100_b(address: str) -> list[Figure]:
+    topic, count = fresh_topic(address), 500_000
+    return [Figure("produce 100 B", "k records/s", count / 1000 / produce(address, topic, 100, count))]
+
+
+def transactions(address: str, records: int, count: int) -> list[Figure]:
+    """Back to back transactions of one producer, `records` each."""
+    topic = fresh_topic(address)
+    producer = Producer(
+        {"bootstrap.servers": address, "transactional.id": uuid.uuid4().hex, "linger.ms": 0, "acks": "all"}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    took: list[float] = []
+    value = b"x" * 100
+    for number in range(count + 20):
+        begun = time.perf_counter()
+        producer.begin_transaction()
+        for _ in range(records):
+            producer.produce(topic, value)
+        producer.commit_transaction(TIMEOUT_S)
+        if number >= 20:
+            took.append(time.perf_counter() - begun)
+    cuts = statistics.quantiles(took, n=100)
+    name = f"transactions of {records}"
+    return [
+        Figure(name, "/s", count / sum(took)),
+        Figure(f"{name}, p50", "ms", cuts[49] * 1000, more_is_better=False),
+        Figure(f"{name}, p99", "ms", cuts[98] * 1000, more_is_better=False),
+    ]
+
+
+def consume_transform_produce(address: str) -> list[Figure]:
+    """1,000 records a transaction, offsets in it (KIP-447)."""
+    count = 30_000
+    source, sink = fresh_topic(address), fresh_topic(address)
+    produce(address, source, 100, count)
+    group = uuid.uuid4().hex
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    producer = Producer({"bootstrap.servers": address, "transactional.id": group, "linger.ms": 5})
+    producer.init_transactions(TIMEOUT_S)
+    consumer.subscribe([source])
+    done, begun = 0, 0.0
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while done < count and time.monotonic() < deadline:
+            batch = [message for message in consumer.consume(1000, 1.0) if not message.error()]
+            if not batch:
+                continue
+            begun = begun or time.perf_counter()
+            producer.begin_transaction()
+            for message in batch:
+                producer.produce(sink, message.value().upper(), message.key())
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), TIMEOUT_S
+            )
+            producer.commit_transaction(TIMEOUT_S)
+            done += len(batch)
+        if done < count:
+            raise RuntimeError(f"transformed {done} of {count} records within {TIMEOUT_S:.0f} s")
+        return [Figure("consume-transform-produce", "records/s", done / (time.perf_counter() - begun))]
+    finally:
+        consumer.close()
+
+
+def latency(address: str) -> list[Figure]:
+    """From produce() to the record in a consumer's hands, one at a time."""
+    topic, count = fresh_topic(address), 1000
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "acks": "all"})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 500, "fetch.min.bytes": 1}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        took: list[float] = []
+        for number in range(count + 50):
+            begun = time.perf_counter()
+            producer.produce(topic, b"x" * 100)
+            producer.poll(0)
+            message = consumer.poll(TIMEOUT_S)
+            if message is None or message.error():
+                raise RuntimeError(f"record {number} did not arrive: {message and message.error()}")
+            if number >= 50:
+                took.append(time.perf_counter() - begun)
+        cuts = statistics.quantiles(took, n=100)
+        return [
+            Figure("produce to consume, p50", "ms", cuts[49] * 1000, more_is_better=False),
+            Figure("produce to consume, p99", "ms", cuts[98] * 1000, more_is_better=False),
+        ]
+    finally:
+        consumer.close()
+
+
+CASES: dict[str, Callable[[str], list[Figure]]] = {
+    "produce": produce_and_consume_1k,
+    "produce-small": produce_100_b,
+    "transactions-1": lambda address: transactions(address, 1, 1000),
+    "transactions-30": lambda address: transactions(address, 30, 500),
+    "transform": consume_transform_produce,
+    "latency": latency,
+}

@@ -1,0 +1,44 @@
+"""The brokers that are compared: oncelog at both durabilities, and Apache Kafka 4.1 with its defaults."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from support.apache_kafka import ApacheKafka
+from support.broker import BrokerProcess
+
+
+@dataclass(slots=True)
+class Peer:
+    """One running broker: `name` as in the table, `start_s` from process start until it served."""
+
+    name: str
+    address: str
+    pid: int
+    start_s: float
+
+    def idle_memory_mb(self) -> float:
+        """Resident memory now, in MB; take it before any load."""
+        return float(psutil.Process(self.pid).memory_info().rss) / 1e6
+
+
+@contextlib.contextmanager
+def oncelog(directory: Path, durability: str) -> Iterator[Peer]:
+    begun = time.monotonic()
+    with BrokerProcess(directory, "--durability", durability) as broker:
+        yield Peer(f"oncelog {durability}", broker.address, broker.pid, time.monotonic() - begun)
+
+
+@contextlib.contextmanager
+def apache_kafka(directory: Path) -> Iterator[Peer]:
+    kafka = ApacheKafka(directory)
+    try:
+        start_s = kafka.start()
+        yield Peer("Apache Kafka", kafka.address, kafka.pid, start_s)
+    finally:
+        kafka.stop()

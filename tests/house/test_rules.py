@@ -1,0 +1,88 @@
+"""Rules that matter run with the tests: style, types, import directions, compose file, make targets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: str, cwd: Path = ROOT) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-6000:]}{done.stderr[-3000:]}"
+
+
+def tool(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def test_ruff_finds_nothing() -> None:
+    run(tool("ruff"), "check", ".")
+    run(tool("ruff"), "format", "--check", ".")
+
+
+@pytest.mark.timeout(300)
+def test_mypy_strict_finds_nothing() -> None:
+    # The root folder is the package: through this link a type checker sees it under its own name.
+    source = ROOT / ".build" / "src"
+    source.mkdir(parents=True, exist_ok=True)
+    if not (source / "oncelog").is_symlink():
+        (source / "oncelog").symlink_to(Path("..", ".."))
+    run(tool("mypy"), "--config-file", str(ROOT / "pyproject.toml"), "-p", "oncelog", cwd=source)
+
+
+def test_imports_go_only_downwards() -> None:
+    run(tool("lint-imports"), "--no-cache")
+
+
+def test_every_package_folder_is_shipped() -> None:
+    import tomllib
+
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    tracked = subprocess.run(
+        ["git", "ls-files", "*__init__.py", "__init__.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    folders = {Path(line).parent for line in tracked.stdout.split()}
+    found = {
+        ".".join(("oncelog", *folder.parts)) for folder in folders if folder.parts[:1] not in [("tests",), ("bench",)]
+    }
+    assert found == listed
+
+
+def test_compose_file_is_valid_and_runs_commands_that_exist() -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    broker = compose["services"]["broker"]
+    assert "9092:9092" in broker["ports"]
+    assert broker["volumes"] == ["broker-data:/var/lib/oncelog/data"]
+    assert "broker-data" in compose["volumes"]
+    profiles = {profile for service in compose["services"].values() for profile in service.get("profiles", [])}
+    assert profiles == {"kafka", "spark"}
+    command, *options = broker["command"]
+    known = subprocess.run([tool("oncelog"), command, "--help"], capture_output=True, text=True, check=True).stdout
+    for option in options:
+        assert option.split("=")[0] in known
+    probe = broker["healthcheck"]["test"]
+    assert probe[:2] == ["CMD", "oncelog"]
+    for option in [part for part in probe if part.startswith("--")]:
+        assert (
+            option
+            in subprocess.run(
+                [tool("oncelog"), *probe[2:4], "--help"], capture_output=True, text=True, check=True
+            ).stdout
+        )
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert json.dumps(probe[1:]) in dockerfile, "Dockerfile and compose file probe the broker's health in two ways"
+
+
+@pytest.mark.parametrize(
+    "target", ["setup", "run", "demo", "test", "test-kafka", "crash", "bench", "lint", "types", "docs"]
+)
+def test_make_target_exists(target: str) -> None:
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
