@@ -1,0 +1,398 @@
+"""The broker's settings: one table, with Kafka's names and defaults wherever Kafka has the setting.
+
+Where Kafka has a default that one node can't satisfy (replication factors, in-sync replicas), ours is 1, and any other
+value is refused with the key named. Settings that Kafka has and that mean nothing here (thread counts, replica
+fetchers, controller quorum) are accepted and reported, so that a server.properties can be tried as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .settings import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigError,
+    ConfigTable,
+    at_least,
+    between,
+    boolean,
+    double,
+    integer,
+    long,
+    one_replica,
+    short,
+    text,
+    text_list,
+)
+
+ENVIRONMENT_PREFIX: Final = "ONCELOG_"
+
+WITHOUT_MEANING: Final = frozenset(
+    """process.roles controller.quorum.voters controller.quorum.bootstrap.servers controller.listener.names
+    inter.broker.listener.name listener.security.protocol.map num.network.threads num.io.threads num.replica.fetchers
+    num.recovery.threads.per.data.dir background.threads queued.max.requests replica.lag.time.max.ms
+    replica.socket.timeout.ms replica.fetch.max.bytes auto.leader.rebalance.enable unclean.leader.election.enable
+    controlled.shutdown.enable log.cleaner.threads log.cleaner.dedupe.buffer.size offsets.commit.required.acks
+    log.flush.scheduler.interval.ms log.flush.offset.checkpoint.interval.ms zookeeper.connect""".split()
+)
+"""Kafka settings that are accepted without effect."""
+
+
+def _listeners(value: list[str]) -> str | None:
+    for item in value:
+        try:
+            Listener.parse(item)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _cleanup_policy(value: list[str]) -> str | None:
+    return None if value else "is empty: give delete, compact or both"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One row of the listener table: a name, where it binds, and (later) how it is secured."""
+
+    name: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, item: str) -> Listener:
+        """Read `PLAINTEXT://host:port`, `host:port` or `:port`; raises ValueError with what is wrong."""
+        name, separator, address = item.rpartition("://")
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"has the item {item!r}, which is not NAME://HOST:PORT with a port of 0..65535")
+        name = (name if separator else "PLAINTEXT").upper()
+        if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+            raise ValueError(f"asks for {name}, which this release can't serve. Use PLAINTEXT")
+        return cls(name, host.strip("[]"), int(port))
+
+
+class BrokerConfig(ConfigTable):
+    """Every setting of the broker; `config.num_partitions` is `num.partitions`."""
+
+    # identity and listeners
+    node_id: int = integer(1, at_least(0), doc="The broker's id in the cluster.", aliases=("broker.id",))
+    listeners: list[str] = text_list(
+        ["PLAINTEXT://:9092"],
+        _listeners,
+        doc="Where to listen: NAME://HOST:PORT. An empty host is every interface, port 0 any free port.",
+    )
+    advertised_listeners: list[str] = text_list(
+        [],
+        _listeners,
+        doc="The addresses that clients are told to connect to. Empty: the host of `listeners`, or where that is every"
+        " interface, the address by which the client came.",
+    )
+    broker_rack: str = text("", doc="The broker's rack, told to clients.")
+    inter_broker_protocol_version: str = text(
+        "4.1",
+        choices=("4.0", "4.1"),
+        doc="Level of the optional protocol features. 4.1 allows the transaction extension, 4.0 does not.",
+    )
+    transaction_version: int = short(
+        2,
+        between(0, 2),
+        doc="Finalized level of the feature transaction.version (KIP-890): 2 bumps the epoch with every transaction.",
+    )
+
+    # connections and requests
+    socket_request_max_bytes: int = integer(104857600, at_least(1), doc="Largest request; a larger one closes.")
+    socket_listen_backlog_size: int = integer(50, at_least(1), doc="Connections that may wait to be accepted.")
+    socket_send_buffer_bytes: int = integer(
+        102400, at_least(-1), doc="SO_SNDBUF of connections; -1: the system's own choice."
+    )
+    socket_receive_buffer_bytes: int = integer(
+        102400, at_least(-1), doc="SO_RCVBUF of connections; -1: the system's own choice."
+    )
+    max_connections: int = integer(INT32_MAX, at_least(0), doc="Connections at a time; further ones are closed.")
+    max_connections_per_ip: int = integer(INT32_MAX, at_least(0), doc="Connections at a time from one address.")
+    connections_max_idle_ms: int = long(
+        600000, doc="A connection that neither asked nor was answered for so long is closed; 0 or less: never."
+    )
+    connection_max_inflight_requests: int = integer(
+        64,
+        at_least(1),
+        doc="Requests of one connection that may wait for their answer; at the limit the broker stops reading from it.",
+    )
+    connection_write_buffer_bytes: int = integer(
+        1048576,
+        at_least(1),
+        doc="Answer bytes that a slow client may leave unread before the broker stops executing its requests.",
+    )
+    queued_max_request_bytes: int = long(
+        -1,
+        doc="Memory for requests being received, over all connections; at the limit the broker stops reading. -1: no limit.",
+    )
+    shutdown_timeout_ms: int = integer(
+        10000, at_least(0), doc="How long a stop waits for requests in hand before it closes their connections."
+    )
+    fetch_max_bytes: int = integer(57671680, at_least(1024), doc="Largest Fetch answer, whatever the client asks for.")
+    max_incremental_fetch_session_cache_slots: int = integer(
+        1000, at_least(0), doc="Incremental fetch sessions that are kept (KIP-227)."
+    )
+
+    # topics
+    num_partitions: int = integer(1, between(1, 100000), doc="Partitions of a topic created without a number.")
+    topic_max_partitions: int = integer(
+        10000, at_least(1), doc="Most partitions that one topic may have; a larger number is INVALID_PARTITIONS."
+    )
+    default_replication_factor: int = integer(1, one_replica, doc="Replicas of a topic; one node keeps one.")
+    min_insync_replicas: int = integer(1, one_replica, doc="Replicas that acks=all needs; one node has one.")
+    auto_create_topics_enable: bool = boolean(True, doc="Create a topic when a client asks for its metadata.")
+    delete_topic_enable: bool = boolean(True, doc="Whether DeleteTopics is allowed.")
+    message_max_bytes: int = integer(
+        1048588, at_least(0), doc="Largest record batch, as compressed by the client.", dynamic=True
+    )
+    compression_type: str = text(
+        "producer", choices=("producer",), doc="Batches are stored as the producer compressed them."
+    )
+
+    # log
+    log_dirs: str = text("/tmp/oncelog", doc="The data directory.", aliases=("log.dir", "data.dir"))
+    durability: str = text(
+        "flush",
+        choices=("flush", "os"),
+        doc="flush: an acks=all answer, and visibility to consumers, wait for fdatasync; os: for the page cache only.",
+    )
+    log_reserve_bytes: int = long(
+        67108864,
+        at_least(0),
+        doc="Disk space kept for transaction markers and internal topics: Produce is refused below it.",
+    )
+    log_segment_bytes: int = integer(1073741824, at_least(1024), doc="A segment is rolled at this size.", dynamic=True)
+    log_roll_ms: int = long(-1, doc="A segment is rolled at this age; -1: log.roll.hours decides.", dynamic=True)
+    log_roll_hours: int = integer(168, at_least(1), doc="A segment is rolled at this age.")
+    log_roll_jitter_ms: int = long(-1, doc="Random part of the age; -1: log.roll.jitter.hours decides.", dynamic=True)
+    log_roll_jitter_hours: int = integer(0, at_least(0), doc="Random part of the age at which segments are rolled.")
+    log_retention_ms: int = long(-2, at_least(-2), doc="Records are kept so long; -1 forever.", dynamic=True)
+    log_retention_minutes: int = integer(-2, at_least(-2), doc="Records are kept so long, if no ms are given.")
+    log_retention_hours: int = integer(168, at_least(-1), doc="Records are kept so long, if nothing finer is given.")
+    log_retention_bytes: int = long(-1, at_least(-1), doc="A partition is cut to this size; -1: no limit.", dynamic=True)
+    log_retention_check_interval_ms: int = long(300000, at_least(1), doc="How often retention is looked at.")
+    log_cleanup_policy: list[str] = text_list(
+        ["delete"], _cleanup_policy, choices=("delete", "compact"), doc="Delete old records, or compact.", dynamic=True
+    )
+    log_cleaner_enable: bool = boolean(True, doc="Whether compacted topics are compacted.")
+    log_cleaner_backoff_ms: int = long(15000, at_least(0), doc="How often the cleaner looks for work.")
+    log_cleaner_delete_retention_ms: int = long(86400000, at_least(0), doc="Tombstones are kept so long.", dynamic=True)
+    log_cleaner_min_cleanable_ratio: float = double(
+        0.5, between(0, 1), doc="Share of uncleaned bytes at which a log is compacted.", dynamic=True
+    )
+    log_cleaner_min_compaction_lag_ms: int = long(0, at_least(0), doc="Records younger stay as they are.", dynamic=True)
+    log_cleaner_max_compaction_lag_ms: int = long(
+        INT64_MAX, at_least(1), doc="Records older are compacted whatever the ratio.", dynamic=True
+    )
+    log_index_size_max_bytes: int = integer(10485760, at_least(4), doc="Largest offset or time index.", dynamic=True)
+    log_index_interval_bytes: int = integer(4096, at_least(0), doc="Bytes between index entries.", dynamic=True)
+    log_segment_delete_delay_ms: int = long(60000, at_least(0), doc="Delay before files are removed.", dynamic=True)
+    log_flush_interval_messages: int = long(
+        INT64_MAX, at_least(1), doc="Accepted for topics that set it; `durability` decides.", dynamic=True
+    )
+    log_flush_interval_ms: int = long(
+        INT64_MAX, at_least(0), doc="Accepted for topics that set it; `durability` decides.", dynamic=True
+    )
+    log_preallocate: bool = boolean(False, doc="Accepted for topics that set it; segments grow as they fill.")
+    log_message_timestamp_type: str = text(
+        "CreateTime", choices=("CreateTime", "LogAppendTime"), doc="Whose clock stamps records.", dynamic=True
+    )
+    log_message_timestamp_before_max_ms: int = long(
+        INT64_MAX, at_least(0), doc="How far a record's timestamp may lie in the past.", dynamic=True
+    )
+    log_message_timestamp_after_max_ms: int = long(
+        3600000, at_least(0), doc="How far a record's timestamp may lie in the future.", dynamic=True
+    )
+    producer_id_expiration_ms: int = integer(
+        86400000, at_least(1), doc="An idle producer id is forgotten; never with an open transaction.", dynamic=True
+    )
+    producer_id_expiration_check_interval_ms: int = integer(600000, at_least(1), doc="How often that is looked at.")
+
+    # groups and offsets
+    group_min_session_timeout_ms: int = integer(6000, at_least(1), doc="Smallest session timeout of a member.")
+    group_max_session_timeout_ms: int = integer(1800000, at_least(1), doc="Largest session timeout of a member.")
+    group_initial_rebalance_delay_ms: int = integer(
+        3000, at_least(0), doc="How long the first rebalance of an empty group waits for more members."
+    )
+    group_max_size: int = integer(INT32_MAX, at_least(1), doc="Most members of a group.")
+    offset_metadata_max_bytes: int = integer(4096, at_least(0), doc="Largest metadata of an offset commit.")
+    offsets_commit_timeout_ms: int = integer(5000, at_least(1), doc="How long an offset commit may wait for the disk.")
+    offsets_load_buffer_size: int = integer(5242880, at_least(1), doc="Read size when offsets are loaded.")
+    offsets_retention_minutes: int = integer(10080, at_least(1), doc="Offsets of an empty group are kept so long.")
+    offsets_retention_check_interval_ms: int = long(600000, at_least(1), doc="How often that is looked at.")
+    offsets_topic_num_partitions: int = integer(50, between(1, 10000), doc="Partitions of __consumer_offsets.")
+    offsets_topic_replication_factor: int = short(1, one_replica, doc="Replicas of __consumer_offsets.")
+    offsets_topic_segment_bytes: int = integer(104857600, at_least(1024), doc="Segment size of __consumer_offsets.")
+    offsets_topic_compression_codec: int = integer(
+        0, between(0, 0), doc="Compression of __consumer_offsets: 0, none, is the only one."
+    )
+
+    # transactions
+    transaction_max_timeout_ms: int = integer(
+        900000,
+        at_least(1),
+        doc="Largest transaction timeout a producer may ask for.",
+        aliases=("max.transaction.timeout.ms",),
+    )
+    transactional_id_expiration_ms: int = integer(
+        604800000,
+        at_least(1),
+        doc="An idle transactional id is forgotten after so long.",
+        aliases=("transactional.id.timeout.ms",),
+    )
+    transaction_state_log_num_partitions: int = integer(
+        50, between(1, 10000), doc="Partitions of __transaction_state."
+    )
+    transaction_state_log_replication_factor: int = short(1, one_replica, doc="Replicas of __transaction_state.")
+    transaction_state_log_min_isr: int = integer(1, one_replica, doc="In-sync replicas of __transaction_state.")
+    transaction_state_log_segment_bytes: int = integer(
+        104857600, at_least(1024), doc="Segment size of __transaction_state."
+    )
+    transaction_state_log_load_buffer_size: int = integer(5242880, at_least(1), doc="Read size when it is loaded.")
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
+        10000, at_least(1), doc="How often timed-out transactions are looked for."
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        3600000, at_least(1), doc="How often expired transactional ids are looked for."
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True, doc="Check that a transactional batch belongs to an ongoing transaction (KIP-890).", dynamic=True
+    )
+    transaction_pending_wait_max_ms: int = integer(
+        1000,
+        at_least(0),
+        doc="How long a request waits for the end of the previous transaction before CONCURRENT_TRANSACTIONS.",
+    )
+    transaction_pending_wait_max_requests: int = integer(
+        1000, at_least(0), doc="Requests that may wait like that at a time."
+    )
+    group_transaction_max_partitions: int = integer(
+        10000, at_least(1), doc="Most partitions of one group-aware InitProducerId."
+    )
+
+    # the process
+    logging_level: str = text("info", choices=("debug", "info", "warning", "error"), doc="Least severe lines logged.")
+    logging_format: str = text(
+        "auto", choices=("auto", "console", "json"), doc="auto: console on a terminal, else JSON; always to stderr."
+    )
+
+    def check(self) -> None:
+        """Refuse combinations that can't be."""
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError(
+                "group.min.session.timeout.ms",
+                f"{self.group_min_session_timeout_ms} is more than group.max.session.timeout.ms"
+                f" = {self.group_max_session_timeout_ms}",
+            )
+        if len(self.listeners) != 1:
+            raise ConfigError("listeners", f"has {len(self.listeners)} items; this release serves exactly one")
+        if len(self.advertised_listeners) > 1:
+            raise ConfigError("advertised.listeners", "has more than one item; this release serves one listener")
+        for advertised in self.advertised_listeners:
+            if Listener.parse(advertised).host in ("", "0.0.0.0", "::"):
+                raise ConfigError(
+                    "advertised.listeners", f"{advertised} can't be connected to: give a host name or address"
+                )
+        if "," in self.log_dirs:
+            raise ConfigError("log.dirs", "names more than one directory; this release keeps all data in one")
+
+    @property
+    def retention_ms(self) -> int:
+        """Retention by time: the finest unit that was given wins; -1 is forever."""
+        if self.log_retention_ms != -2:
+            return self.log_retention_ms
+        if self.log_retention_minutes != -2:
+            return -1 if self.log_retention_minutes < 0 else self.log_retention_minutes * 60_000
+        return -1 if self.log_retention_hours < 0 else self.log_retention_hours * 3_600_000
+
+    @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is rolled."""
+        return self.log_roll_ms if self.log_roll_ms > 0 else self.log_roll_hours * 3_600_000
+
+    @property
+    def roll_jitter_ms(self) -> int:
+        """Random part of that age."""
+        return self.log_roll_jitter_ms if self.log_roll_jitter_ms >= 0 else self.log_roll_jitter_hours * 3_600_000
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Iterable[str] | Mapping[str, object] = (),
+) -> tuple[BrokerConfig, list[str]]:
+    """Read the settings of a TOML file, the environment (ONCELOG_NUM_PARTITIONS) and `name=value` flags; later ones win.
+
+    Returns the configuration and the names that were given but mean nothing here. Raises ConfigError.
+    """
+    merged: dict[str, object] = {}
+    ignored: list[str] = []
+
+    def take(source: Mapping[str, object]) -> None:
+        given: dict[str, object] = {}
+        for key, value in source.items():
+            if key in WITHOUT_MEANING:
+                ignored.append(key)
+                continue
+            given[key] = value
+        BrokerConfig.parse(given)
+        for key, value in given.items():
+            merged[BrokerConfig.find(key).name] = value
+
+    if file is not None:
+        take(read_toml(file))
+    take(from_environment(os.environ if environment is None else environment))
+    take(flags if isinstance(flags, Mapping) else from_flags(flags))
+    return BrokerConfig(merged), sorted(set(ignored))
+
+
+def read_toml(file: Path) -> dict[str, object]:
+    """The settings of a TOML file: `num.partitions = 3`, `[num] partitions = 3` and `"num.partitions" = 3` are the same."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(str(file), f"can't be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(file), f"is not TOML: {error}") from None
+
+    def flatten(prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
+        for key, value in table.items():
+            if isinstance(value, Mapping):
+                yield from flatten(f"{prefix}{key}.", value)
+            else:
+                yield f"{prefix}{key}", value
+
+    return dict(flatten("", document))
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    """Settings named ONCELOG_ + upper snake case; a name that is no setting raises ConfigError."""
+    found: dict[str, object] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+        if name not in BrokerConfig.names and name not in WITHOUT_MEANING:
+            raise ConfigError(variable, f"there is no setting {name}. Unset the variable or correct its name")
+        found[name] = value
+    return found
+
+
+def from_flags(flags: Iterable[str]) -> dict[str, object]:
+    """Settings of `--set name=value`."""
+    found: dict[str, object] = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals:
+            raise ConfigError(flag, "is not name=value")
+        found[name.strip()] = value
+    return found

@@ -1,0 +1,279 @@
+"""What a setting is: name, aliases, type, default, check, documentation, and whether it can change at run time.
+
+A table of settings is a class body, one line of data each; from it come the typed attributes that the code reads, the
+parsing of files, environment and flags, DescribeConfigs and the reference page::
+
+    class BrokerConfig(ConfigTable):
+        num_partitions: int = integer(1, at_least(1), doc="Partitions of a topic that is created without a number.")
+
+The setting's name is the attribute's with dots (`num.partitions`), which is Kafka's wherever Kafka has the setting.
+This module knows no setting; the tables are `config.py` and `topic_config.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, ClassVar
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class ConfigError(ValueError):
+    """A setting that can't be: `key` names it, the text says what is wrong and what to do."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+
+
+class ConfigType(IntEnum):
+    """A setting's type; the numbers are DescribeConfigs' (KIP-226, KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+Check = Callable[[Any], str | None]
+"""Looks at a parsed value and returns what is wrong with it, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of a table. `synonyms` are the broker settings that a topic setting falls back to, nearest first."""
+
+    type: ConfigType
+    default: Any
+    check: Check | None
+    doc: str
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    dynamic: bool = False
+    synonyms: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of the table that holds the value."""
+        return self.name.replace(".", "_")
+
+    def parse(self, value: object) -> Any:
+        """The typed value of what a file, the environment, a flag or a request said; raises ConfigError."""
+        try:
+            parsed = _PARSERS[self.type](value)
+        except (ValueError, TypeError):
+            kind = self.type.name.lower()
+            article = "an" if kind[0] in "aeiou" else "a"
+            raise ConfigError(self.name, f"{value!r} is not {article} {kind}") from None
+        if (problem := self.problem(parsed)) is not None:
+            raise ConfigError(self.name, f"{format_value(parsed)!r} {problem}")
+        return parsed
+
+    def problem(self, parsed: Any) -> str | None:
+        """What is wrong with a typed value, or None."""
+        if self.type in _RANGES:
+            low, high = _RANGES[self.type]
+            if not low <= parsed <= high:
+                return f"is outside of what {self.type.name.lower()} can hold"
+        if self.choices:
+            wrong = [item for item in (parsed if isinstance(parsed, list) else [parsed]) if item not in self.choices]
+            if wrong:
+                return f"is not one of {', '.join(self.choices)}"
+        return self.check(parsed) if self.check is not None else None
+
+
+_RANGES = {
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.INT: (-(2**31), INT32_MAX),
+    ConfigType.LONG: (-(2**63), INT64_MAX),
+}
+
+
+def _parse_bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    text = str(value).strip().lower()
+    if text not in words:
+        raise ValueError(text)
+    return words[text]
+
+
+def _parse_int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    return int(value.strip().replace("_", "x") if isinstance(value, str) else value)
+
+
+def _parse_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(value)
+    parsed = float(value)
+    if parsed != parsed:
+        raise ValueError(value)
+    return parsed
+
+
+def _parse_string(value: object) -> str:
+    if not isinstance(value, str | int | float):
+        raise ValueError(value)
+    return str(value).strip()
+
+
+def _parse_list(value: object) -> list[str]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Iterable):
+        raise ValueError(value)
+    return [str(item).strip() for item in items if str(item).strip()]
+
+
+_PARSERS: dict[ConfigType, Callable[[object], Any]] = {
+    ConfigType.BOOLEAN: _parse_bool,
+    ConfigType.STRING: _parse_string,
+    ConfigType.INT: _parse_int,
+    ConfigType.SHORT: _parse_int,
+    ConfigType.LONG: _parse_int,
+    ConfigType.DOUBLE: _parse_float,
+    ConfigType.LIST: _parse_list,
+}
+
+
+def format_value(value: Any) -> str:
+    """A typed value as Kafka's tools write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value)
+
+
+def _setting(type_: ConfigType, default: Any, check: Check | None, doc: str, **more: Any) -> Any:
+    return Setting(type_, default, check, " ".join(doc.split()), **more)
+
+
+# Each of the functions below declares one row. They return Any: the class body's annotation is the value's type.
+
+
+def boolean(default: bool, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """A row that holds true or false."""
+    return _setting(ConfigType.BOOLEAN, default, check, doc, **more)
+
+
+def integer(default: int, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """A row that holds a 32-bit integer."""
+    return _setting(ConfigType.INT, default, check, doc, **more)
+
+
+def short(default: int, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """A row that holds a 16-bit integer."""
+    return _setting(ConfigType.SHORT, default, check, doc, **more)
+
+
+def long(default: int, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """A row that holds a 64-bit integer."""
+    return _setting(ConfigType.LONG, default, check, doc, **more)
+
+
+def double(default: float, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """A row that holds a floating-point number."""
+    return _setting(ConfigType.DOUBLE, default, check, doc, **more)
+
+
+def text(default: str, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """A row that holds a string."""
+    return _setting(ConfigType.STRING, default, check, doc, **more)
+
+
+def text_list(default: list[str], check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """A row that holds a comma-separated list."""
+    return _setting(ConfigType.LIST, default, check, doc, **more)
+
+
+def at_least(low: int | float) -> Check:
+    """The value must be `low` or more."""
+    return lambda value: None if value >= low else f"is less than {low}"
+
+
+def between(low: int | float, high: int | float) -> Check:
+    """The value must lie in low..high, both included."""
+    return lambda value: None if low <= value <= high else f"is not in {low}..{high}"
+
+
+def one_replica(value: int) -> str | None:
+    """A replication factor that one node can have: 1 (or -1, the default)."""
+    if value in (1, -1):
+        return None
+    return "is impossible: this broker is one node and keeps one replica. Set it to 1 or leave it out"
+
+
+class ConfigTable:
+    """Base of every table. An instance holds all values, as typed attributes; `explicit` names those that were given."""
+
+    settings: ClassVar[dict[str, Setting]] = {}
+    names: ClassVar[dict[str, str]] = {}
+    explicit: frozenset[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.settings, cls.names = {}, {}
+        for attribute in cls.__dict__.get("__annotations__", {}):
+            row = cls.__dict__.get(attribute)
+            if not isinstance(row, Setting):
+                continue
+            row = replace(row, name=attribute.replace("_", "."))
+            cls.settings[row.name] = row
+            for name in (row.name, *row.aliases):
+                cls.names[name] = row.name
+            setattr(cls, attribute, row.default)
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        given = self.parse(values or {})
+        for name, value in given.items():
+            setattr(self, self.settings[name].attribute, value)
+        self.explicit = frozenset(given)
+        self.check()
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> dict[str, Any]:
+        """Typed values by setting name; raises ConfigError for unknown names, wrong values and aliases that disagree."""
+        parsed: dict[str, Any] = {}
+        spelled: dict[str, str] = {}
+        for key, value in values.items():
+            row = cls.find(key)
+            typed = row.parse(value)
+            if row.name in parsed and parsed[row.name] != typed:
+                raise ConfigError(
+                    row.name, f"is set twice, as {spelled[row.name]} and as {key}, to different values. Keep one"
+                )
+            parsed[row.name] = typed
+            spelled[row.name] = key
+        return parsed
+
+    @classmethod
+    def find(cls, key: str) -> Setting:
+        """The row of a name or alias (dots, dashes and underscores are the same); raises ConfigError with a suggestion."""
+        name = key if key in cls.names else key.replace("_", ".").replace("-", ".").lower()
+        if name not in cls.names:
+            near = difflib.get_close_matches(name, cls.names, n=1)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            raise ConfigError(key, f"there is no such setting{hint}")
+        return cls.settings[cls.names[name]]
+
+    def check(self) -> None:
+        """Look at settings together; raises ConfigError. Tables override it."""
+
+    def get(self, name: str) -> Any:
+        """The value by the setting's dotted name."""
+        return getattr(self, self.settings[name].attribute)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All values by dotted name."""
+        return {name: self.get(name) for name in self.settings}
