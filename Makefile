@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka crash bench lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash bench lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ test: $(READY) ## all tests but the heavy suites; lint, types, import rules and 
 
 test-kafka: $(READY) ## the end-to-end tests with the bundled client against Apache Kafka 4.1 (needs java 17, mvn)
 	$(BIN)/pytest tests/e2e --kafka
+
+test-clients: $(READY) ## unmodified clients of other languages on our broker (needs java 17 and mvn, go, npm; skips what is missing)
+	$(BIN)/pytest tests/interop/test_other_languages.py
 
 crash: $(READY) ## 20 runs of the demo's core with kills at random moments
 	$(BIN)/pytest tests/crash -m slow --timeout 3600
