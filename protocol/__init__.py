@@ -1,1 +1,2 @@
-"""What bytes mean: messages, record batches, errors. Sans-I/O: no sockets, files, clocks or tasks; imports nothing of ours."""
+"""What bytes mean: messages, record batches, errors. Sans-I/O: no sockets, files, clocks, tasks; imports nothing of
+ours."""

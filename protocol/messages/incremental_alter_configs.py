@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Request, Response, Struct, array, boolean, int16, int32, int8, request, response, string, struct
+from ..schema import Request, Response, Struct, array, boolean, int8, int16, int32, request, response, string, struct
 
 
 @struct

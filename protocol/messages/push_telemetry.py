@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Request, Response, binary, boolean, int16, int32, int8, request, response, uuid
+from ..schema import Request, Response, binary, boolean, int8, int16, int32, request, response, uuid
 
 
 @response(key=72, versions="0", flexible="0+")

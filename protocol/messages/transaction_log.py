@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, array, int16, int32, int64, int8, record_key, record_value, string, struct
+from ..schema import Message, Struct, array, int8, int16, int32, int64, record_key, record_value, string, struct
 
 
 @record_key(id=0, versions="0", flexible="none")
@@ -19,16 +19,16 @@ class PartitionsSchema(Struct):
 @record_value(id=0, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
     producer_id: int = int64("0+")
-    previous_producer_id: int = int64("0+", default=-1, tag=0, tagged="1+")
-    next_producer_id: int = int64("0+", default=-1, tag=1, tagged="1+")
+    previous_producer_id: int = int64("1+", default=-1, tag=0, tagged="1+")
+    next_producer_id: int = int64("1+", default=-1, tag=1, tagged="1+")
     producer_epoch: int = int16("0+")
-    next_producer_epoch: int = int16("0+", default=-1, tag=3, tagged="1+")
+    next_producer_epoch: int = int16("1+", default=-1, tag=3, tagged="1+")
     transaction_timeout_ms: int = int32("0+")
     transaction_status: int = int8("0+")
     transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, "0+", nullable="0+")
     transaction_last_update_timestamp_ms: int = int64("0+")
     transaction_start_timestamp_ms: int = int64("0+")
-    client_transaction_version: int = int16("0+", tag=2, tagged="1+")
+    client_transaction_version: int = int16("1+", tag=2, tagged="1+")
     session_partitions: list[PartitionsSchema] = array(PartitionsSchema, "1+", tag=9000, tagged="1+", ignorable=True)
 
 

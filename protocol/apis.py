@@ -1,0 +1,57 @@
+"""The registry of APIs: from an API key to its definition's class.
+
+Owns nothing but the look-up. Definitions are found by their files: adding `messages/<api>.py` adds the API. To find
+which file holds a key, the files are searched for their decorators once, which takes a few milliseconds, where
+importing all of them would take a tenth of a second; a module is imported when its key is first asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from typing import Any, Final
+
+from .schema import Request
+
+_DEFINITION: Final = re.compile(r"^@request\(key=(\d+)[^\n]*\)\nclass (\w+)Request\(", re.MULTILINE)
+
+
+@cache
+def _modules() -> dict[int, tuple[str, str]]:
+    """Map each API key to (module name, API name)."""
+    found: dict[int, tuple[str, str]] = {}
+    package = f"{__package__}.messages"
+    for file in files(package).iterdir():
+        if file.name.endswith(".py"):
+            for key, name in _DEFINITION.findall(file.read_text("utf-8")):
+                found[int(key)] = (f"{package}.{file.name[:-3]}", name)
+    return dict(sorted(found.items()))
+
+
+_classes: Final[dict[int, type[Request[Any]]]] = {}
+
+
+def request_class(api_key: int) -> type[Request[Any]] | None:
+    """Return the request class of an API, or None if there is no definition of it."""
+    cls = _classes.get(api_key)
+    if cls is None and api_key in _modules():
+        module, name = _modules()[api_key]
+        cls = _classes[api_key] = getattr(import_module(module), f"{name}Request")
+    return cls
+
+
+def api_name(api_key: int) -> str:
+    """Return the name of an API ("Produce"); "Unknown(99)" for a key without a definition."""
+    known = _modules().get(api_key)
+    return known[1] if known is not None else f"Unknown({api_key})"
+
+
+def all_apis() -> Iterator[type[Request[Any]]]:
+    """Yield the request class of every API by ascending key; imports all of them."""
+    for api_key in _modules():
+        cls = request_class(api_key)
+        assert cls is not None
+        yield cls

@@ -1,0 +1,171 @@
+"""Encoding and decoding of messages: the entrance to the generated code.
+
+Owns the table of compiled functions and the leads of versioned data: the int16 version in front of record values and
+consumer protocol data, the int16 record id in front of record keys. Knows no sockets, frames or headers (`framing.py`).
+
+Decoding accepts any bytes: it returns a message or raises DecodeError, and allocates no more than a small multiple of
+its input. Decoded messages own their values, except `records` fields: those are memoryviews of the input.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from .compiler import compile_decoder, compile_encoder
+from .errors import DecodeError, EncodeError, MalformedTag, UnsupportedVersion
+from .schema import Buffer, Message, MessageKind
+
+__all__ = [
+    "DecodeError",
+    "EncodeError",
+    "MalformedTag",
+    "UnknownRecord",
+    "UnsupportedVersion",
+    "decode",
+    "decode_from",
+    "decode_record_key",
+    "decode_record_value",
+    "decode_versioned",
+    "encode",
+    "encode_pieces",
+    "encode_record_key",
+    "encode_record_value",
+    "encode_versioned",
+    "record_version",
+]
+
+M = TypeVar("M", bound=Message)
+
+_INT16: Final = struct.Struct(">h")
+_LARGE: Final = 2048
+"""Pieces from this many bytes on are passed through uncopied; smaller ones are cheaper to join."""
+
+
+class _Versions(dict[int, Any]):
+    """The functions of one class by version, compiled when first asked for."""
+
+    def __init__(self, cls: type[Message], compile: Any) -> None:
+        self.cls = cls
+        self.compile = compile
+
+    def __missing__(self, version: int) -> Any:
+        function = self[version] = self.compile(self.cls, version)
+        return function
+
+
+class _Classes(dict[type[Message], _Versions]):
+    def __init__(self, compile: Any) -> None:
+        self.compile = compile
+
+    def __missing__(self, cls: type[Message]) -> _Versions:
+        versions = self[cls] = _Versions(cls, self.compile)
+        return versions
+
+
+_decoders: Final = _Classes(compile_decoder)
+_encoders: Final = _Classes(compile_encoder)
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Return the message's bytes in `version`; raises EncodeError, UnsupportedVersion."""
+    return b"".join(_encoders[type(message)][version](message))
+
+
+def encode_pieces(message: Message, version: int) -> list[Buffer]:
+    """Return the message's bytes in `version` as a few buffers, large `records` among them uncopied."""
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    for piece in _encoders[type(message)][version](message):
+        if len(piece) < _LARGE:
+            small.append(piece)
+        else:
+            if small:
+                pieces.append(b"".join(small))
+                small.clear()
+            pieces.append(piece)
+    if small:
+        pieces.append(b"".join(small))
+    return pieces
+
+
+def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> M:
+    """Read one message that takes all of `buffer` from `offset` on; raises DecodeError, UnsupportedVersion.
+
+    Where only tagged fields of the extension are malformed, raises MalformedTag, whose `partial` is the message
+    without them.
+    """
+    message, end = decode_from(cls, buffer, version, offset)
+    if end != len(buffer):
+        raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes after the message", end)
+    return message
+
+
+def decode_from(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
+    """Read one message from `offset` on; returns it and the position after it."""
+    try:
+        result: tuple[M, int] = _decoders[cls][version](buffer, offset)
+        return result
+    except MalformedTag as error:
+        partial, _ = compile_decoder(cls, version, extension=False)(buffer, offset)
+        error.partial = partial
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """The key of a record that a newer release wrote: kept and carried along, never interpreted."""
+
+    id: int
+    key: bytes
+
+
+def record_version(value: Buffer) -> int:
+    """Return the int16 that leads a record value, a record key or versioned data; raises DecodeError."""
+    if len(value) < 2:
+        raise DecodeError("no room for a version", 0)
+    version: int = _INT16.unpack_from(value)[0]
+    return version
+
+
+def encode_record_key(key: Message) -> bytes:
+    """Return the key of an internal topic's record: its int16 id, then its fields."""
+    if key.spec.kind is not MessageKind.RECORD_KEY:
+        raise EncodeError(f"{type(key).__name__} is not a record key")
+    return _INT16.pack(key.spec.key) + encode(key, key.spec.versions.high)
+
+
+def encode_record_value(value: Message, version: int) -> bytes:
+    """Return the value of an internal topic's record: its int16 version, then its fields."""
+    return _INT16.pack(version) + encode(value, version)
+
+
+def decode_record_key(buffer: Buffer, classes: Iterable[type[Message]]) -> Message | UnknownRecord:
+    """Read a record key as the one of `classes` whose id leads it; UnknownRecord if there is none."""
+    id = record_version(buffer)
+    for cls in classes:
+        if cls.spec.key == id:
+            return decode(cls, buffer, cls.spec.versions.high, 2)
+    return UnknownRecord(id, bytes(buffer))
+
+
+def decode_record_value(cls: type[M], buffer: Buffer) -> M:
+    """Read a record value of the version that leads it; raises UnsupportedVersion on one from a newer release."""
+    return decode(cls, buffer, record_version(buffer), 2)
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """Return versioned data (consumer subscriptions and assignments, markers): int16 version, then the fields."""
+    return _INT16.pack(version) + encode(message, version)
+
+
+def decode_versioned(cls: type[M], buffer: Buffer) -> M:
+    """Read versioned data as other clients wrote it.
+
+    A version newer than the definition's is read as the newest known one, and bytes after the fields are ignored:
+    that is how this data has been extended since before it had tagged fields.
+    """
+    version = min(record_version(buffer), cls.spec.versions.high)
+    return decode_from(cls, buffer, version, 2)[0]

@@ -1,0 +1,97 @@
+"""What the generated code calls: the rare paths (long varints, unknown tags, failures) that are not worth inlining.
+
+Never imported for itself; `compiler.py` hands these names to the functions that it emits.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from .errors import DecodeError, EncodeError, MalformedTag
+from .primitives import MAX_LENGTH, uvarint
+from .schema import Buffer, UnknownTags
+
+
+def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """Go on with an unsigned varint whose first byte had its top bit set; returns the value and the position after."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFF_FFFF:
+                break
+            return value, position
+    raise DecodeError("varint of more than 32 bits", position)
+
+
+def unknown_tags(buffer: Buffer, position: int, end: int, path: str) -> tuple[UnknownTags, int]:
+    """Read a section of tagged fields none of which is known."""
+    count, position = _uvarint(buffer, position)
+    tags = []
+    last = -1
+    for _ in range(count):
+        tag, position = _uvarint(buffer, position)
+        size, position = _uvarint(buffer, position)
+        if not last < tag <= MAX_LENGTH:
+            raise DecodeError(f"{path}: tags out of order", position)
+        if size > end - position:
+            raise DecodeError(f"{path}: tagged field past the end", position)
+        tags.append((tag, bytes(buffer[position : position + size])))
+        position += size
+        last = tag
+    return tuple(tags), position
+
+
+def _uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    first = buffer[position]
+    return (first, position + 1) if first < 0x80 else long_uvarint(buffer, position + 1, first)
+
+
+def tag_section(tags: list[tuple[int, bytes]], path: str) -> bytes:
+    """Return the section of these tagged fields, sorted; a tag given twice or out of range is refused."""
+    tags.sort()
+    pieces: list[Any] = [uvarint(len(tags))]
+    last = -1
+    for tag, value in tags:
+        if not last < tag <= MAX_LENGTH:
+            raise EncodeError(f"{path}: tag {tag} twice or out of range")
+        last = tag
+        pieces += (uvarint(tag), uvarint(len(value)), value)
+    return b"".join(pieces)
+
+
+def cut_short(title: str, position: int, error: Exception) -> DecodeError:
+    """Return the DecodeError for a read that failed at or after `position`."""
+    if isinstance(error, UnicodeDecodeError):
+        return DecodeError(f"{title}: a string is not UTF-8: {error.reason}", position)
+    return DecodeError(f"{title}: the message goes on past its end", position)
+
+
+def unfit(title: str, error: Exception) -> EncodeError:
+    """Return the EncodeError for a value that Python refused to write."""
+    return EncodeError(f"{title}: {error}")
+
+
+DECODE_ENVIRONMENT: Final[dict[str, Any]] = {
+    "DecodeError": DecodeError,
+    "MalformedTag": MalformedTag,
+    "cut_short": cut_short,
+    "long_uvarint": long_uvarint,
+    "new": object.__new__,
+    "struct_error": struct.error,
+    "unknown_tags": unknown_tags,
+    "unpack_from": struct.unpack_from,
+}
+
+ENCODE_ENVIRONMENT: Final[dict[str, Any]] = {
+    "EncodeError": EncodeError,
+    "SHORT": [uvarint(size + 1) for size in range(127)],
+    "pack": struct.pack,
+    "struct_error": struct.error,
+    "tag_section": tag_section,
+    "unfit": unfit,
+    "uvarint": uvarint,
+}

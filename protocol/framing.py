@@ -1,0 +1,97 @@
+"""Frames: the int32 size, the request and response headers, and the message behind them.
+
+Owns which header version goes with which API version. A frame here is what follows the size: reading the size off a
+socket, and refusing too large ones, is the connection's business.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeVar
+
+from .apis import request_class
+from .codec import decode, decode_from, encode_pieces
+from .errors import DecodeError
+from .messages.headers import RequestHeader, ResponseHeader
+from .schema import MAX_VERSION, Buffer, Request, Response
+
+R = TypeVar("R", bound=Response)
+
+API_VERSIONS: Final = 18
+"""The one API whose responses always have header v0: the client does not know yet what the broker understands."""
+
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+_INT32: Final = struct.Struct(">i")
+_SIZE_AND_ID: Final = struct.Struct(">ii")
+_SIZE_ID_NO_TAGS: Final = struct.Struct(">iib")
+
+
+class _FirstFlexible(dict[int, int]):
+    """The first flexible version of each API's request; above all versions for an API that is not known."""
+
+    def __missing__(self, api_key: int) -> int:
+        cls = request_class(api_key)
+        if cls is None:  # not kept: keys come off the wire
+            return MAX_VERSION + 1
+        self[api_key] = cls.spec.flexible.low if cls.spec.flexible.high >= 0 else MAX_VERSION + 1
+        return self[api_key]
+
+
+_first_flexible: Final = _FirstFlexible()
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """Return the version of the header in front of a request: 2 for flexible versions, else 1."""
+    return 2 if version >= _first_flexible[api_key] else 1
+
+
+def response_header_version(cls: type[Response], version: int) -> int:
+    """Return the version of the header in front of a response: 1 for flexible versions, else 0."""
+    return 1 if version in cls.spec.flexible and cls.spec.key != API_VERSIONS else 0
+
+
+def encode_request(
+    message: Request[R], version: int, correlation_id: int, client_id: str | None, extension_version: int = -1
+) -> list[Buffer]:
+    """Return a whole request, size included, for `writelines`; raises EncodeError."""
+    key = message.spec.key
+    flexible = version in message.spec.flexible
+    header = RequestHeader(key, version, correlation_id, client_id, extension_version if flexible else -1)
+    return _sized([*encode_pieces(header, 2 if flexible else 1), *encode_pieces(message, version)])
+
+
+def _sized(pieces: list[Buffer]) -> list[Buffer]:
+    size = _INT32.pack(sum(map(len, pieces)))
+    if len(pieces) <= 2:
+        return [b"".join((size, *pieces))] if sum(map(len, pieces)) < 4096 else [size, *pieces]
+    return [b"".join((size, *pieces[:2])), *pieces[2:]]
+
+
+def encode_response(message: Response, version: int, correlation_id: int) -> list[Buffer]:
+    """Return a whole response, size included, for `writelines`; raises EncodeError."""
+    pieces = encode_pieces(message, version)
+    size = sum(map(len, pieces))
+    if version in message.spec.flexible and message.spec.key != API_VERSIONS:
+        lead = _SIZE_ID_NO_TAGS.pack(size + 5, correlation_id, 0)
+    else:
+        lead = _SIZE_AND_ID.pack(size + 4, correlation_id)
+    pieces[0:1] = [lead + bytes(pieces[0])] if pieces and len(pieces[0]) < 4096 else [lead, *pieces[:1]]
+    return pieces
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """Read a request's header; returns it and where the body begins.
+
+    Of an API that is not known, only the fields of header v1 can be read. Raises DecodeError.
+    """
+    try:
+        api_key, version = _KEY_AND_VERSION.unpack_from(frame)
+    except struct.error:
+        raise DecodeError("no room for a request header", 0) from None
+    return decode_from(RequestHeader, frame, 2 if version >= _first_flexible[api_key] else 1)
+
+
+def decode_response(cls: type[R], version: int, frame: Buffer) -> tuple[int, R]:
+    """Read a response's header and body; returns (correlation id, response). Raises DecodeError."""
+    header, position = decode_from(ResponseHeader, frame, response_header_version(cls, version))
+    return header.correlation_id, decode(cls, frame, version, position)
