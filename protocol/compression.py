@@ -1,0 +1,164 @@
+"""The codecs of record batches, each in the framing that Kafka's clients read, and bounded against bombs.
+
+Owns: code numbers and names, `compress`, `decompress`. Never trusts a length that the compressed bytes claim: output
+goes into a buffer of bounded size, and input that would need more than the bound is refused.
+
+* gzip: one member (several are read). * zstd: one frame (several are read).
+* snappy: written in the xerial framing (`\\x82SNAPPY\\0`, version, compatible version, then length-prefixed blocks),
+  which Java and librdkafka read; raw snappy, which librdkafka writes, is read as well.
+* lz4: the frame format with independent blocks, because Kafka's Java reader refuses linked ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+import cramjam
+
+from .batch_header import CorruptBatch
+from .errors import ErrorCode, KafkaError
+from .schema import Buffer
+
+MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+"""The largest payload that `decompress` yields unless told otherwise."""
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK: Final = 32 * 1024
+_LENGTH: Final = Struct(">i")
+
+_FIRST_GUESS: Final = 16 * 1024
+_GROWTH: Final = 8
+
+
+class Compression(IntEnum):
+    """The codec of a batch: its low three attribute bits."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def from_name(cls, name: str) -> Compression:
+        """The codec of a `compression.type` ("none", "gzip", "snappy", "lz4", "zstd"); ValueError names the choices."""
+        try:
+            return cls[name.upper()]
+        except KeyError:
+            choices = ", ".join(codec.name.lower() for codec in cls)
+            raise ValueError(f"unknown compression type {name!r}: use one of {choices}") from None
+
+
+class UnsupportedCompression(KafkaError):
+    """The batch names a codec that does not exist (UNSUPPORTED_COMPRESSION_TYPE)."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression code {code} is none of 0 to 4")
+
+
+def compress(codec: Compression, payload: bytes, level: int | None = None) -> bytes:
+    """`payload` in the framing of `codec`; `level` is the codec's own scale (None: its default), snappy has none."""
+    if codec is Compression.NONE:
+        return payload
+    if codec is Compression.GZIP:
+        return bytes(cramjam.gzip.compress(payload, level))
+    if codec is Compression.SNAPPY:
+        return _compress_xerial(payload)
+    if codec is Compression.LZ4:
+        compressor = cramjam.lz4.Compressor(level=level or 0, content_checksum=False, block_linked=False)
+        compressor.compress(payload)
+        return bytes(compressor.finish())
+    return bytes(cramjam.zstd.compress(payload, level))
+
+
+def decompress(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """The records behind a header with compression `code`.
+
+    Raises UnsupportedCompression, or CorruptBatch when the data is damaged or would expand beyond `max_bytes`.
+    """
+    if code == Compression.NONE:
+        return bytes(data)
+    if code == Compression.SNAPPY:
+        return _decompress_snappy(memoryview(data), max_bytes)
+    try:
+        expand, ratio = _EXPANDERS[code]
+    except KeyError:
+        raise UnsupportedCompression(code) from None
+    bound = min(max_bytes, ratio * len(data) + _FIRST_GUESS)
+    size = min(bound, max(_FIRST_GUESS, 4 * len(data)))
+    while True:
+        target = bytearray(size)
+        try:
+            written = expand(data, target)
+        except cramjam.DecompressionError as error:
+            # The same exception for damaged input and for a target too small: so only the bound decides.
+            if size >= bound:
+                raise CorruptBatch(
+                    f"{Compression(code).name.lower()} data is damaged or expands beyond {bound} bytes: {error}"
+                ) from None
+            size = min(bound, size * _GROWTH)
+            continue
+        return bytes(memoryview(target)[:written])
+
+
+def _expand_gzip(data: Buffer, target: bytearray) -> int:
+    return int(cramjam.gzip.decompress_into(data, target))
+
+
+def _expand_lz4(data: Buffer, target: bytearray) -> int:
+    return int(cramjam.lz4.decompress_into(data, target))
+
+
+def _expand_zstd(data: Buffer, target: bytearray) -> int:
+    return int(cramjam.zstd.decompress_into(data, target))
+
+
+_EXPANDERS: Final[dict[int, tuple[Callable[[Buffer, bytearray], int], int]]] = {
+    # With the most that one input byte can become in each format: damaged small input never makes a large allocation.
+    Compression.GZIP: (_expand_gzip, 1_040),
+    Compression.LZ4: (_expand_lz4, 256),
+    Compression.ZSTD: (_expand_zstd, 44_000),
+}
+_SNAPPY_RATIO: Final = 64
+
+
+def _compress_xerial(payload: bytes) -> bytes:
+    pieces: list[bytes] = [_XERIAL_HEADER]
+    for start in range(0, len(payload), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(payload[start : start + _XERIAL_BLOCK]))
+        pieces += (_LENGTH.pack(len(block)), block)
+    return b"".join(pieces)
+
+
+def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, max_bytes)
+    position = len(_XERIAL_HEADER)
+    pieces: list[bytes] = []
+    total = 0
+    while position < len(data):
+        start = position + _LENGTH.size
+        if start > len(data):
+            raise CorruptBatch("snappy data is cut off within a block length")
+        (length,) = _LENGTH.unpack_from(data, position)
+        position = start + length
+        if length < 0 or position > len(data):
+            raise CorruptBatch(f"snappy block of {length} bytes exceeds the {len(data) - start} that are left")
+        piece = _decompress_snappy_block(data[start:position], max_bytes - total)
+        total += len(piece)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > max_bytes or size > _SNAPPY_RATIO * len(block):
+            raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size}, more than the bound or possible")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy data is damaged: {error}") from None

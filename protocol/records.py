@@ -1,0 +1,332 @@
+"""The records inside a batch (format v2): `Record`, `decode_batch` for readers, `encode_batch` for whole batches.
+
+Also the one address of everything about batches that a broker's hot path needs (`protocol/batch_header.py`). Producers,
+who add records one at a time, use `protocol/batch_builder.py`.
+
+A record is: length varint | attributes int8 (0) | timestamp delta varlong | offset delta varint | key length varint,
+key | value length varint, value | header count varint, each: key length varint, key, value length varint, value. Varints are
+zigzag; length -1 is null. Deltas count from the batch's base timestamp and base offset.
+
+Invariants: offsets within a decoded batch increase; damaged bytes end in CorruptBatch, whatever they are; no count or
+length is believed before it was held against the bytes that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, TypeVar, overload
+
+from .batch_header import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptBatch,
+    TimestampType,
+    assemble_batch,
+    iter_batches,
+    next_sequence,
+    read_batch_header,
+    stamp,
+    verify_crc,
+)
+from .compression import MAX_DECOMPRESSED_BYTES, Compression, UnsupportedCompression, compress, decompress
+from .record_varint import read_varint, write_varint
+from .schema import Buffer
+
+__all__ = [
+    "HEADER_SIZE",
+    "MAX_DECOMPRESSED_BYTES",
+    "BatchHeader",
+    "CorruptBatch",
+    "Headers",
+    "Record",
+    "TimestampType",
+    "UnsupportedCompression",
+    "decode_batch",
+    "encode_batch",
+    "encode_record",
+    "iter_batches",
+    "next_sequence",
+    "read_batch_header",
+    "stamp",
+    "verify_crc",
+]
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+"""A record's headers in order; a key may occur more than once."""
+
+MIN_RECORD_SIZE: Final = 7
+"""Length, attributes, both deltas, null key, null value, no headers: one byte each."""
+
+_R = TypeVar("_R")
+
+
+@dataclass(slots=True)
+class Record:
+    """One record. `timestamp` in ms since the epoch (-1: none); key or value None means null (a tombstone's value)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+
+
+def encode_record(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
+) -> bytes:
+    """One record as it stands in an uncompressed batch."""
+    body = bytearray(1)
+    write_varint(body, timestamp_delta)
+    write_varint(body, offset_delta)
+    for part in (key, value):
+        if part is None:
+            body.append(1)
+        else:
+            write_varint(body, len(part))
+            body += part
+    write_varint(body, len(headers))
+    for name, content in headers:
+        encoded = name.encode()
+        write_varint(body, len(encoded))
+        body += encoded
+        if content is None:
+            body.append(1)
+        else:
+            write_varint(body, len(content))
+            body += content
+    lead = bytearray()
+    write_varint(lead, len(body))
+    return bytes(lead + body)
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    compression: Compression = Compression.NONE,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    last_offset_delta: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """A whole batch of `records`, whose offsets increase from `base_offset` or later; gaps are kept (compaction).
+
+    `last_offset_delta` defaults to that of the last record; compaction passes the original's, so that offsets and
+    sequences of the batch still end where they did (then `records` may be empty). With `delete_horizon_ms` the base
+    timestamp is that horizon (KIP-534). ValueError when offsets do not increase.
+    """
+    records = list(records)
+    if not records and last_offset_delta is None:
+        raise ValueError("a batch without records needs a last_offset_delta")
+    timestamps = [record.timestamp for record in records] or [-1]
+    base_timestamp = timestamps[0] if delete_horizon_ms is None else delete_horizon_ms
+    previous = -1
+    pieces = []
+    for record in records:
+        delta = record.offset - base_offset
+        if delta <= previous:
+            raise ValueError(f"offset {record.offset} follows {base_offset + previous} in a batch from {base_offset}")
+        previous = delta
+        pieces.append(encode_record(record.timestamp - base_timestamp, delta, record.key, record.value, record.headers))
+    if last_offset_delta is None:
+        last_offset_delta = previous
+    elif last_offset_delta < previous:
+        raise ValueError(f"last_offset_delta {last_offset_delta} lies before the last record's {previous}")
+    return assemble_batch(
+        compress(compression, b"".join(pieces)) if records else b"",
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=(compression if records else 0)
+        | (LOG_APPEND_TIME if timestamp_type else 0)
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0)
+        | (0 if delete_horizon_ms is None else DELETE_HORIZON),
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(timestamps),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+
+
+@overload
+def decode_batch(
+    buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> list[Record]: ...
+
+
+@overload
+def decode_batch(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    make: Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R],
+    *,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> list[_R]: ...
+
+
+def decode_batch(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    make: Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R] = Record,  # type: ignore[assignment]
+    *,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> list[_R]:
+    """The records of the batch at `position`, each as `make(offset, timestamp, key, value, headers)`.
+
+    `header` is what `read_batch_header` gave for this position. The checksum is not verified here. Header names that
+    are not UTF-8 come with replacement characters. Raises CorruptBatch (also when the records would expand beyond
+    `max_bytes`) and UnsupportedCompression.
+    """
+    count = header.record_count
+    data = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+    payload = decompress(header.compression, data, max_bytes) if count else b""
+    if count * MIN_RECORD_SIZE > len(payload):
+        raise CorruptBatch(f"{count} records can't be in the {len(payload)} bytes of the batch at {header.base_offset}")
+    try:
+        records, end = _decode_records(payload, header, make)
+    except IndexError:
+        raise CorruptBatch(f"a record of the batch at offset {header.base_offset} is cut off") from None
+    if end != len(payload):
+        raise CorruptBatch(f"{len(payload) - end} bytes follow the last record of the batch at {header.base_offset}")
+    return records
+
+
+def _decode_records(
+    data: bytes,
+    header: BatchHeader,
+    make: Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R],
+) -> tuple[list[_R], int]:
+    # The consumer's inner loop. Varints of one and two bytes are read in place, because a call costs as much as the
+    # rest of a field. Reading beyond the end is an IndexError; slices can't raise, but lengths only move `at` forward, so
+    # that `at == end` at the end of a record proves that every slice lay within it.
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    fixed_timestamp = header.max_timestamp if header.timestamp_type else None
+    records: list[_R] = []
+    add = records.append
+    previous = -1
+    at = 0
+    size = len(data)
+    for _ in range(header.record_count):
+        length = data[at]
+        if length < 0x80:
+            at += 1
+        elif (more := data[at + 1]) < 0x80:
+            length += (more << 7) - 0x80
+            at += 2
+        else:
+            length, at = read_varint(data, at)
+        end = at + (length >> 1)
+        if length & 1 or end > size:
+            raise CorruptBatch(f"a record of the batch at offset {base_offset} has an impossible length")
+        at += 1  # the record's attributes: none are defined
+
+        delta = data[at]
+        if delta < 0x80:
+            at += 1
+        elif (more := data[at + 1]) < 0x80:
+            delta += (more << 7) - 0x80
+            at += 2
+        else:
+            delta, at = read_varint(data, at, 10)
+        timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+
+        delta = data[at]
+        if delta < 0x80:
+            at += 1
+        elif (more := data[at + 1]) < 0x80:
+            delta += (more << 7) - 0x80
+            at += 2
+        else:
+            delta, at = read_varint(data, at)
+        if delta & 1 or delta <= previous:
+            raise CorruptBatch(f"offsets in the batch at offset {base_offset} do not increase")
+        previous = delta
+
+        length = data[at]
+        if length < 0x80:
+            at += 1
+        else:
+            length, at = read_varint(data, at)
+        if length & 1:
+            key = None
+            if length != 1:
+                raise CorruptBatch(f"a key in the batch at offset {base_offset} has a negative length")
+        else:
+            stop = at + (length >> 1)
+            key = data[at:stop]
+            at = stop
+
+        length = data[at]
+        if length < 0x80:
+            at += 1
+        elif (more := data[at + 1]) < 0x80:
+            length += (more << 7) - 0x80
+            at += 2
+        else:
+            length, at = read_varint(data, at)
+        if length & 1:
+            value = None
+            if length != 1:
+                raise CorruptBatch(f"a value in the batch at offset {base_offset} has a negative length")
+        else:
+            stop = at + (length >> 1)
+            value = data[at:stop]
+            at = stop
+
+        headers: list[tuple[str, bytes | None]] = []
+        if data[at]:
+            at = _decode_headers(data, at, end, headers)
+        else:
+            at += 1
+        if at != end:
+            raise CorruptBatch(f"a record of the batch at offset {base_offset} does not end where its length says")
+        add(
+            make(
+                base_offset + (delta >> 1),
+                timestamp if fixed_timestamp is None else fixed_timestamp,
+                key,
+                value,
+                headers,
+            )
+        )
+    if previous >> 1 > header.last_offset_delta:
+        raise CorruptBatch(f"records of the batch at offset {base_offset} go beyond its last offset")
+    return records, at
+
+
+def _decode_headers(data: bytes, at: int, end: int, headers: list[tuple[str, bytes | None]]) -> int:
+    count, at = read_varint(data, at)
+    if count & 1 or (count >> 1) * 2 > end - at:
+        raise CorruptBatch("a record has an impossible number of headers")
+    for _ in range(count >> 1):
+        length, at = read_varint(data, at)
+        if length & 1:
+            raise CorruptBatch("a record header has no name")
+        stop = at + (length >> 1)
+        name = data[at:stop].decode(errors="replace")
+        length, at = read_varint(data, stop)
+        if length & 1:
+            if length != 1:
+                raise CorruptBatch("a record header has a value of negative length")
+            headers.append((name, None))
+        else:
+            stop = at + (length >> 1)
+            headers.append((name, data[at:stop]))
+            at = stop
+    return at
