@@ -10,7 +10,7 @@ its input. Decoded messages own their values, except `records` fields: those are
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,7 @@ __all__ = [
     "decode_record_key",
     "decode_record_value",
     "decode_versioned",
+    "decoders_of",
     "encode",
     "encode_pieces",
     "encode_record_key",
@@ -40,8 +41,6 @@ __all__ = [
 M = TypeVar("M", bound=Message)
 
 _INT16: Final = struct.Struct(">h")
-_LARGE: Final = 2048
-"""Pieces from this many bytes on are passed through uncopied; smaller ones are cheaper to join."""
 
 
 class _Versions(dict[int, Any]):
@@ -69,25 +68,22 @@ _decoders: Final = _Classes(compile_decoder)
 _encoders: Final = _Classes(compile_encoder)
 
 
+def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int], tuple[M, int]]]:
+    """Return the compiled functions behind `decode_from` by version: for one caller so hot that a look-up counts."""
+    return _decoders[cls]
+
+
 def encode(message: Message, version: int) -> bytes:
     """Return the message's bytes in `version`; raises EncodeError, UnsupportedVersion."""
     return b"".join(_encoders[type(message)][version](message))
 
 
 def encode_pieces(message: Message, version: int) -> list[Buffer]:
-    """Return the message's bytes in `version` as a few buffers, large `records` among them uncopied."""
-    pieces: list[Buffer] = []
-    small: list[Buffer] = []
-    for piece in _encoders[type(message)][version](message):
-        if len(piece) < _LARGE:
-            small.append(piece)
-        else:
-            if small:
-                pieces.append(b"".join(small))
-                small.clear()
-            pieces.append(piece)
-    if small:
-        pieces.append(b"".join(small))
+    """Return the message's bytes in `version` as one or more buffers, large `records` among them uncopied.
+
+    The first buffer is never one of the records. Raises EncodeError, UnsupportedVersion.
+    """
+    pieces: list[Buffer] = _encoders[type(message)][version](message)
     return pieces
 
 

@@ -89,6 +89,7 @@ DECODE_ENVIRONMENT: Final[dict[str, Any]] = {
 ENCODE_ENVIRONMENT: Final[dict[str, Any]] = {
     "EncodeError": EncodeError,
     "SHORT": [uvarint(size + 1) for size in range(127)],
+    "join": b"".join,
     "pack": struct.pack,
     "struct_error": struct.error,
     "tag_section": tag_section,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import construct
+import construct  # type: ignore[import-untyped]
 
 from .errors import UnsupportedVersion
 from .primitives import Absent, Binary, Boolean, Entity, Nullable, Sequence, TaggedFields, Text

@@ -10,7 +10,7 @@ import struct
 from typing import Final, TypeVar
 
 from .apis import request_class
-from .codec import decode, decode_from, encode_pieces
+from .codec import decode, decode_from, decoders_of, encode, encode_pieces
 from .errors import DecodeError
 from .messages.headers import RequestHeader, ResponseHeader
 from .schema import MAX_VERSION, Buffer, Request, Response
@@ -38,6 +38,7 @@ class _FirstFlexible(dict[int, int]):
 
 
 _first_flexible: Final = _FirstFlexible()
+_request_headers: Final = decoders_of(RequestHeader)
 
 
 def request_header_version(api_key: int, version: int) -> int:
@@ -57,14 +58,9 @@ def encode_request(
     key = message.spec.key
     flexible = version in message.spec.flexible
     header = RequestHeader(key, version, correlation_id, client_id, extension_version if flexible else -1)
-    return _sized([*encode_pieces(header, 2 if flexible else 1), *encode_pieces(message, version)])
-
-
-def _sized(pieces: list[Buffer]) -> list[Buffer]:
-    size = _INT32.pack(sum(map(len, pieces)))
-    if len(pieces) <= 2:
-        return [b"".join((size, *pieces))] if sum(map(len, pieces)) < 4096 else [size, *pieces]
-    return [b"".join((size, *pieces[:2])), *pieces[2:]]
+    pieces = encode_pieces(message, version)
+    lead = encode(header, 2 if flexible else 1)
+    return _led_by(_INT32.pack(sum(map(len, pieces)) + len(lead)) + lead, pieces)
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Buffer]:
@@ -72,23 +68,30 @@ def encode_response(message: Response, version: int, correlation_id: int) -> lis
     pieces = encode_pieces(message, version)
     size = sum(map(len, pieces))
     if version in message.spec.flexible and message.spec.key != API_VERSIONS:
-        lead = _SIZE_ID_NO_TAGS.pack(size + 5, correlation_id, 0)
+        return _led_by(_SIZE_ID_NO_TAGS.pack(size + 5, correlation_id, 0), pieces)
+    return _led_by(_SIZE_AND_ID.pack(size + 4, correlation_id), pieces)
+
+
+def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
+    """Put size and header in front; a small first piece is joined with them, which spares the socket a buffer."""
+    if len(pieces[0]) < 16384:
+        pieces[0] = b"".join((lead, pieces[0]))
     else:
-        lead = _SIZE_AND_ID.pack(size + 4, correlation_id)
-    pieces[0:1] = [lead + bytes(pieces[0])] if pieces and len(pieces[0]) < 4096 else [lead, *pieces[:1]]
+        pieces.insert(0, lead)
     return pieces
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Read a request's header; returns it and where the body begins.
 
-    Of an API that is not known, only the fields of header v1 can be read. Raises DecodeError.
+    Of an API that is not known, only the fields of header v1 can be read. Raises DecodeError; MalformedTag if the only
+    thing wrong is the value of an extension tag.
     """
     try:
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
     except struct.error:
         raise DecodeError("no room for a request header", 0) from None
-    return decode_from(RequestHeader, frame, 2 if version >= _first_flexible[api_key] else 1)
+    return _request_headers[2 if version >= _first_flexible[api_key] else 1](frame, 0)
 
 
 def decode_response(cls: type[R], version: int, frame: Buffer) -> tuple[int, R]:

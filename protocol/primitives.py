@@ -15,8 +15,16 @@ from __future__ import annotations
 import io
 from typing import Any, Final
 
-from construct import Bytes, Construct, ConstructError, FormatField, Renamed, Struct, Subconstruct
-from construct.core import stream_read, stream_write
+from construct import (  # type: ignore[import-untyped]
+    Bytes,
+    Construct,
+    ConstructError,
+    FormatField,
+    Renamed,
+    Struct,
+    Subconstruct,
+)
+from construct.core import stream_read, stream_write  # type: ignore[import-untyped]
 
 MAX_STRING_BYTES: Final = 0x7FFF
 """The longest string, in UTF-8 bytes: what an int16 length can say, and KIP-482 keeps for compact strings."""
@@ -25,7 +33,7 @@ MAX_LENGTH: Final = 0x7FFF_FFFF
 """The largest length, count or tag: they are int32 in the peers that read them."""
 
 
-class FormatError(ConstructError):
+class FormatError(ConstructError):  # type: ignore[misc]
     """The input, or the value to be built, breaks the format."""
 
 
@@ -38,7 +46,7 @@ def read_uvarint(stream: Any, path: str) -> int:
         if byte < 0x80:
             if value > 0xFFFF_FFFF:
                 break
-            return value
+            return int(value)
     raise FormatError("varint of more than 32 bits", path=path)
 
 

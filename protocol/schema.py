@@ -27,10 +27,13 @@ value other than the default there is an error unless the field is `ignorable`.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, dataclass_transform
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -52,20 +55,21 @@ class Versions:
     low: int
     high: int
 
-    @classmethod
-    def parse(cls, text: str) -> Versions:
+    @staticmethod
+    @cache
+    def parse(text: str) -> Versions:
         """Read "3", "3+", "0-7" or "none"; raises ValueError on anything else."""
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):
-            return cls(int(text[:-1]), MAX_VERSION)
+            return Versions(int(text[:-1]), MAX_VERSION)
         low, _, high = text.partition("-")
-        return cls(int(low), int(high or low))
+        return Versions(int(low), int(high or low))
 
     def __contains__(self, version: int) -> bool:
         return self.low <= version <= self.high
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[int]:
         return iter(range(self.low, self.high + 1))
 
     def __str__(self) -> str:
@@ -155,7 +159,23 @@ class Struct:
 
     __slots__ = ()
     fields: ClassVar[tuple[FieldSpec, ...]] = ()
+    _as_tuple: ClassVar[Callable[[Any], tuple[Any, ...]]]
     unknown_tags: UnknownTags
+
+    # Here once rather than generated for each of some 400 classes: that would double the time to import them.
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        as_tuple = type(self)._as_tuple
+        return bool(as_tuple(self) == as_tuple(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = [f"{spec.name}={getattr(self, spec.name)!r}" for spec in self.fields]
+        if self.unknown_tags:
+            shown.append(f"unknown_tags={self.unknown_tags!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class Message(Struct):
@@ -187,17 +207,19 @@ T = TypeVar("T", bound=type[Struct])
 @dataclass_transform()
 def struct(cls: T) -> T:
     """Turn a class body of fields into a slotted dataclass whose `fields` the codecs read."""
+    annotations = inspect.get_annotations(cls)
     specs = []
-    for name in cls.__dict__.get("__annotations__", {}):
-        declared = cls.__dict__[name]
+    for name in annotations:
+        declared = cls.__dict__.get(name)
         if not isinstance(declared, dataclasses.Field) or "wire" not in declared.metadata:
             raise TypeError(f"{cls.__name__}.{name} has no wire type: declare it with string(), int32(), array(), ...")
-        specs.append(dataclasses.replace(declared.metadata["wire"], name=name))
-    cls.__annotations__ = {**cls.__dict__.get("__annotations__", {}), "unknown_tags": "UnknownTags"}
+        specs.append(FieldSpec(name=name, **declared.metadata["wire"]))
+    cls.__annotations__ = {**annotations, "unknown_tags": "UnknownTags"}
+    cls.__doc__ = cls.__doc__ or f"Part of a message: {', '.join(annotations)}."
     cls.unknown_tags = ()
     cls.fields = tuple(specs)
-    made: T = dataclass(slots=True)(cls)
-    return made
+    cls._as_tuple = attrgetter("unknown_tags", *annotations)
+    return dataclass(slots=True, eq=False, repr=False)(cls)  # type: ignore[return-value]
 
 
 def _message(
@@ -210,7 +232,7 @@ def _message(
         made.spec = MessageSpec(
             kind, made.__name__, key, Versions.parse(versions), Versions.parse(flexible), latest_unstable
         )
-        return made  # type: ignore[return-value]
+        return made
 
     return define
 
@@ -272,22 +294,22 @@ def _field(
     is_array: bool = False,
     struct: type[Struct] | None = None,
 ) -> Any:
-    spec = FieldSpec(
-        wire_type=wire_type,
-        versions=Versions.parse(versions),
-        default=default,
-        nullable=Versions.parse(nullable),
-        is_array=is_array,
-        struct=struct,
-        tag=tag,
-        tagged=Versions.parse(tagged),
-        ignorable=ignorable,
-        flexible=None if flexible is None else Versions.parse(flexible),
-    )
+    wire = {
+        "wire_type": wire_type,
+        "versions": Versions.parse(versions),
+        "default": default,
+        "nullable": Versions.parse(nullable),
+        "is_array": is_array,
+        "struct": struct,
+        "tag": tag,
+        "tagged": Versions.parse(tagged),
+        "ignorable": ignorable,
+        "flexible": None if flexible is None else Versions.parse(flexible),
+    }
     if default is None or not (is_array or struct is not None):
-        return dataclasses.field(default=default, metadata={"wire": spec})
+        return dataclasses.field(default=default, metadata={"wire": wire})
     factory: Callable[[], Any] = list if is_array or struct is None else struct
-    return dataclasses.field(default_factory=factory, metadata={"wire": spec})
+    return dataclasses.field(default_factory=factory, metadata={"wire": wire})
 
 
 # Each of the functions below declares one field. `versions` carry it; in `tagged` it is tagged field `tag`;

@@ -1,0 +1,203 @@
+"""Emits the decoding function of a format."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from construct import Construct  # type: ignore[import-untyped]
+
+from .compiler_emitter import Emitter, Fields, fixed_code
+from .compiler_runtime import DECODE_ENVIRONMENT
+from .formats import EXTENSION_TAGS
+from .primitives import MAX_STRING_BYTES, Absent, Binary, Entity, Nullable, Sequence, TaggedFields, Text, unnamed
+
+
+class Decoder(Emitter):
+    """Emits `decode(buf, pos)`. `end` is the end of the buffer, `n` and `e` are scratch; all others are unique."""
+
+    def __init__(self, root: Entity, title: str) -> None:
+        super().__init__(title, DECODE_ENVIRONMENT)
+        self.root = root
+        self.uses_view = False
+
+    def function(self) -> Any:
+        self.indent = 2
+        self.entity(self.root, "o", self.root.cls.__name__)
+        self.line("return o, pos")
+        body = self.lines
+        self.lines, self.indent = [], 0
+        self.line("def decode(buf, pos=0):")
+        self.indent = 1
+        self.line("end = len(buf)")
+        if self.uses_view:
+            self.line("mv = memoryview(buf)")
+        self.line("try:")
+        self.lines += body
+        self.line("except (struct_error, IndexError, UnicodeDecodeError) as error:")
+        self.indent = 2
+        self.line(f"raise cut_short({self.title!r}, pos, error) from error")
+        return self.build("decode")
+
+    def fail(self, reason: str, path: str) -> str:
+        return f"raise DecodeError({f'{path}: {reason}'!r}, pos)"
+
+    def entity(self, entity: Entity, target: str, path: str) -> None:
+        """Emit the reading of a struct into the new variable `target`."""
+        self.line(f"{target} = new({self.class_name(entity)})")
+        run: Fields = []
+        absent: list[str] = []
+        for field in entity.subcon.subcons:
+            wire = unnamed(field)
+            if isinstance(wire, Absent):
+                absent.append(f"{target}.{field.name} = {self.default(wire.default)}")
+            elif fixed_code(wire) is not None:
+                run.append((f"{target}.{field.name}", wire))
+            else:
+                self.fixed(run)
+                if isinstance(wire, TaggedFields):
+                    self.tagged_fields(wire, target, path)
+                else:
+                    self.value(wire, f"{target}.{field.name}", f"{path}.{field.name}")
+        self.fixed(run)
+        for line in absent:
+            self.line(line)
+
+    def fixed(self, run: Fields) -> None:
+        """Emit one unpack of neighbouring fixed-size fields."""
+        if not run:
+            return
+        codes = "".join(fixed_code(wire) or "" for _, wire in run)
+        size = struct.calcsize(">" + codes)
+        if codes == "b":
+            self.line(f"n = buf[pos]; pos += 1; {run[0][0]} = n if n < 128 else n - 256")
+        elif codes == "?":
+            self.line(f"{run[0][0]} = buf[pos] != 0; pos += 1")
+        else:
+            targets = ", ".join(target for target, _ in run)
+            self.line(f"{targets}, = {self.packer(codes, 'unpack_from')}(buf, pos); pos += {size}")
+        run.clear()
+
+    def uvarint(self, target: str) -> None:
+        self.line(f"{target} = buf[pos]; pos += 1")
+        self.line(f"if {target} > 127: {target}, pos = long_uvarint(buf, pos, {target})")
+
+    def length(self, wire: Text | Binary | Sequence, target: str, path: str) -> None:
+        """Emit the reading of a length into `n`; opens the branch in which the value is not null."""
+        if wire.compact:
+            self.uvarint("n")
+            is_null, is_value = "n == 0", "n -= 1"
+        else:
+            code, size = ("h", 2) if wire.plain_lead == 2 else ("i", 4)
+            self.line(f"n, = {self.packer(code, 'unpack_from')}(buf, pos); pos += {size}")
+            is_null, is_value = "n == -1", f"if n < 0: {self.fail('negative length', path)}"
+        self.line(f"if {is_null}: " + (f"{target} = None" if wire.nullable else self.fail("null is not allowed", path)))
+        self.line("else:")
+        self.indent += 1
+        self.line(is_value)
+
+    def value(self, wire: Construct, target: str, path: str) -> None:
+        """Emit the reading of one value into `target`, a variable or an attribute."""
+        match wire:
+            case Text():
+                self.length(wire, target, path)
+                if wire.compact:
+                    self.line(f"if n > {MAX_STRING_BYTES}: {self.fail('string too long', path)}")
+                self.line("e = pos + n")
+                self.line(f"if e > end: {self.fail('string past the end', path)}")
+                self.line(f"{target} = str(buf[pos:e], 'utf-8'); pos = e")
+                self.indent -= 1
+            case Binary():
+                self.length(wire, target, path)
+                self.line("e = pos + n")
+                self.line(f"if e > end: {self.fail('bytes past the end', path)}")
+                self.uses_view = self.uses_view or wire.is_view
+                self.line(f"{target} = {'mv[pos:e]' if wire.is_view else 'bytes(buf[pos:e])'}; pos = e")
+                self.indent -= 1
+            case Sequence():
+                self.sequence(wire, target, path)
+            case Nullable():
+                self.line("n = buf[pos]; pos += 1")
+                self.line(f"if n == 255: {target} = None")
+                self.line(f"elif n != 1: {self.fail('neither null nor a struct', path)}")
+                self.line("else:")
+                self.indent += 1
+                self.value(wire.subcon, target, path)
+                self.indent -= 1
+            case Entity():
+                item = self.name("o")
+                self.entity(wire, item, path)
+                self.line(f"{target} = {item}")
+            case _:
+                self.fixed([(target, wire)])
+
+    def sequence(self, wire: Sequence, target: str, path: str) -> None:
+        element = wire.element
+        codes = fixed_code(element)
+        self.length(wire, target, path)
+        check = "n" if wire.element_min_size == 1 else f"n * {wire.element_min_size}"
+        self.line(f"if {check} > end - pos: {self.fail('more elements than bytes left', path)}")
+        if codes is not None and not codes.endswith("s"):
+            self.line(f"{target} = list(unpack_from(f'>{{n}}{codes}', buf, pos)); pos += {check}")
+        else:
+            items, append, item = self.name("items"), self.name("append"), self.name("item")
+            self.line(f"{items} = []; {append} = {items}.append")
+            self.line("for _ in range(n):")
+            self.indent += 1
+            if isinstance(element, Entity):
+                self.entity(element, item, path)
+            else:
+                self.value(element, item, path)
+            self.line(f"{append}({item})")
+            self.indent -= 1
+            self.line(f"{target} = {items}")
+        self.indent -= 1
+
+    def tagged_fields(self, wire: TaggedFields, target: str, path: str) -> None:
+        for name, _, default in wire.known.values():
+            self.line(f"{target}.{name} = {self.default(default)}")
+        self.line(f"if buf[pos] == 0: pos += 1; {target}.unknown_tags = ()")
+        if not wire.known:
+            self.line(f"else: {target}.unknown_tags, pos = unknown_tags(buf, pos, end, {path!r})")
+            return
+        count, tag, last, stop, unknown = (self.name(part) for part in ("count", "tag", "last", "stop", "unknown"))
+        self.line("else:")
+        self.indent += 1
+        self.line(f"{unknown} = []; {last} = -1")
+        self.uvarint(count)
+        self.line(f"for _ in range({count}):")
+        self.indent += 1
+        self.uvarint(tag)
+        self.uvarint("n")
+        self.line(f"{stop} = pos + n")
+        self.line(f"if {tag} <= {last} or {tag} > 2147483647: {self.fail('tags out of order', path)}")
+        self.line(f"if {stop} > end: {self.fail('tagged field past the end', path)}")
+        self.line(f"{last} = {tag}")
+        branch = "if"
+        for number, (name, format, _) in wire.known.items():
+            self.line(f"{branch} {tag} == {number}:")
+            self.indent += 1
+            self.tagged_value(number, format, f"{target}.{name}", f"{path}.{name}", stop)
+            self.indent -= 1
+            branch = "elif"
+        self.line("else:")
+        self.line(f"    {unknown}.append(({tag}, bytes(buf[pos:{stop}]))); pos = {stop}")
+        self.indent -= 1
+        self.line(f"{target}.unknown_tags = tuple({unknown})")
+        self.indent -= 1
+
+    def tagged_value(self, number: int, format: Construct, target: str, path: str, stop: str) -> None:
+        """Emit the reading of a known tagged field, which must end where its size said.
+
+        A malformed one of the extension's is told apart: its request is answered, not its connection closed.
+        """
+        is_extension = number >= EXTENSION_TAGS
+        if is_extension:
+            self.line("try:")
+            self.indent += 1
+        self.value(format, target, path)
+        self.line(f"if pos != {stop}: {self.fail('size does not fit the value', path)}")
+        if is_extension:
+            self.indent -= 1
+            self.line("except (DecodeError, struct_error, IndexError, UnicodeDecodeError) as error:")
+            self.line(f"    raise MalformedTag({f'{path}: {{error}}'!r}.format(error=error), pos, {number}) from error")

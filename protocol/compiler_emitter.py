@@ -1,0 +1,72 @@
+"""What both directions of the compiler share: source lines, names, constants, and the codes of fixed-size formats."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, TypeAlias
+
+from construct import Bytes, Construct, FormatField  # type: ignore[import-untyped]
+
+from .primitives import Boolean, Entity
+
+Fields: TypeAlias = list[tuple[str, Construct]]
+"""A run of neighbouring fixed-size fields: (expression, format)."""
+
+
+def fixed_code(format: Construct) -> str | None:
+    """Return the `struct` code of a format of fixed size, else None."""
+    if isinstance(format, FormatField):
+        code: str = format.fmtstr[-1]
+        return {"l": "i", "L": "I"}.get(code, code)
+    if isinstance(format, Boolean):
+        return "?"
+    if isinstance(format, Bytes):
+        return f"{format.length}s"
+    return None
+
+
+class Emitter:
+    """Source lines, unique variable names, and the constants that the source refers to."""
+
+    def __init__(self, title: str, environment: dict[str, Any]) -> None:
+        self.title = title
+        self.lines: list[str] = []
+        self.indent = 0
+        self.count = 0
+        self.environment = dict(environment)
+        self._constants: dict[Any, str] = {}
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def constant(self, key: Any, value: Any, prefix: str) -> str:
+        """Return the global name of a constant, the same one for the same key."""
+        if key not in self._constants:
+            self._constants[key] = name = self.name(prefix)
+            self.environment[name] = value
+        return self._constants[key]
+
+    def packer(self, codes: str, method: str) -> str:
+        return self.constant((codes, method), getattr(struct.Struct(">" + codes), method), "S")
+
+    def class_name(self, entity: Entity) -> str:
+        return self.constant(entity.cls, entity.cls, "C")
+
+    def default(self, default: Any) -> str:
+        """Return an expression that makes the default of a field."""
+        if default.factory is list:
+            return "[]"
+        if default.factory is not None:
+            return self.constant(default.factory, default.factory, "C") + "()"
+        if isinstance(default.value, (int, str, bytes, type(None))) or default.value == ():
+            return repr(default.value)
+        return self.constant((type(default.value), default.value), default.value, "K")
+
+    def build(self, entry: str) -> Any:
+        source = "\n".join(self.lines)
+        exec(compile(source, f"<{self.title}>", "exec"), self.environment)
+        return self.environment[entry]
