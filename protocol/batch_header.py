@@ -64,7 +64,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """One batch header as read: a plain tuple, because a broker makes one per batch and it must cost next to nothing."""
+    """One batch header as read: a plain tuple, because a broker makes one per batch: it must cost next to nothing."""
 
     base_offset: int
     batch_length: int

@@ -4,8 +4,8 @@ Also the one address of everything about batches that a broker's hot path needs 
 who add records one at a time, use `protocol/batch_builder.py`.
 
 A record is: length varint | attributes int8 (0) | timestamp delta varlong | offset delta varint | key length varint,
-key | value length varint, value | header count varint, each: key length varint, key, value length varint, value. Varints are
-zigzag; length -1 is null. Deltas count from the batch's base timestamp and base offset.
+key | value length varint, value | header count varint, each: key length varint, key, value length varint, value.
+Varints are zigzag; length -1 is null. Deltas count from the batch's base timestamp and base offset.
 
 Invariants: offsets within a decoded batch increase; damaged bytes end in CorruptBatch, whatever they are; no count or
 length is believed before it was held against the bytes that are left.
@@ -212,8 +212,8 @@ def _decode_records(
     make: Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R],
 ) -> tuple[list[_R], int]:
     # The consumer's inner loop. Varints of one and two bytes are read in place, because a call costs as much as the
-    # rest of a field. Reading beyond the end is an IndexError; slices can't raise, but lengths only move `at` forward, so
-    # that `at == end` at the end of a record proves that every slice lay within it.
+    # rest of a field. Reading beyond the end is an IndexError; slices can't raise, but lengths only move `at` forward,
+    # so that `at == end` at the end of a record proves that every slice lay within it.
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.timestamp_type else None
