@@ -1,0 +1,348 @@
+"""The cluster as a client sees it: where the leaders and coordinators are, and a connection to each.
+
+Owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `Links` the sockets. It sends
+what it is given to the node it is told: it knows neither batches nor groups, and retries only its own questions.
+
+One refresh is under way at a time; whoever asks meanwhile shares the next one. All waits are bounded by the caller's
+timeout and repeated with retry.backoff.ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from enum import IntEnum
+from typing import TypeVar
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..protocol.schema import Request, Response
+from .backoff import ExponentialBackoff
+from .config import ClientConfig
+from .connection import Connection, ConnectionOptions
+from .errors import ConfigError, IllegalStateError, KafkaTimeoutError, NetworkError, error_for
+from .links import Links
+from .metadata import ClusterMetadata, Node, TopicMetadata
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class KeyType(IntEnum):
+    """What a coordinator is looked up for (FindCoordinatorRequest.KeyType)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Cluster:
+    """See the module's docstring. `start` before use, `close` after it; all calls on one event loop."""
+
+    def __init__(self, config: ClientConfig, *, allow_auto_topic_creation: bool = True) -> None:
+        self.config = config
+        self.metadata = ClusterMetadata()
+        self._allow_auto_topic_creation = allow_auto_topic_creation
+        self._bootstrap = tuple(
+            Node(-1 - number, *_address(server)) for number, server in enumerate(config.bootstrap_servers)
+        )
+        if not self._bootstrap:
+            raise ConfigError("bootstrap.servers", "is empty: name at least one host:port")
+        self._links = Links(
+            ConnectionOptions(
+                client_id=config.client_id,
+                request_timeout_s=config.request_timeout_ms / 1000,
+                connect_timeout_s=config.socket_connection_setup_timeout_ms / 1000,
+                max_response_bytes=config.receive_message_max_bytes,
+                send_buffer_bytes=config.send_buffer_bytes,
+                receive_buffer_bytes=config.receive_buffer_bytes,
+            ),
+            ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
+            config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else float("inf"),
+        )
+        self._links.on_failure = lambda _node: self.request_refresh()
+        self.retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._tracked: set[str] = set()
+        self._track_all = False
+        self._coordinators: dict[tuple[int, str], Node] = {}
+        self._listeners: list[Callable[[ClusterMetadata], None]] = []
+        self._refreshing: asyncio.Task[ClusterMetadata] | None = None
+        self._refresh_again = False
+        self._wanted = asyncio.Event()
+        self._maintenance: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def start(self, timeout_s: float) -> None:
+        """Reach any broker of bootstrap.servers and learn of the others.
+
+        Raises KafkaTimeoutError, with the last failure's words, where none answers within the timeout, and at once
+        what trying again would not mend (UnsupportedVersionError, AuthorizationError).
+        """
+        await self._retrying(self.refresh, timeout_s, f"reach a broker of {', '.join(self.config.bootstrap_servers)}")
+        self._maintenance = asyncio.create_task(self._maintain(), name="cluster metadata")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        for task in (self._maintenance, self._refreshing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        await self._links.close()
+
+    # -- metadata
+
+    def track(self, topics: Iterable[str]) -> None:
+        """Keep these topics in every refresh; new ones are asked for soon."""
+        new = set(topics) - self._tracked
+        if new:
+            self._tracked |= new
+            if not self._track_all:
+                self.request_refresh()
+
+    def untrack(self, topics: Iterable[str]) -> None:
+        """Ask for these topics no longer."""
+        self._tracked.difference_update(topics)
+
+    def track_all(self) -> None:
+        """Keep every topic of the cluster in every refresh (subscriptions by pattern)."""
+        if not self._track_all:
+            self._track_all = True
+            self.request_refresh()
+
+    def on_metadata(self, listener: Callable[[ClusterMetadata], None]) -> None:
+        """Call `listener` with each new snapshot."""
+        self._listeners.append(listener)
+
+    def leader_of(self, partition: tuple[str, int]) -> int | None:
+        """Return the id of the partition's leader, or None where it has none or is not known."""
+        return self.metadata.leader_of(partition)
+
+    def request_refresh(self) -> None:
+        """Ask for a refresh in the background; requests that come together are answered together."""
+        self._wanted.set()
+
+    async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+        """Ask a broker now, once, for `topics` and the tracked ones; returns the new snapshot.
+
+        Raises NetworkError or KafkaTimeoutError if no broker answered. Topics that do not exist are no exception: their
+        error_code says so.
+        """
+        if topics is not None:
+            self._tracked.update(topics)
+        if self._refreshing is not None:
+            self._refresh_again = True  # the answer under way may be to an older question
+        else:
+            self._refreshing = asyncio.create_task(self._refresh(), name="metadata refresh")
+            self._refreshing.add_done_callback(self._refreshed)
+        return await asyncio.shield(self._refreshing)
+
+    async def topic(self, name: str, timeout_s: float) -> TopicMetadata:
+        """Wait until the topic is known, with a leader for at least one partition; asks as often as needed.
+
+        Raises KafkaTimeoutError when it still is not, InvalidTopicError or AuthorizationError at once.
+        """
+        known = self.metadata.topics.get(name)
+        if known is not None and not known.error_code and self._has_leader(known):
+            return known
+        self._tracked.add(name)
+
+        async def ask() -> TopicMetadata:
+            metadata = await self.refresh()
+            topic = metadata.topics.get(name)
+            if topic is None or topic.error_code:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+                raise error_for(code, f"topic {name!r}: {code.text}")
+            if not self._has_leader(topic):
+                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"no partition of topic {name!r} has a leader")
+            return topic
+
+        return await self._retrying(ask, timeout_s, f"learn of topic {name!r}")
+
+    @staticmethod
+    def _has_leader(topic: TopicMetadata) -> bool:
+        return any(partition.leader_id >= 0 for partition in topic.partitions)
+
+    # -- connections
+
+    def open_connection(self, node_id: int, channel: str = "") -> Connection | None:
+        """Return the connection to a node if it is open now, else None."""
+        return self._links.open_connection(node_id, channel)
+
+    async def connection(self, node_id: int, channel: str = "") -> Connection:
+        """Return an open connection to a node, made now if need be, after the back-off of the last failure.
+
+        Raises NetworkError or KafkaTimeoutError when the attempt fails, NetworkError for a node that is not known.
+        """
+        opened = self._links.open_connection(node_id, channel)
+        if opened is not None:
+            return opened
+        if self._closed:
+            raise IllegalStateError("the client is closed")
+        node = self._node(node_id)
+        if node is None:
+            self.request_refresh()
+            raise NetworkError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} is not in the cluster's metadata")
+        return await self._links.connection(node, channel)
+
+    def any_node(self) -> int:
+        """Return the id of some node: one with an open connection if there is one, else one that did not fail."""
+        known = [*self.metadata.brokers]
+        open_now = [node_id for node_id in known if self._links.open_connection(node_id) is not None]
+        good = open_now or [node_id for node_id in known if not self._links.failing(node_id)]
+        return random.choice(good or [node.id for node in self._bootstrap] or known)
+
+    async def call(self, node_id: int, request: Request[R], channel: str = "", timeout_s: float | None = None) -> R:
+        """Send a request to a node, in the newest version that both speak, and wait for its answer. Never retries."""
+        return await (await self.connection(node_id, channel)).send(request, None, timeout_s)
+
+    # -- coordinators
+
+    async def coordinator(self, key_type: KeyType, key: str, timeout_s: float) -> int:
+        """Return the id of the node that coordinates a group or transactional id; remembered until it is forgotten.
+
+        Raises KafkaTimeoutError when there is none within the timeout, and what FindCoordinator says otherwise.
+        """
+        known = self._coordinators.get((key_type, key))
+        if known is None:
+            what = f"find the coordinator of {key_type.name.lower()} {key!r}"
+            known = await self._retrying(lambda: self._find_coordinator(key_type, key), timeout_s, what)
+            self._coordinators[key_type, key] = known
+        return known.id
+
+    def forget_coordinator(self, key_type: KeyType, key: str) -> None:
+        """Look the coordinator up again at the next use: it has moved, or cannot be reached."""
+        self._coordinators.pop((key_type, key), None)
+
+    # -- inside
+
+    def _node(self, node_id: int) -> Node | None:
+        if node_id < 0:
+            return self._bootstrap[-1 - node_id]
+        node = self.metadata.brokers.get(node_id)
+        if node is None:
+            node = next((one for one in self._coordinators.values() if one.id == node_id), None)
+        return node
+
+    async def _find_coordinator(self, key_type: KeyType, key: str) -> Node:
+        connection = await self.connection(self.any_node())
+        version = connection.version_of(FindCoordinatorRequest)
+        request = FindCoordinatorRequest(key_type=key_type)
+        if version >= 4:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        answer: FindCoordinatorResponse = await connection.send(request, version)
+        found = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
+        if found.error_code:
+            raise error_for(found.error_code, getattr(found, "error_message", None))
+        return Node(found.node_id, found.host, found.port)
+
+    async def _refresh(self) -> ClusterMetadata:
+        nodes = self._nodes_to_ask()
+        failure: KafkaError | None = None
+        for node_id in nodes:
+            try:
+                connection = await self.connection(node_id)
+                version = connection.version_of(MetadataRequest)
+                everything = self._track_all
+                asked = sorted(self._tracked)
+                answer = await connection.send(self._metadata_request(None if everything else asked, version), version)
+            except KafkaError as error:
+                if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+                    raise
+                failure = error
+                continue
+            self._take(answer, None if everything or (version == 0 and not asked) else asked)
+            return self.metadata
+        assert failure is not None
+        raise failure
+
+    def _nodes_to_ask(self) -> list[int]:
+        first = self.any_node()
+        others = [node_id for node_id in self.metadata.brokers if node_id != first]
+        random.shuffle(others)
+        nodes = [first, *others]
+        if not self.metadata.brokers or self.config.metadata_recovery_strategy == "rebootstrap":
+            nodes += [node.id for node in self._bootstrap if node.id != first]
+        return nodes
+
+    def _metadata_request(self, topics: list[str] | None, version: int) -> MetadataRequest:
+        listed = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        if listed is None and version == 0:
+            listed = []  # v0 says "all" with an empty list
+        # v0-3 cannot say "do not create", and create.
+        create = self._allow_auto_topic_creation or version < 4
+        return MetadataRequest(topics=listed, allow_auto_topic_creation=create)
+
+    def _take(self, answer: MetadataResponse, asked: list[str] | None) -> None:
+        if answer.error_code:
+            raise error_for(answer.error_code, "the broker could not answer Metadata")
+        self.metadata = self.metadata.updated(answer, None if asked is None else self._tracked)
+        for listener in self._listeners:
+            listener(self.metadata)
+
+    def _refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
+        self._refreshing = None
+        if self._refresh_again:
+            self._refresh_again = False
+            self._wanted.set()
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; a background refresh logs it
+
+    async def _maintain(self) -> None:
+        """Refresh when it is asked for, or when the snapshot is metadata.max.age.ms old; close what is idle."""
+        failures = 0
+        interval = self.config.metadata_max_age_ms / 1000
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), min(interval, 60.0))
+            self._links.close_idle(asyncio.get_running_loop().time())
+            self._wanted.clear()
+            try:
+                await self.refresh()
+                failures = 0
+            except KafkaError as error:
+                if failures == 0:
+                    log.warning("metadata could not be refreshed, trying again: %s", error)
+                failures += 1
+                self._wanted.set()
+            # Also after a success: a stale answer must not make the client ask without a pause.
+            await asyncio.sleep(self.retry_backoff(max(failures - 1, 0)))
+
+    async def _retrying(self, ask: Callable[[], Awaitable[T]], timeout_s: float, what: str) -> T:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        attempt, failure = 0, None
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        return await ask()
+                    except KafkaError as error:
+                        if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+                            raise
+                        if attempt == 0:
+                            log.log(logging.WARNING if isinstance(error, NetworkError) else logging.DEBUG, "%s", error)
+                        failure = error
+                    await asyncio.sleep(self.retry_backoff(attempt))
+                    attempt += 1
+        except TimeoutError as late:
+            if isinstance(late, KafkaError):
+                raise
+            why = f": {failure.message}" if failure is not None else ""
+            raise KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT, f"could not {what} within {timeout_s * 1000:.0f} ms{why}"
+            ) from failure
+
+
+def _address(server: str) -> tuple[str, int]:
+    host, colon, port = server.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError("bootstrap.servers", f"{server!r} is not host:port")
+    return host.strip("[]"), int(port)

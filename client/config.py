@@ -1,0 +1,305 @@
+"""The one table of the client's settings: Kafka's names, types and defaults for producer, consumer and admin client.
+
+A setting is given as a keyword (`linger_ms=20`) or in a mapping by its dotted name (`{"linger.ms": 20}`). Units are in the
+name: `_ms` milliseconds, `_bytes` bytes. Where a default differs from Kafka 4.1's, its doc says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from .errors import ConfigError
+from .settings import Settings, setting
+
+INT32_MAX: Final = 2**31 - 1
+IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
+"""The broker remembers this many batches per producer and partition, so more in flight could double or reorder."""
+
+_NOT_OFFERED: Final = "is not offered by this client, which"
+_REFUSED: Final[Mapping[str, str]] = {
+    "sasl.": f"{_NOT_OFFERED} speaks PLAINTEXT only; leave it out",
+    "ssl.": f"{_NOT_OFFERED} speaks PLAINTEXT only; leave it out",
+    "key.serializer": f"{_NOT_OFFERED} takes and gives bytes; encode the key before send()",
+    "value.serializer": f"{_NOT_OFFERED} takes and gives bytes; encode the value before send()",
+    "key.deserializer": f"{_NOT_OFFERED} takes and gives bytes; decode record.key yourself",
+    "value.deserializer": f"{_NOT_OFFERED} takes and gives bytes; decode record.value yourself",
+    "interceptor.classes": f"{_NOT_OFFERED} has no interceptors; wrap send() or the records instead",
+    "metric.reporters": f"{_NOT_OFFERED} loads no Java classes; leave it out",
+    "metrics.": f"{_NOT_OFFERED} samples no metrics; leave it out",
+    "enable.metrics.push": f"{_NOT_OFFERED} pushes no metrics; leave it out",
+    "auto.include.jmx.reporter": f"{_NOT_OFFERED} has no JMX; leave it out",
+    "config.providers": f"{_NOT_OFFERED} reads no config providers; pass the values themselves",
+    "security.providers": f"{_NOT_OFFERED} loads no Java classes; leave it out",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig(Settings):
+    """What every client has."""
+
+    refused: ClassVar[Mapping[str, str]] = _REFUSED
+
+    bootstrap_servers: tuple[str, ...] = setting(
+        ("127.0.0.1:9092",),
+        "host:port of one or more brokers to start from; the others are learned. Kafka has no default here.",
+    )
+    client_id: str = setting("oncelog", "Name of this client in the broker's logs and metrics.")
+    client_dns_lookup: str = setting(
+        "use_all_dns_ips",
+        "Accepted for compatibility; all addresses of a host name are tried, in turn.",
+        choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    )
+    security_protocol: str = setting("PLAINTEXT", "Only PLAINTEXT is offered.", choices=("PLAINTEXT",))
+    request_timeout_ms: int = setting(
+        30_000, "Longest wait for the answer to one request; then its connection is closed.", at_least=1
+    )
+    retries: int = setting(
+        INT32_MAX,
+        "Most retries of one request; delivery.timeout.ms is the better bound.",
+        at_least=0,
+        at_most=INT32_MAX,
+    )
+    retry_backoff_ms: int = setting(100, "Wait before the first retry; doubles with each further one.", at_least=0)
+    retry_backoff_max_ms: int = setting(1_000, "Longest wait before a retry (without the jitter of 20 %).", at_least=0)
+    reconnect_backoff_ms: int = setting(
+        50, "Wait before the first new attempt to connect to a node; doubles with each further one.", at_least=0
+    )
+    reconnect_backoff_max_ms: int = setting(
+        1_000, "Longest wait before a new attempt to connect (without the jitter of 20 %).", at_least=0
+    )
+    socket_connection_setup_timeout_ms: int = setting(10_000, "Longest wait for a TCP connection.", at_least=1)
+    socket_connection_setup_timeout_max_ms: int = setting(
+        30_000, "Bound of the above as it doubles with each failure in a row.", at_least=1
+    )
+    connections_max_idle_ms: int = setting(
+        540_000, "A connection that was not used for so long is closed; -1: never.", at_least=-1
+    )
+    metadata_max_age_ms: int = setting(300_000, "Metadata older than this is asked for again.", at_least=1)
+    metadata_recovery_strategy: str = setting(
+        "rebootstrap",
+        "What to do when no known broker can be reached: start again from bootstrap.servers, or keep trying (none).",
+        choices=("rebootstrap", "none"),
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = setting(
+        300_000,
+        "Accepted for compatibility: bootstrap.servers are tried as soon as no known broker answers.",
+        at_least=0,
+    )
+    send_buffer_bytes: int = setting(131_072, "SO_SNDBUF; -1: the system's default.", at_least=-1)
+    receive_buffer_bytes: int = setting(65_536, "SO_RCVBUF; -1: the system's default.", at_least=-1)
+    receive_message_max_bytes: int = setting(
+        256 * 1024 * 1024, "A longer answer closes the connection. Not a setting of Kafka's Java client.", at_least=1024
+    )
+
+
+def _acks(value: object) -> int:
+    known = {"all": -1, "-1": -1, "0": 0, "1": 1}
+    text = str(value).strip().lower()
+    if isinstance(value, bool) or text not in known:
+        raise ValueError("is not one of all, -1, 0, 1")
+    return known[text]
+
+
+Partitioner = Callable[[str, bytes | None, int], int]
+"""Chooses a partition: (topic, key, number of partitions) → partition."""
+
+
+def _partitioner(value: object) -> object:
+    if value is not None and not callable(value):
+        raise ValueError("is not a callable (topic, key, number of partitions) → partition")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """What a producer has besides."""
+
+    acks: int = setting(
+        -1,
+        "all (or -1): answered when every in-sync replica has the records; 1: the leader; 0: not at all.",
+        parse=_acks,
+    )
+    enable_idempotence: bool = setting(True, "Retries neither double nor reorder records.")
+    max_in_flight_requests_per_connection: int = setting(
+        5, "Most unanswered Produce requests per broker; at most 5 with idempotence.", at_least=1
+    )
+    batch_size: int = setting(16_384, "Bytes of records that make a batch full; 0: one record each.", at_least=0)
+    linger_ms: int = setting(
+        5, "Longest wait for a batch to fill; batches of other partitions may go earlier.", at_least=0
+    )
+    buffer_memory: int = setting(
+        33_554_432, "Bytes of records that may wait to be acknowledged; then send() waits.", at_least=1
+    )
+    max_block_ms: int = setting(
+        60_000, "Longest wait of send() for metadata or memory, and of the transaction calls for an answer.", at_least=0
+    )
+    max_request_size: int = setting(1_048_576, "Bytes of the largest record and of the largest request.", at_least=1)
+    compression_type: str = setting("none", "Codec of the batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
+    compression_gzip_level: int = setting(-1, "1 to 9; -1: the codec's default.", at_least=-1, at_most=9)
+    compression_lz4_level: int = setting(9, "1 to 17; 9: the codec's default.", at_least=1, at_most=17)
+    compression_zstd_level: int = setting(3, "-131072 to 22.", at_least=-131_072, at_most=22)
+    delivery_timeout_ms: int = setting(
+        120_000, "Longest time from send() to its result, waiting and retries included.", at_least=1
+    )
+    partitioner_class: Partitioner | None = setting(
+        None,
+        "A callable (topic, key, number of partitions) → partition. None: by Kafka's hash of the key; records without a "
+        "key stay with one partition for batch.size bytes, then move to another (KIP-794).",
+        parse=_partitioner,
+    )
+    partitioner_ignore_keys: bool = setting(False, "Spread records as if none had a key.")
+    metadata_max_idle_ms: int = setting(
+        300_000, "A topic that was not sent to for so long is no longer refreshed.", at_least=5_000
+    )
+    transactional_id: str | None = setting(
+        None, "Makes the producer transactional; a newer one with the same id fences it."
+    )
+    transaction_timeout_ms: int = setting(
+        60_000, "The coordinator aborts a transaction that stays open longer.", at_least=1
+    )
+
+    def check(self) -> None:
+        """Raise ConfigError, naming both keys, for what cannot go together."""
+        if self.transactional_id is not None and not self.transactional_id:
+            raise ConfigError("transactional.id", "is empty: leave it out, or give the producer a name")
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise ConfigError(
+                "transactional.id",
+                "needs enable.idempotence=true: a transaction cannot be exactly-once without it",
+                "enable.idempotence",
+            )
+        if self.enable_idempotence:
+            self._check_idempotence()
+        sum_ms = self.linger_ms + self.request_timeout_ms
+        if "delivery_timeout_ms" in self.explicit and self.delivery_timeout_ms < sum_ms:
+            raise ConfigError(
+                "delivery.timeout.ms",
+                f"{self.delivery_timeout_ms} is below linger.ms + request.timeout.ms = {sum_ms}: raise it, or lower those",
+                "request.timeout.ms",
+            )
+
+    def _check_idempotence(self) -> None:
+        other = "enable.idempotence"
+        if self.acks != -1:
+            raise ConfigError(
+                "acks", f"{self.acks} cannot be with enable.idempotence=true, which needs acks=all; set either", other
+            )
+        if self.retries == 0:
+            raise ConfigError(
+                "retries",
+                "0 cannot be with enable.idempotence=true, which has to retry; raise it or disable that",
+                other,
+            )
+        if self.max_in_flight_requests_per_connection > IDEMPOTENT_MAX_IN_FLIGHT:
+            raise ConfigError(
+                "max.in.flight.requests.per.connection",
+                f"{self.max_in_flight_requests_per_connection} cannot be with enable.idempotence=true, which allows at "
+                f"most {IDEMPOTENT_MAX_IN_FLIGHT}; lower it or disable that",
+                other,
+            )
+
+    @property
+    def delivery_timeout_s(self) -> float:
+        """The delivery timeout in seconds; the default grows with linger.ms and request.timeout.ms, as Kafka's does."""
+        return max(self.delivery_timeout_ms, self.linger_ms + self.request_timeout_ms) / 1000
+
+
+_ASSIGNORS: Final = {
+    "range": "range",
+    "roundrobin": "roundrobin",
+    "sticky": "sticky",
+    "cooperative-sticky": "cooperative-sticky",
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+def _assignors(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Iterable):
+        raise ValueError("is not a list of assignor names")
+    names = tuple(_ASSIGNORS.get(str(item).strip(), "") for item in items)
+    if not names or "" in names:
+        raise ValueError("is not a list of range, roundrobin, sticky, cooperative-sticky")
+    return tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """What a consumer has besides."""
+
+    group_id: str | None = setting(None, "The group that the consumer joins and commits for.")
+    group_instance_id: str | None = setting(
+        None, "Makes it a static member, which keeps its partitions over a restart."
+    )
+    group_protocol: str = setting("classic", "Only classic is offered.", choices=("classic",))
+    session_timeout_ms: int = setting(
+        45_000, "A member that was not heard of for so long is out of the group.", at_least=1
+    )
+    heartbeat_interval_ms: int = setting(
+        3_000, "Time between heartbeats; a third of the session timeout at most.", at_least=1
+    )
+    max_poll_interval_ms: int = setting(
+        300_000, "A member that asked for no records for so long leaves the group.", at_least=1
+    )
+    max_poll_records: int = setting(500, "Most records that one poll returns.", at_least=1)
+    partition_assignment_strategy: tuple[str, ...] = setting(
+        ("range", "cooperative-sticky"),
+        "Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, or Kafka's class names.",
+        parse=_assignors,
+    )
+    auto_offset_reset: str = setting(
+        "latest", "Where to start without a committed offset; none raises.", choices=("earliest", "latest", "none")
+    )
+    enable_auto_commit: bool = setting(True, "Commit the position every auto.commit.interval.ms and at close.")
+    auto_commit_interval_ms: int = setting(5_000, "Time between automatic commits.", at_least=0)
+    isolation_level: str = setting(
+        "read_uncommitted",
+        "read_committed: neither records of aborted transactions nor of open ones.",
+        choices=("read_uncommitted", "read_committed"),
+    )
+    fetch_min_bytes: int = setting(1, "The broker answers when it has so much, or after fetch.max.wait.ms.", at_least=0)
+    fetch_max_bytes: int = setting(52_428_800, "Bytes of one fetch, but always at least one batch.", at_least=0)
+    max_partition_fetch_bytes: int = setting(
+        1_048_576, "Bytes of one partition in a fetch, but at least one batch.", at_least=0
+    )
+    fetch_max_wait_ms: int = setting(500, "Longest wait of the broker for fetch.min.bytes.", at_least=0)
+    check_crcs: bool = setting(True, "Verify the checksum of every batch.")
+    client_rack: str = setting("", "The rack of this client, for fetching from the closest replica.")
+    default_api_timeout_ms: int = setting(
+        60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0
+    )
+    allow_auto_create_topics: bool = setting(True, "Let the broker create a topic that is subscribed to.")
+    exclude_internal_topics: bool = setting(True, "Leave internal topics out of a subscription by pattern.")
+
+    def check(self) -> None:
+        """Raise ConfigError, naming both keys, for what cannot go together."""
+        if self.group_id is not None and not self.group_id:
+            raise ConfigError("group.id", "is empty: leave it out, or give the group a name")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                "heartbeat.interval.ms",
+                f"{self.heartbeat_interval_ms} must be below session.timeout.ms = {self.session_timeout_ms}",
+                "session.timeout.ms",
+            )
+        if self.group_id is None and "enable_auto_commit" in self.explicit and self.enable_auto_commit:
+            raise ConfigError("enable.auto.commit", "true needs a group.id to commit for", "group.id")
+        if self.fetch_max_wait_ms >= self.request_timeout_ms:
+            raise ConfigError(
+                "fetch.max.wait.ms",
+                f"{self.fetch_max_wait_ms} must be below request.timeout.ms = {self.request_timeout_ms}",
+                "request.timeout.ms",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    """What an admin client has besides."""
+
+    default_api_timeout_ms: int = setting(
+        60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0
+    )

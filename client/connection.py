@@ -1,0 +1,345 @@
+"""One TCP connection to one broker: requests go out in order, several at a time; answers come back in the same order.
+
+Owns correlation ids, framing, the negotiation of versions and the timeout of each request. It never retries, never
+reconnects and knows no topics: a connection that lost one answer closes, and everything unanswered on it fails.
+
+Invariants: an answer belongs to the oldest unanswered request, or the connection closes; a future that `send` returned
+is always resolved, at the latest when the timeout strikes; after `close` nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ..protocol.codec import DecodeError
+from ..protocol.errors import ErrorCode
+from ..protocol.framing import decode_response, encode_request
+from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ..protocol.schema import Buffer, Request, Response
+from .errors import KafkaTimeoutError, NetworkError, error_for
+from .versions import ApiVersionTable
+
+R = TypeVar("R", bound=Response)
+log = logging.getLogger(__name__)
+
+SMALL: Final = 65_536
+"""Size of the buffer that small answers are read through; a longer answer gets a buffer of its own size."""
+
+_CORRELATION_IDS: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """What all connections of a client share. `extension_version` -1: a stock client."""
+
+    client_id: str
+    request_timeout_s: float = 30.0
+    connect_timeout_s: float = 10.0
+    max_response_bytes: int = 256 * 1024 * 1024
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+    extension_version: int = -1
+
+
+class _Unanswered:
+    """A request whose answer is awaited."""
+
+    __slots__ = ("correlation_id", "deadline", "future", "request", "version")
+
+    def __init__(
+        self, correlation_id: int, request: Request[Any], version: int, future: asyncio.Future[Any], deadline: float
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.request = type(request)
+        self.version = version
+        self.future = future
+        self.deadline = deadline
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An open connection; made by `Connection.open`. See the module's docstring for what it promises."""
+
+    def __init__(self, address: str, options: ConnectionOptions) -> None:
+        self.address = address
+        self.options = options
+        self.versions = ApiVersionTable(ApiVersionsResponse())
+        self.last_used = 0.0
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._unanswered: deque[_Unanswered] = deque()
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._why: str | None = None
+        self._small = bytearray(SMALL)
+        self._small_view = memoryview(self._small)
+        self._filled = 0
+        self._large: bytearray | None = None
+
+    @classmethod
+    async def open(cls, host: str, port: int, options: ConnectionOptions) -> Connection:
+        """Connect and negotiate versions; raises NetworkError, KafkaTimeoutError or UnsupportedVersionError."""
+        address = f"{host}:{port}"
+        loop = asyncio.get_running_loop()
+        connection = cls(address, options)
+        try:
+            async with asyncio.timeout(options.connect_timeout_s):
+                await loop.create_connection(lambda: connection, host, port)
+        except TimeoutError:
+            raise KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"no connection to {address} within socket.connection.setup.timeout.ms = "
+                f"{options.connect_timeout_s * 1000:.0f}",
+            ) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
+        try:
+            await connection._negotiate()
+        except BaseException:
+            connection.close("the negotiation of versions failed")
+            raise
+        return connection
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport is None
+
+    @property
+    def finalized_features(self) -> dict[str, int]:
+        """The cluster's finalized features, name → level (KIP-584)."""
+        return self.versions.finalized_features
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests wait for their answer."""
+        return len(self._unanswered)
+
+    def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
+        """Return the newest version that both sides speak; raises UnsupportedVersionError if there is none."""
+        return self.versions.version_of(request, at_most)
+
+    def supports(self, request: type[Request[Any]], version: int) -> bool:
+        """Return whether both sides speak exactly this version."""
+        return self.versions.supports(request, version)
+
+    def send(
+        self, request: Request[R], version: int | None = None, timeout_s: float | None = None
+    ) -> asyncio.Future[R]:
+        """Write a request; the future gives its answer, or fails with NetworkError or KafkaTimeoutError.
+
+        Without `version` the newest that both sides speak is used. The answer's own error codes are not looked at.
+        Raises NetworkError at once on a closed connection, and EncodeError for a value that the version cannot carry:
+        then nothing was written.
+        """
+        if version is None:
+            version = self.versions.version_of(type(request))
+        correlation_id = self._write(request, version)
+        now = self._loop.time()
+        deadline = now + (self.options.request_timeout_s if timeout_s is None else timeout_s)
+        future: asyncio.Future[R] = self._loop.create_future()
+        self._unanswered.append(_Unanswered(correlation_id, request, version, future, deadline))
+        self.last_used = now
+        if self._timer is None or deadline < self._timer_at:
+            self._arm(deadline)
+        return future
+
+    async def call(self, request: Request[R], version: int | None = None, timeout_s: float | None = None) -> R:
+        """Send a request and wait for its answer; raises as `send` and its future do."""
+        return await self.send(request, version, timeout_s)
+
+    def post(self, request: Request[Any], version: int | None = None) -> None:
+        """Write a request that the broker does not answer (Produce with acks=0)."""
+        self._write(request, self.versions.version_of(type(request)) if version is None else version)
+        self.last_used = self._loop.time()
+
+    def close(self, why: str = "closed by this client") -> None:
+        """Close now; what is unanswered fails with NetworkError."""
+        if self._why is None:
+            self._why = why
+        transport = self._transport
+        if transport is not None:
+            self._lost()
+            transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed."""
+        await asyncio.shield(self.closed)
+
+    # -- writing
+
+    def _write(self, request: Request[Any], version: int) -> int:
+        transport = self._transport
+        if transport is None:
+            raise self._network_error()
+        self._correlation_id = correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
+        options = self.options
+        transport.writelines(
+            encode_request(request, version, correlation_id, options.client_id, options.extension_version)
+        )
+        return correlation_id
+
+    # -- negotiation
+
+    async def _negotiate(self) -> None:
+        newest = ApiVersionsRequest.spec.stable.high
+        response = await self.call(_hello(), newest)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            # The answer is in v0 and, since Kafka 2.4, lists which versions of ApiVersions there are (KIP-511).
+            theirs = next(
+                (api.max_version for api in response.api_keys if api.api_key == ApiVersionsRequest.spec.key), 0
+            )
+            response = await self.call(_hello(), max(0, min(theirs, newest - 1)))
+        if response.error_code:
+            raise error_for(response.error_code, f"{self.address} refused ApiVersions")
+        self.versions = ApiVersionTable(response)
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.last_used = self._loop.time()
+        if (sock := transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.options.send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.options.send_buffer_bytes)
+            if self.options.receive_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.options.receive_buffer_bytes)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._large is not None:
+            return memoryview(self._large)[self._filled :]
+        return self._small_view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        large = self._large
+        if large is not None:
+            if self._filled == len(large):
+                self._large, self._filled = None, 0
+                self._answer(memoryview(large))
+            return
+        position, filled = 0, self._filled
+        while filled - position >= 4:
+            size = int.from_bytes(self._small[position : position + 4], "big")
+            end = position + 4 + size
+            if size < 4 or size > self.options.max_response_bytes:
+                self.close(
+                    f"{self.address} sent an answer of {size} bytes, beyond receive.message.max.bytes = "
+                    f"{self.options.max_response_bytes}: is it a Kafka listener?"
+                )
+                return
+            if end > filled:
+                if size + 4 > SMALL:
+                    self._large = bytearray(size)
+                    have = filled - position - 4
+                    self._large[:have] = self._small_view[position + 4 : filled]
+                    self._filled = have
+                    return
+                break
+            self._answer(memoryview(bytes(self._small_view[position + 4 : end])))
+            if self._transport is None:
+                return
+            position = end
+        if position:
+            rest = filled - position
+            if rest:
+                self._small[:rest] = self._small[position:filled]
+            self._filled = rest
+
+    def eof_received(self) -> None:
+        self._why = self._why or "the broker closed the connection"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._why is None:
+            self._why = f"the connection broke: {exc}" if exc else "the broker closed the connection"
+        self._lost()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def _answer(self, frame: Buffer) -> None:
+        if not self._unanswered:
+            self.close(f"{self.address} sent an answer that nothing asked for")
+            return
+        oldest = self._unanswered[0]
+        version = oldest.version
+        if oldest.request is ApiVersionsRequest and _is_refusal(frame):
+            version = 0
+        try:
+            correlation_id, response = decode_response(oldest.request.response, version, frame)
+        except DecodeError as error:
+            self.close(f"{self.address} sent a malformed answer to {oldest.request.__name__} v{version}: {error}")
+            return
+        if correlation_id != oldest.correlation_id:
+            self.close(f"{self.address} answered request {correlation_id}, expected was {oldest.correlation_id}")
+            return
+        self._unanswered.popleft()
+        if not oldest.future.done():  # its caller may have been cancelled
+            oldest.future.set_result(response)
+
+    # -- the end of it
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        late = [one for one in self._unanswered if one.deadline <= now]
+        for one in late:
+            if not one.future.done():
+                name = one.request.__name__.removesuffix("Request")
+                one.future.set_exception(
+                    KafkaTimeoutError(
+                        ErrorCode.REQUEST_TIMED_OUT, f"{self.address} did not answer {name} v{one.version} in time"
+                    )
+                )
+        if late:
+            # Answers come in order, so those behind would be late too; a new connection starts clean.
+            self.close("an answer did not come in time")
+        elif self._unanswered:
+            self._arm(min(one.deadline for one in self._unanswered))
+
+    def _lost(self) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        unanswered, self._unanswered = self._unanswered, deque()
+        for one in unanswered:
+            if not one.future.done():
+                one.future.set_exception(self._network_error())
+
+    def _network_error(self) -> NetworkError:
+        return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {self._why or 'not connected'}")
+
+
+def _is_refusal(frame: Buffer) -> bool:
+    """Whether an answer to ApiVersions says "not in this version": then it is in v0, whatever was asked."""
+    return int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
+
+
+def _hello() -> ApiVersionsRequest:
+    return ApiVersionsRequest(client_software_name="oncelog", client_software_version=_software_version())
+
+
+def _software_version() -> str:
+    from importlib import metadata  # slow to import, and not needed before the first connection
+
+    try:
+        version = metadata.version("oncelog")
+    except metadata.PackageNotFoundError:
+        version = "0"
+    return re.sub(r"[^A-Za-z0-9.-]", "-", version).strip(".-") or "0"  # the broker refuses other characters

@@ -1,0 +1,199 @@
+"""The client's exceptions: each type says what the caller is to do; `remedy` says it in words.
+
+Every one of them is a `KafkaError` with the `code` it was made from. `error_for` is the one table from codes to types.
+
+| type | what to do |
+|---|---|
+| `RetriableError` | call again later; `KafkaTimeoutError` and `NetworkError` are such |
+| `AbortableError` | abort the transaction and run it again; the producer stays usable |
+| `FatalError` | close this client and make a new one; `ProducerFencedError`: do not, another one has taken over |
+| `CommitUnknownError` | neither redo nor skip: ask again with `commit_transaction()`, or look at what was committed |
+| others | correct what the message names |
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from ..protocol.errors import ErrorCode, KafkaError, error_code
+
+__all__ = [
+    "AbortableError",
+    "AuthorizationError",
+    "CommitUnknownError",
+    "ConfigError",
+    "CoordinatorError",
+    "ErrorCode",
+    "FatalError",
+    "IllegalStateError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "NetworkError",
+    "ProducerFencedError",
+    "RecordTooLargeError",
+    "RetriableError",
+    "StaleMetadataError",
+    "UnsupportedVersionError",
+    "error_for",
+]
+
+
+class _Client(KafkaError):
+    """Adds the remedy to what a KafkaError says."""
+
+    remedy: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text} ({self.remedy})" if self.remedy else text
+
+
+class RetriableError(_Client):
+    """The call did not succeed this time; the same call may succeed later."""
+
+    remedy = "call again later"
+
+
+class NetworkError(RetriableError):
+    """A connection could not be made, or was lost before the answer came: the request may or may not have run."""
+
+    remedy = "the client connects again by itself; call again later"
+
+
+class KafkaTimeoutError(RetriableError, TimeoutError):
+    """No answer within the time that the message names: the request may or may not have run."""
+
+    remedy = "call again later, or raise the timeout that is named"
+
+
+class StaleMetadataError(RetriableError):
+    """The broker asked is not, or no longer, the leader of the partition, or the topic is not known there (yet)."""
+
+
+class CoordinatorError(RetriableError):
+    """The coordinator has moved, is loading its state or is not available."""
+
+
+class AbortableError(_Client):
+    """The transaction cannot be committed any more."""
+
+    remedy = "abort the transaction and run it again; the producer stays usable"
+
+
+class FatalError(_Client):
+    """This client cannot go on."""
+
+    remedy = "close this client and make a new one"
+
+
+class ProducerFencedError(FatalError):
+    """A newer producer with the same transactional.id has taken over; what this one had under way is aborted."""
+
+    remedy = "close this producer; the newer one goes on with the work"
+
+
+class CommitUnknownError(_Client):
+    """The decision to commit was sent, and no answer came: the transaction is committed or aborted, never half.
+
+    `commit_transaction()` may be called again and asks for the result. Where that is not possible any more, read what
+    the transaction would have written (the committed offsets of its group tell for consume-transform-produce).
+    """
+
+    remedy = "call commit_transaction() again to learn the result; do not run the transaction again before it is known"
+
+
+class UnsupportedVersionError(FatalError):
+    """The broker does not offer the API, or none of the versions that this client needs."""
+
+    remedy = "use a broker or a configuration that has the feature"
+
+
+class AuthorizationError(_Client):
+    """The principal may not do this."""
+
+    remedy = "grant the right that is named, or use another principal"
+
+
+class InvalidTopicError(_Client):
+    """The topic name is not allowed, or the topic does not exist and is not created automatically."""
+
+    remedy = "correct the topic's name, or create it"
+
+
+class RecordTooLargeError(_Client):
+    """The record is larger than max.request.size, buffer.memory or the topic's max.message.bytes allow."""
+
+    remedy = "send a smaller record, or raise the limit that is named"
+
+
+class IllegalStateError(_Client, RuntimeError):
+    """The call is not possible in the state that the client is in: a mistake in the program."""
+
+    remedy = ""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ConfigError(_Client, ValueError):
+    """A setting that cannot be; where two contradict each other, `key` and `other_key` name both."""
+
+    def __init__(self, key: str, problem: str, other_key: str | None = None) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {problem}")
+        self.key = key
+        self.other_key = other_key
+
+    def __str__(self) -> str:
+        return self.message
+
+
+_E = ErrorCode
+_TYPES: Final[dict[ErrorCode, type[KafkaError]]] = {
+    _E.NETWORK_EXCEPTION: NetworkError,
+    _E.REQUEST_TIMED_OUT: KafkaTimeoutError,
+    _E.UNKNOWN_TOPIC_OR_PARTITION: StaleMetadataError,
+    _E.LEADER_NOT_AVAILABLE: StaleMetadataError,
+    _E.NOT_LEADER_OR_FOLLOWER: StaleMetadataError,
+    _E.REPLICA_NOT_AVAILABLE: StaleMetadataError,
+    _E.FENCED_LEADER_EPOCH: StaleMetadataError,
+    _E.UNKNOWN_LEADER_EPOCH: StaleMetadataError,
+    _E.UNKNOWN_TOPIC_ID: StaleMetadataError,
+    _E.INCONSISTENT_TOPIC_ID: StaleMetadataError,
+    _E.LISTENER_NOT_FOUND: StaleMetadataError,
+    _E.KAFKA_STORAGE_ERROR: StaleMetadataError,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: CoordinatorError,
+    _E.COORDINATOR_NOT_AVAILABLE: CoordinatorError,
+    _E.NOT_COORDINATOR: CoordinatorError,
+    _E.TRANSACTION_ABORTABLE: AbortableError,
+    _E.PRODUCER_FENCED: ProducerFencedError,
+    _E.INVALID_PRODUCER_EPOCH: ProducerFencedError,
+    _E.INVALID_PRODUCER_ID_MAPPING: FatalError,
+    _E.INVALID_TXN_STATE: FatalError,
+    _E.TRANSACTION_COORDINATOR_FENCED: FatalError,
+    _E.INVALID_TRANSACTION_TIMEOUT: FatalError,
+    _E.OUT_OF_ORDER_SEQUENCE_NUMBER: FatalError,
+    _E.UNKNOWN_PRODUCER_ID: FatalError,
+    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: FatalError,
+    _E.UNSUPPORTED_VERSION: UnsupportedVersionError,
+    _E.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.INVALID_TOPIC_EXCEPTION: InvalidTopicError,
+    _E.MESSAGE_TOO_LARGE: RecordTooLargeError,
+    _E.RECORD_LIST_TOO_LARGE: RecordTooLargeError,
+}
+
+
+def error_for(code: int, message: str | None = None) -> KafkaError:
+    """Return the exception for an error code off the wire: of the type that says what to do."""
+    known = error_code(code)
+    kind = _TYPES.get(known)
+    if kind is None:
+        kind = RetriableError if known.retriable else KafkaError
+    return kind(code, message)

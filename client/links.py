@@ -1,0 +1,110 @@
+"""The sockets of a client: at most one connection per (node, channel), made when it is needed and again after a loss.
+
+Owns the back-off between attempts to connect and the closing of idle connections. It knows addresses, not topics.
+A channel is a name for traffic that must not wait behind other traffic: a JoinGroup that is answered after minutes
+would hold up every answer behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from .backoff import ExponentialBackoff
+from .connection import Connection, ConnectionOptions
+from .metadata import Node
+
+
+class Link:
+    """One (node, channel): its connection if it is open, the attempt to make one, and when the next may begin."""
+
+    __slots__ = ("attempt", "connection", "failures", "next_attempt_at", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.connection: Connection | None = None
+        self.attempt: asyncio.Task[Connection] | None = None
+        self.failures = 0
+        self.next_attempt_at = 0.0
+
+
+class Links:
+    """All links of one client. Callers share an attempt that is under way; its failure is raised to all of them."""
+
+    def __init__(self, options: ConnectionOptions, backoff: ExponentialBackoff, max_idle_s: float) -> None:
+        self._options = options
+        self._backoff = backoff
+        self._max_idle_s = max_idle_s
+        self._links: dict[tuple[int, str], Link] = {}
+        self._closed = False
+        self.on_failure: Callable[[Node], None] | None = None
+
+    def open_connection(self, node_id: int, channel: str = "") -> Connection | None:
+        """Return the connection if it is open now, else None."""
+        link = self._links.get((node_id, channel))
+        if link is None or link.connection is None or link.connection.is_closed:
+            return None
+        return link.connection
+
+    async def connection(self, node: Node, channel: str = "") -> Connection:
+        """Return an open connection; connects after the back-off if there is none. Raises as Connection.open does."""
+        link = self._links.get((node.id, channel))
+        if link is None:
+            link = self._links[node.id, channel] = Link(node)
+        if link.node[1:3] != node[1:3]:  # the broker has moved to another address
+            link.node, link.failures, link.next_attempt_at = node, 0, 0.0
+            if link.connection is not None:
+                link.connection.close("the broker has another address now")
+        if link.connection is not None and not link.connection.is_closed:
+            return link.connection
+        if link.attempt is None:
+            link.attempt = asyncio.create_task(self._connect(link), name=f"connect to {node.host}:{node.port}")
+            link.attempt.add_done_callback(lambda task: self._attempted(link, task))
+        return await asyncio.shield(link.attempt)
+
+    def failing(self, node_id: int) -> bool:
+        """Return whether the last attempt to connect to the node failed."""
+        return any(link.failures for (known, _), link in self._links.items() if known == node_id)
+
+    def close_idle(self, now: float) -> None:
+        """Close the connections that were not used for connections.max.idle.ms."""
+        for link in self._links.values():
+            connection = link.connection
+            if connection is not None and not connection.unanswered and now - connection.last_used > self._max_idle_s:
+                connection.close("it was idle for connections.max.idle.ms")
+
+    async def close(self) -> None:
+        """Close every connection and wait until the sockets are."""
+        self._closed = True
+        for link in self._links.values():
+            if link.attempt is not None:
+                link.attempt.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await link.attempt
+            if link.connection is not None:
+                link.connection.close()
+                await link.connection.wait_closed()
+        self._links.clear()
+
+    async def _connect(self, link: Link) -> Connection:
+        loop = asyncio.get_running_loop()
+        wait = link.next_attempt_at - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        try:
+            connection = await Connection.open(link.node.host, link.node.port, self._options)
+        except Exception:
+            link.next_attempt_at = loop.time() + self._backoff(link.failures)
+            link.failures += 1
+            raise
+        # After a connection that broke at once the back-off goes on; the first use of one resets it.
+        link.failures = 0
+        link.next_attempt_at = loop.time() + self._backoff(0)
+        link.connection = connection
+        return connection
+
+    def _attempted(self, link: Link, task: asyncio.Task[Connection]) -> None:
+        link.attempt = None
+        if not task.cancelled() and task.exception() is not None and self.on_failure is not None:
+            self.on_failure(link.node)

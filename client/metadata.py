@@ -1,0 +1,111 @@
+"""What the client knows of the cluster at one moment: brokers, topics, leaders. Immutable: an update makes another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..protocol.errors import ErrorCode, error_code
+from ..protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ..protocol.schema import NO_UUID
+from .values import TopicPartition
+
+
+class Node(NamedTuple):
+    """A broker's address. Ids below 0 are bootstrap addresses, whose real ids are not known yet."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition; `leader_id` is -1 where there is none, `leader_epoch` -1 where the broker does not say."""
+
+    index: int
+    leader_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+    error_code: ErrorCode = ErrorCode.NONE
+
+
+class TopicMetadata(NamedTuple):
+    """One topic; its partitions by ascending index. `topic_id` is all zeros with brokers before Kafka 2.8."""
+
+    name: str
+    topic_id: bytes
+    error_code: ErrorCode
+    is_internal: bool
+    partitions: tuple[PartitionMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """A snapshot. `topics` holds those that were asked for, also the ones that do not exist (see their error_code)."""
+
+    brokers: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    cluster_id: str | None = None
+    controller_id: int = -1
+    names_by_id: Mapping[bytes, str] = field(default_factory=dict)
+    leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic by its id, or None."""
+        return self.names_by_id.get(topic_id)
+
+    def leader_of(self, partition: tuple[str, int]) -> int | None:
+        """Return the id of the partition's leader, or None where it has none or is not known."""
+        return self.leaders.get(partition)  # type: ignore[call-overload, no-any-return]  # a plain tuple is equal to it
+
+    def updated(self, response: MetadataResponse, keep: Iterable[str] | None) -> ClusterMetadata:
+        """Return the snapshot after an answer: its brokers, its topics, and of the rest those of `keep`.
+
+        `keep` None: the answer is of all topics, what it does not name is gone. A leader older than the known one, by
+        the leader epoch, is not taken over: brokers learn of a change at different times.
+        """
+        topics = {} if keep is None else {name: self.topics[name] for name in keep if name in self.topics}
+        for topic in response.topics:
+            if topic.name is not None:
+                topics[topic.name] = _merge(self.topics.get(topic.name), topic)
+        return ClusterMetadata(
+            brokers={b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+            topics=topics,
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            names_by_id={topic.topic_id: name for name, topic in topics.items() if topic.topic_id != NO_UUID},
+            leaders={
+                TopicPartition(name, partition.index): partition.leader_id
+                for name, topic in topics.items()
+                for partition in topic.partitions
+                if partition.leader_id >= 0
+            },
+        )
+
+
+def _merge(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMetadata:
+    assert topic.name is not None
+    before: dict[int, PartitionMetadata] = {}
+    if known is not None and known.topic_id == topic.topic_id:
+        before = {partition.index: partition for partition in known.partitions}
+    partitions = []
+    for new in sorted(topic.partitions, key=lambda partition: partition.partition_index):
+        old = before.get(new.partition_index)
+        if old is not None and new.leader_epoch < old.leader_epoch and new.leader_epoch >= 0:
+            partitions.append(old)
+            continue
+        partitions.append(
+            PartitionMetadata(
+                new.partition_index,
+                new.leader_id,
+                new.leader_epoch,
+                tuple(new.replica_nodes),
+                tuple(new.isr_nodes),
+                error_code(new.error_code),
+            )
+        )
+    return TopicMetadata(topic.name, topic.topic_id, error_code(topic.error_code), topic.is_internal, tuple(partitions))

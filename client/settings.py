@@ -1,0 +1,159 @@
+"""How a table of client settings is written, read and refused; the tables themselves are in `config.py`.
+
+A table is a frozen dataclass whose fields are made by `setting`. A field's name is Kafka's dotted name with
+underscores, and its annotation is its type; from both come parsing, defaults and documentation. `Settings.of` accepts dotted and
+underscored names, refuses unknown ones with a suggestion, and then asks the table whether its values go together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+from .errors import ConfigError
+
+
+class Setting(NamedTuple):
+    """One row of a table, for documentation."""
+
+    name: str
+    type: str
+    default: object
+    doc: str
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[str, ...] = (),
+    parse: Callable[[object], Any] | None = None,
+) -> Any:
+    """Declare one setting; `parse` replaces the parser that the annotation stands for, and raises ValueError."""
+    metadata = {"doc": doc, "at_least": at_least, "at_most": at_most, "choices": choices, "parse": parse}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of the tables. `explicit` holds the attribute names that were given, as opposed to defaulted."""
+
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Names of Kafka's that this client knows but does not offer, with what to do instead."""
+
+    explicit: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, config: Mapping[str, object] | None = None, /, **keywords: object) -> Self:
+        """Build a table from a mapping and from keywords, in dotted or underscored names; raises ConfigError."""
+        known = {row.name: row for row in dataclasses.fields(cls) if row.metadata}
+        values: dict[str, Any] = {}
+        for given, value in [*(config or {}).items(), *keywords.items()]:
+            attribute = str(given).replace(".", "_")
+            row = known.get(attribute)
+            if row is None:
+                raise cls._unknown(str(given), known)
+            if attribute in values:
+                raise ConfigError(_dotted(attribute), "given twice, in the mapping and as a keyword: give it once")
+            values[attribute] = _parse(row, value)
+        table = cls(explicit=frozenset(values), **values)
+        table.check()
+        return table
+
+    def check(self) -> None:
+        """Raise ConfigError, naming both keys, where two values contradict each other."""
+
+    @classmethod
+    def settings(cls) -> tuple[Setting, ...]:
+        """Return the rows of the table, by name, for documentation."""
+        rows = [
+            Setting(_dotted(row.name), str(row.type), row.default, row.metadata["doc"])
+            for row in dataclasses.fields(cls)
+            if row.metadata
+        ]
+        return tuple(sorted(rows))
+
+    @classmethod
+    def _unknown(cls, given: str, known: Iterable[str]) -> ConfigError:
+        dotted = _dotted(given)
+        for prefix, reason in cls.refused.items():
+            if dotted == prefix or (prefix.endswith(".") and dotted.startswith(prefix)):
+                return ConfigError(dotted, reason)
+        near = difflib.get_close_matches(dotted, map(_dotted, known), n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else f"{cls.__name__}.settings() lists those that there are"
+        return ConfigError(dotted, f"is no setting of this client; {hint}")
+
+
+def _dotted(attribute: str) -> str:
+    return attribute.replace("_", ".")
+
+
+def _parse(row: dataclasses.Field[Any], value: object) -> Any:
+    name, limits = _dotted(row.name), row.metadata
+    parse = limits["parse"] or _PARSERS[str(row.type)]
+    try:
+        parsed = parse(value)
+    except (ValueError, TypeError) as error:
+        reason = str(error) if limits["parse"] else f"is not {_KINDS[str(row.type)]}"
+        raise ConfigError(name, f"{value!r} {reason}") from None
+    if limits["at_least"] is not None and parsed is not None and parsed < limits["at_least"]:
+        raise ConfigError(name, f"{parsed} is below the least possible value, {limits['at_least']}")
+    if limits["at_most"] is not None and parsed is not None and parsed > limits["at_most"]:
+        raise ConfigError(name, f"{parsed} is above the greatest possible value, {limits['at_most']}")
+    if limits["choices"] and parsed not in limits["choices"]:
+        raise ConfigError(name, f"{parsed!r} is not one of {', '.join(limits['choices'])}")
+    return parsed
+
+
+def _bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    if not isinstance(value, str) or value.strip().lower() not in words:
+        raise ValueError(value)
+    return words[value.strip().lower()]
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    return int(value)
+
+
+def _str(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _optional_str(value: object) -> str | None:
+    return None if value is None else _str(value)
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Iterable):
+        raise TypeError(value)
+    return tuple(text for item in items if (text := _str(item).strip()))
+
+
+_PARSERS: Final[dict[str, Callable[[object], Any]]] = {
+    "bool": _bool,
+    "int": _int,
+    "str": _str,
+    "str | None": _optional_str,
+    "tuple[str, ...]": _strings,
+}
+
+_KINDS: Final = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "str": "a string",
+    "str | None": "a string",
+    "tuple[str, ...]": "a list of strings, nor a string with commas between them",
+}

@@ -1,0 +1,50 @@
+"""The plain values that the client takes and gives: partitions, offsets, positions in groups, results of a send.
+
+Named tuples: immutable, hashable, cheap. Nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A position to commit: `offset` is that of the next record to read, `leader_epoch` -1 where it is not known."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """Who commits offsets within a transaction (KIP-447): lets the group coordinator fence an outdated member.
+
+    `generation_id` -1 and an empty `member_id` stand for a consumer that assigns its partitions itself.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was written. `offset` is -1 with acks=0, and for a duplicate whose offset the broker has forgotten.
+
+    `timestamp` is in milliseconds since the epoch: the record's own, or the broker's if the topic uses LogAppendTime.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int

@@ -1,0 +1,56 @@
+"""Which version of each API both sides speak (KIP-35), and which features the cluster has decided on (KIP-584)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.api_versions import ApiVersionsResponse
+from ..protocol.schema import Request, Versions
+from .errors import UnsupportedVersionError
+
+
+class ApiVersionTable:
+    """What one broker answered to ApiVersions. Immutable: an upgraded broker is met on a new connection."""
+
+    __slots__ = ("_chosen", "_ranges", "finalized_features", "supported_features")
+
+    def __init__(self, response: ApiVersionsResponse) -> None:
+        self._ranges = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
+        self._chosen: dict[tuple[int, int], int] = {}
+        self.finalized_features: dict[str, int] = {
+            feature.name: feature.max_version_level for feature in response.finalized_features
+        }
+        self.supported_features: dict[str, Versions] = {
+            feature.name: Versions(feature.min_version, feature.max_version) for feature in response.supported_features
+        }
+
+    def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
+        """Return the newest version that both sides speak; raises UnsupportedVersionError if there is none."""
+        key = request.spec.key
+        chosen = self._chosen.get((key, at_most))
+        if chosen is not None:
+            return chosen
+        ours = request.spec.stable
+        theirs = self._ranges.get(key)
+        name = request.__name__.removesuffix("Request")
+        if theirs is None:
+            raise UnsupportedVersionError(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not offer {name}")
+        version = min(ours.high, theirs.high, at_most)
+        if version < max(ours.low, theirs.low):
+            limit = f" up to {at_most}" if at_most < ours.high else ""
+            raise UnsupportedVersionError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker offers {name} versions {theirs}, this client {ours}{limit}: they have none in common",
+            )
+        self._chosen[key, at_most] = version
+        return version
+
+    def supports(self, request: type[Request[Any]], version: int) -> bool:
+        """Return whether both sides speak exactly this version."""
+        return version in request.spec.stable and version in self._ranges.get(request.spec.key, Versions(0, -1))
+
+    def offered(self) -> Iterable[int]:
+        """Return the keys of the APIs that the broker offers."""
+        return self._ranges.keys()
