@@ -1,7 +1,7 @@
 """The one table of the client's settings: Kafka's names, types and defaults for producer, consumer and admin client.
 
-A setting is given as a keyword (`linger_ms=20`) or in a mapping by its dotted name (`{"linger.ms": 20}`). Units are in the
-name: `_ms` milliseconds, `_bytes` bytes. Where a default differs from Kafka 4.1's, its doc says so.
+A setting is given as a keyword (`linger_ms=20`) or in a mapping by its dotted name (`{"linger.ms": 20}`). Units are in
+the name: `_ms` milliseconds, `_bytes` bytes. Where a default differs from Kafka 4.1's, its doc says so.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class ProducerConfig(ClientConfig):
     )
     partitioner_class: Partitioner | None = setting(
         None,
-        "A callable (topic, key, number of partitions) → partition. None: by Kafka's hash of the key; records without a "
-        "key stay with one partition for batch.size bytes, then move to another (KIP-794).",
+        "A callable (topic, key, number of partitions) → partition. None: by Kafka's hash of the key; records without "
+        "a key stay with one partition for batch.size bytes, then move to another (KIP-794).",
         parse=_partitioner,
     )
     partitioner_ignore_keys: bool = setting(False, "Spread records as if none had a key.")
@@ -176,7 +176,7 @@ class ProducerConfig(ClientConfig):
         if "delivery_timeout_ms" in self.explicit and self.delivery_timeout_ms < sum_ms:
             raise ConfigError(
                 "delivery.timeout.ms",
-                f"{self.delivery_timeout_ms} is below linger.ms + request.timeout.ms = {sum_ms}: raise it, or lower those",
+                f"{self.delivery_timeout_ms} is below linger.ms + request.timeout.ms = {sum_ms}: raise it",
                 "request.timeout.ms",
             )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import socket
 from collections import deque
@@ -99,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"{options.connect_timeout_s * 1000:.0f}",
             ) from None
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
         try:
             await connection._negotiate()
@@ -194,9 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         response = await self.call(_hello(), newest)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # The answer is in v0 and, since Kafka 2.4, lists which versions of ApiVersions there are (KIP-511).
-            theirs = next(
-                (api.max_version for api in response.api_keys if api.api_key == ApiVersionsRequest.spec.key), 0
-            )
+            theirs = ApiVersionTable(response).highest(ApiVersionsRequest)
             response = await self.call(_hello(), max(0, min(theirs, newest - 1)))
         if response.error_code:
             raise error_for(response.error_code, f"{self.address} refused ApiVersions")

@@ -1,8 +1,9 @@
 """How a table of client settings is written, read and refused; the tables themselves are in `config.py`.
 
 A table is a frozen dataclass whose fields are made by `setting`. A field's name is Kafka's dotted name with
-underscores, and its annotation is its type; from both come parsing, defaults and documentation. `Settings.of` accepts dotted and
-underscored names, refuses unknown ones with a suggestion, and then asks the table whether its values go together.
+underscores, and its annotation is its type; from both come parsing, defaults and documentation. `Settings.of`
+accepts dotted and underscored names, refuses unknown ones with a suggestion, and then lets the table check whether its
+values go together.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. `offset` is -1 with acks=0, and for a duplicate whose offset the broker has forgotten.
+    """Where a record was written. `offset` is -1 with acks=0, and for a duplicate that the broker has forgotten.
 
     `timestamp` is in milliseconds since the epoch: the record's own, or the broker's if the topic uses LogAppendTime.
     """

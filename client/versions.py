@@ -51,6 +51,10 @@ class ApiVersionTable:
         """Return whether both sides speak exactly this version."""
         return version in request.spec.stable and version in self._ranges.get(request.spec.key, Versions(0, -1))
 
+    def highest(self, request: type[Request[Any]]) -> int:
+        """Return the newest version that the broker speaks, whether this client does or not; 0 if it does not say."""
+        return self._ranges[request.spec.key].high if request.spec.key in self._ranges else 0
+
     def offered(self) -> Iterable[int]:
         """Return the keys of the APIs that the broker offers."""
         return self._ranges.keys()
