@@ -40,5 +40,5 @@ def compile_decoder(cls: type[Message], version: int, extension: bool = True) ->
 
 def compile_encoder(cls: type[Message], version: int) -> EncodeFunction:
     """Return the encoding function of one class in one version; raises UnsupportedVersion."""
-    function: EncodeFunction = Encoder(format_of(cls, version), f"{cls.__name__} v{version}").function()
+    function: EncodeFunction = Encoder(format_of(cls, version), f"{cls.__name__} v{version}", version).function()
     return function

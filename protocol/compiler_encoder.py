@@ -29,8 +29,9 @@ LARGE = 2048
 class Encoder(Emitter):
     """Emits `encode(o)`. `w` appends a piece; a tagged field's value is written through a `w` of its own."""
 
-    def __init__(self, root: Entity, title: str) -> None:
+    def __init__(self, root: Entity, title: str, version: int) -> None:
         super().__init__(title, ENCODE_ENVIRONMENT)
+        self.version = version
         self.root = root
         self.writer = "w"
         self.uses_view = False
@@ -52,7 +53,7 @@ class Encoder(Emitter):
         self.line("except EncodeError: raise")
         self.line("except (struct_error, AttributeError, TypeError, ValueError) as error:")
         self.indent = 2
-        self.line(f"raise unfit({self.title!r}, error) from error")
+        self.line(f"raise unfit(o, {self.version}, error) from error")
         return self.build("encode")
 
     def write(self, expression: str) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
+from construct import ConstructError  # type: ignore[import-untyped]
+
 from .errors import DecodeError, EncodeError, MalformedTag
+from .formats import format_of
 from .primitives import MAX_LENGTH, uvarint
-from .schema import Buffer, UnknownTags
+from .schema import Buffer, Message, UnknownTags
 
 
 def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
@@ -70,8 +73,16 @@ def cut_short(title: str, position: int, error: Exception) -> DecodeError:
     return DecodeError(f"{title}: the message goes on past its end", position)
 
 
-def unfit(title: str, error: Exception) -> EncodeError:
-    """Return the EncodeError for a value that Python refused to write."""
+def unfit(message: Message, version: int, error: Exception) -> EncodeError:
+    """Return the EncodeError for a message that Python refused to write; the format says which field it was."""
+    title = f"{type(message).__name__} v{version}"
+    try:
+        format_of(type(message), version).build(message)
+    except ConstructError as refusal:
+        path = (refusal.path or "").removeprefix("(building)").replace(" -> ", ".")
+        return EncodeError(f"{title}: {path.lstrip('.') or 'message'}: {str(refusal).splitlines()[-1]}")
+    except (AttributeError, TypeError, ValueError) as refusal:
+        return EncodeError(f"{title}: {refusal}")
     return EncodeError(f"{title}: {error}")
 
 
