@@ -1,0 +1,141 @@
+"""`oncelog log`: looking at, and repairing, the files of a data directory while no broker uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+if TYPE_CHECKING:
+    from ..protocol.records import BatchHeader, Record
+
+
+@click.group(short_help="Look at and repair files of a data directory.")
+def log() -> None:
+    """Look at and repair the files of a data directory.
+
+    \b
+    oncelog log dump data/orders-0/00000000000000000000.log --records
+    oncelog log repair data --dry-run
+    """
+
+
+@log.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--records", "with_records", is_flag=True, help="Print the records of each batch too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def dump(file: Path, with_records: bool, as_json: bool) -> int:
+    """Print the batches of a segment FILE (.log): offsets, sizes, producers, checksums.
+
+    Reads Kafka's segments as well. Ends with exit code 1 when the file ends within a batch or a checksum is wrong.
+
+    \b
+    oncelog log dump data/orders-0/00000000000000000000.log
+    oncelog log dump data/orders-0/00000000000000000000.log --records --json | jq .value
+    """
+    from ..protocol.records import HEADER_SIZE, decode_batch, read_batch_header, verify_crc
+
+    broken = 0
+    position = 0
+    size = file.stat().st_size
+    with file.open("rb") as segment:
+        while position < size:
+            lead = _read(segment, position, HEADER_SIZE)
+            header = read_batch_header(lead, whole=False) if len(lead) == HEADER_SIZE else None
+            if header is None or position + header.size > size:
+                raise click.ClickException(
+                    f"{file} ends within the batch at byte {position}: {size - position} bytes are left. A broker cuts"
+                    " such a tail off at its start; where it refuses to, `oncelog log repair` does."
+                )
+            batch = _read(segment, position, header.size)
+            sound = verify_crc(batch, 0, header)
+            broken += not sound
+            click.echo(_batch_line(position, header, sound, as_json))
+            if with_records and sound:
+                for record in decode_batch(batch, 0, header):
+                    click.echo(_record_line(record, header, as_json))
+            position += header.size
+    if broken:
+        raise click.ClickException(
+            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` cuts them off."
+        )
+    return 0
+
+
+def _read(segment: BinaryIO, position: int, size: int) -> bytes:
+    segment.seek(position)
+    return segment.read(size)
+
+
+def _batch_line(position: int, header: BatchHeader, sound: bool, as_json: bool) -> str:
+    from ..protocol.compression import Compression
+
+    codec = Compression(header.compression).name.lower() if header.compression <= Compression.ZSTD else "unknown"
+    if as_json:
+        return json.dumps({"batch": {**header._asdict(), "position": position, "size": header.size, "crc_ok": sound}})
+    kind = " control" if header.is_control else " transactional" if header.is_transactional else ""
+    producer = (
+        f" producer {header.producer_id} epoch {header.producer_epoch}"
+        f" sequences {header.base_sequence}..{header.last_sequence}"
+        if header.has_producer
+        else ""
+    )
+    return (
+        f"{header.base_offset}..{header.last_offset} records {header.record_count} at byte {position}"
+        f" size {header.size} {codec}{kind}{producer} epoch {header.partition_leader_epoch} time {header.max_timestamp}"
+        f" crc {'ok' if sound else 'WRONG'}"
+    )
+
+
+def _record_line(record: Record, header: BatchHeader, as_json: bool) -> str:
+    from .formats import record_as_json, text_of
+
+    if header.is_control:
+        from ..protocol.control_records import read_control_record
+
+        marker = read_control_record(record)
+        if as_json:
+            return json.dumps({"offset": record.offset, "control": marker.type.name, "epoch": marker.coordinator_epoch})
+        return f"  {record.offset} {marker.type.name} coordinator epoch {marker.coordinator_epoch}"
+    if as_json:
+        return record_as_json(record.offset, record.timestamp, record.key, record.value, record.headers)
+    return f"  {record.offset} {record.timestamp} {text_of(record.key)} {text_of(record.value)}"
+
+
+@log.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only say what is damaged and what would be cut off.")
+@click.option("--yes", is_flag=True, help="Do not ask before cutting.")
+def repair(directory: Path, dry_run: bool, yes: bool) -> int:
+    """Cut damaged partitions of a data DIRECTORY back to their last sound batch.
+
+    What is cut off is saved beside the file first. The broker must not be running. Records behind the damage are lost
+    to consumers, also acknowledged ones: repair only what you cannot restore from elsewhere.
+
+    \b
+    oncelog log repair data --dry-run       what is damaged
+    oncelog log repair data                 ask, then repair
+    """
+    from ..broker.log.repair import inspect
+    from ..broker.log.repair import repair as cut
+    from ..broker.ports import RealFileSystem
+
+    filesystem = RealFileSystem()
+    damages = inspect(str(directory), filesystem)
+    if not damages:
+        click.echo(f"{directory}: no damage found.")
+        return 0
+    for damage in damages:
+        click.echo(
+            f"{damage.topic}-{damage.partition}: damaged at byte {damage.position} of {damage.file};"
+            f" {damage.lost_bytes} bytes from offset {damage.lost_from_offset} on would be cut off."
+        )
+    if dry_run:
+        return 1
+    if not yes:
+        click.confirm(f"Cut {len(damages)} partition(s) back?", abort=True)
+    cut(str(directory), filesystem)
+    click.echo(f"{len(damages)} partition(s) repaired; what was cut off lies beside the segments.")
+    return 0

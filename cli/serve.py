@@ -1,0 +1,115 @@
+"""`oncelog serve`: the broker as a process, from its settings to its exit code.
+
+Owns: stdout's one line `ready HOST:PORT`, printed when requests are answered; signals; exit codes (0 after SIGTERM or
+SIGINT, 1 when the broker can't start or loses its data directory, 2 for settings that can't be).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ..broker.config import BrokerConfig
+
+DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}
+"""What the command uses where nobody says otherwise: data beside you, not in /tmp, and no port open to the network."""
+
+CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
+"""Environment variables with the settings' prefix that belong to the other commands."""
+
+
+@click.command(short_help="Run a broker.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="TOML file with settings under Kafka's names.",
+)
+@click.option("--data-dir", metavar="DIR", help="Where all data lies (log.dirs).  [default: data]")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0: any free one.  [default: 127.0.0.1:9092]")
+@click.option(
+    "--durability",
+    type=click.Choice(["flush", "os"]),
+    help="flush: acknowledge when the data is on disk. os: when the system has it, as Kafka does.  [default: flush]",
+)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting; may be repeated.")
+def serve(
+    config_file: Path | None,
+    data_dir: str | None,
+    listen: str | None,
+    durability: str | None,
+    settings: tuple[str, ...],
+) -> int:
+    """Run a broker until SIGTERM or SIGINT.
+
+    Prints the line `ready HOST:PORT` when it answers requests. Log lines go to stderr. Settings have Kafka's names and
+    come from --config, then the environment (ONCELOG_NUM_PARTITIONS=3), then flags; the later one wins.
+
+    \b
+    oncelog serve                                                 data in ./data, on 127.0.0.1:9092
+    oncelog serve --data-dir /var/lib/oncelog --listen 0.0.0.0:9092
+    oncelog serve --listen 127.0.0.1:0                            any free port: read it from the ready line
+    oncelog serve --set num.partitions=3 --set log.segment.bytes=104857600
+    oncelog serve --config broker.toml --durability os            Kafka's own page-cache durability
+    """
+    from ..broker.config import load
+    from ..broker.settings import ConfigError
+
+    flags = list(settings)
+    if data_dir is not None:
+        flags.append(f"log.dirs={data_dir}")
+    if listen is not None:
+        flags.append(f"listeners=PLAINTEXT://{listen}")
+    if durability is not None:
+        flags.append(f"durability={durability}")
+    environment = {name: value for name, value in os.environ.items() if name not in CLIENT_VARIABLES}
+    try:
+        config, ignored = load(config_file, environment, flags)
+        flags += [f"{name}={value}" for name, value in DEFAULTS.items() if name not in config.explicit]
+        config, ignored = load(config_file, environment, flags)
+    except ConfigError as error:
+        click.echo(f"oncelog serve: {error}", err=True)
+        return 2
+    return _run(config, ignored)
+
+
+def _run(config: BrokerConfig, ignored: list[str]) -> int:
+    import asyncio
+    import gc
+
+    import uvloop
+
+    from ..broker.broker import Broker, BrokerStartError
+
+    async def serve_until_stopped() -> int:
+        import signal
+
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        broker = Broker(config=config)
+        if ignored:
+            broker.log.info("settings without meaning here", settings=ignored)
+        try:
+            await broker.start()
+        except BrokerStartError as error:
+            click.echo(f"oncelog serve: {error}", err=True)
+            return 1
+        try:
+            # What start-up made lives as long as the process: keep the collector from walking it again and again.
+            gc.collect()
+            gc.freeze()
+            print(f"ready {broker.address}", flush=True)
+            await stopping.wait()
+        finally:
+            await broker.stop()
+        return 0
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve_until_stopped())
