@@ -234,7 +234,7 @@ class MalformedTag(DecodeError):
     `partial`, where the codec could set it, is the message with every extension tag left uninterpreted.
     """
 
-    def __init__(self, message: str, position: int, tag: int) -> None:
+    def __init__(self, message: str, position: int = -1, tag: int = -1) -> None:
         super().__init__(message, position)
         self.tag = tag
         self.partial: Message | None = None
@@ -243,15 +243,16 @@ class MalformedTag(DecodeError):
 class UnsupportedVersion(EncodeError, DecodeError):
     """The definition has no such version."""
 
-    def __init__(self, name: str, version: int, versions: str) -> None:
-        DecodeError.__init__(self, f"{name} has versions {versions}, not {version}")
+    def __init__(self, message: str, version: int = -1) -> None:
+        DecodeError.__init__(self, message)
         self.version = version
 
 
-# (API key, code) → (first request version that knows the code, what older ones are sent). Where a code is missing,
-# every version may be sent it. The reasons: KIP-588 brought PRODUCER_FENCED, KIP-890 TRANSACTION_ABORTABLE,
-# KIP-112 KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT, KIP-207
-# OFFSET_NOT_AVAILABLE, KIP-848 STALE_MEMBER_EPOCH. Produce never learnt PRODUCER_FENCED.
+# (API key, code) → (first request version that knows the code, what older ones are sent). Where a pair is missing,
+# every version may be sent the code. What brought them: KIP-588 PRODUCER_FENCED, KIP-890 TRANSACTION_ABORTABLE, KIP-112
+# KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT, KIP-207 OFFSET_NOT_AVAILABLE, KIP-848
+# STALE_MEMBER_EPOCH. Produce never learnt PRODUCER_FENCED, and knows no errors of a coordinator: its clients retry
+# NOT_ENOUGH_REPLICAS without asking for metadata. TxnOffsetCommit v0-1 clients crash on a loading coordinator.
 _NEVER: Final = 1 << 15
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 _FIND_COORDINATOR, _JOIN_GROUP, _HEARTBEAT, _LEAVE_GROUP, _SYNC_GROUP, _DELETE_TOPICS = 10, 11, 12, 13, 14, 20
@@ -292,6 +293,12 @@ def _downgrades() -> dict[tuple[int, int], tuple[int, ErrorCode]]:
             E.UNKNOWN_MEMBER_ID,
             {_OFFSET_COMMIT: 7, _JOIN_GROUP: 5, _HEARTBEAT: 3, _LEAVE_GROUP: 3, _SYNC_GROUP: 3, _TXN_OFFSET_COMMIT: 3},
         ),
+        (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, {_TXN_OFFSET_COMMIT: 2}),
+        (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: _NEVER}),
+        (E.COORDINATOR_NOT_AVAILABLE, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: _NEVER}),
+        (E.NOT_COORDINATOR, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: _NEVER}),
+        (E.NETWORK_EXCEPTION, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: _NEVER}),
+        (E.CONCURRENT_TRANSACTIONS, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: 12}),
         (E.UNSTABLE_OFFSET_COMMIT, E.COORDINATOR_LOAD_IN_PROGRESS, {_OFFSET_FETCH: 7}),
         (E.OFFSET_NOT_AVAILABLE, E.LEADER_NOT_AVAILABLE, {_LIST_OFFSETS: 5}),
         (E.LISTENER_NOT_FOUND, E.LEADER_NOT_AVAILABLE, {_METADATA: 6}),

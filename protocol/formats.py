@@ -57,7 +57,7 @@ def format_of(cls: type[Message], version: int, extension: bool = True) -> Entit
     Without `extension`, tags from 9000 on are not interpreted: they read as unknown ones.
     """
     if version not in cls.spec.versions:
-        raise UnsupportedVersion(cls.__name__, version, str(cls.spec.versions))
+        raise UnsupportedVersion(f"{cls.__name__} has versions {cls.spec.versions}, not {version}", version)
     return _entity(cls, version, cls.spec.flexible, extension)
 
 
