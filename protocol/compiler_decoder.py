@@ -5,12 +5,19 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from construct import Construct  # type: ignore[import-untyped]
+from construct import Construct, Int16sb, Int32sb  # type: ignore[import-untyped]
 
 from .compiler_emitter import Emitter, Fields, fixed_code
 from .compiler_runtime import DECODE_ENVIRONMENT
 from .formats import EXTENSION_TAGS
 from .primitives import MAX_STRING_BYTES, Absent, Binary, Entity, Nullable, Sequence, TaggedFields, Text, unnamed
+
+
+def lead_format(wire: Construct) -> Construct | None:
+    """Return the number in front of a plain string, bytes or array; None of anything else."""
+    if isinstance(wire, (Text, Binary, Sequence)) and not wire.compact:
+        return Int16sb if wire.plain_lead == 2 else Int32sb
+    return None
 
 
 class Decoder(Emitter):
@@ -54,11 +61,15 @@ class Decoder(Emitter):
             elif fixed_code(wire) is not None:
                 run.append((f"{target}.{field.name}", wire))
             else:
+                # The fixed-size length of a plain string or array is read along with the fields before it.
+                lead = lead_format(wire)
+                if lead is not None:
+                    run.append(("n", lead))
                 self.fixed(run)
                 if isinstance(wire, TaggedFields):
                     self.tagged_fields(wire, target, path)
                 else:
-                    self.value(wire, f"{target}.{field.name}", f"{path}.{field.name}")
+                    self.value(wire, f"{target}.{field.name}", f"{path}.{field.name}", lead is not None)
         self.fixed(run)
         for line in absent:
             self.line(line)
@@ -82,25 +93,25 @@ class Decoder(Emitter):
         self.line(f"{target} = buf[pos]; pos += 1")
         self.line(f"if {target} > 127: {target}, pos = long_uvarint(buf, pos, {target})")
 
-    def length(self, wire: Text | Binary | Sequence, target: str, path: str) -> None:
-        """Emit the reading of a length into `n`; opens the branch in which the value is not null."""
+    def length(self, wire: Text | Binary | Sequence, target: str, path: str, is_read: bool) -> None:
+        """Emit the reading of a length into `n`, unless it was; opens the branch in which the value is not null."""
         if wire.compact:
             self.uvarint("n")
             is_null, is_value = "n == 0", "n -= 1"
         else:
-            code, size = ("h", 2) if wire.plain_lead == 2 else ("i", 4)
-            self.line(f"n, = {self.packer(code, 'unpack_from')}(buf, pos); pos += {size}")
+            if not is_read:
+                self.fixed([("n", lead_format(wire))])
             is_null, is_value = "n == -1", f"if n < 0: {self.fail('negative length', path)}"
         self.line(f"if {is_null}: " + (f"{target} = None" if wire.nullable else self.fail("null is not allowed", path)))
         self.line("else:")
         self.indent += 1
         self.line(is_value)
 
-    def value(self, wire: Construct, target: str, path: str) -> None:
+    def value(self, wire: Construct, target: str, path: str, length_is_read: bool = False) -> None:
         """Emit the reading of one value into `target`, a variable or an attribute."""
         match wire:
             case Text():
-                self.length(wire, target, path)
+                self.length(wire, target, path, length_is_read)
                 if wire.compact:
                     self.line(f"if n > {MAX_STRING_BYTES}: {self.fail('string too long', path)}")
                 self.line("e = pos + n")
@@ -108,14 +119,14 @@ class Decoder(Emitter):
                 self.line(f"{target} = str(buf[pos:e], 'utf-8'); pos = e")
                 self.indent -= 1
             case Binary():
-                self.length(wire, target, path)
+                self.length(wire, target, path, length_is_read)
                 self.line("e = pos + n")
                 self.line(f"if e > end: {self.fail('bytes past the end', path)}")
                 self.uses_view = self.uses_view or wire.is_view
                 self.line(f"{target} = {'mv[pos:e]' if wire.is_view else 'bytes(buf[pos:e])'}; pos = e")
                 self.indent -= 1
             case Sequence():
-                self.sequence(wire, target, path)
+                self.sequence(wire, target, path, length_is_read)
             case Nullable():
                 self.line("n = buf[pos]; pos += 1")
                 self.line(f"if n == 255: {target} = None")
@@ -131,10 +142,10 @@ class Decoder(Emitter):
             case _:
                 self.fixed([(target, wire)])
 
-    def sequence(self, wire: Sequence, target: str, path: str) -> None:
+    def sequence(self, wire: Sequence, target: str, path: str, length_is_read: bool) -> None:
         element = wire.element
         codes = fixed_code(element)
-        self.length(wire, target, path)
+        self.length(wire, target, path, length_is_read)
         check = "n" if wire.element_min_size == 1 else f"n * {wire.element_min_size}"
         self.line(f"if {check} > end - pos: {self.fail('more elements than bytes left', path)}")
         if codes is not None and not codes.endswith("s"):
