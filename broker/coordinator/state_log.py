@@ -1,0 +1,135 @@
+"""An internal topic (`__transaction_state`, `__consumer_offsets`) used as a keyed log of a coordinator's state.
+
+Owns: which partition a key lives in, how state records become batches, and reading them back in order. Never
+interprets keys or values and keeps no state of its own: the partition log is the truth.
+
+Invariants:
+
+* A key always maps to the same partition (Kafka's own mapping, so a data directory means the same to both).
+* `append` is one batch: all of its records are in the log or none. It returns when the log has them, which under
+  `durability=flush` is before they are on disk; nobody may be told of them until `durable` has returned.
+* Partitions are created by the first append that needs them; `existing` lists those that a replay has to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...protocol.control_records import ControlRecord, read_control_record
+from ...protocol.records import Record, decode_batch, encode_batch
+from ..log.results import AppendOrigin
+
+if TYPE_CHECKING:
+    from ..log.results import AppendResult
+    from ..replica_manager import ReplicaManager
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode: signed 32 bits, over UTF-16 code units (a character beyond U+FFFF counts as two)."""
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H") if not text.isascii() else text.encode()
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for_key(key: str, partitions: int) -> int:
+    """The partition of `partitions` that holds `key`'s state: Kafka's abs(hash) % n, where abs of the minimum is 0."""
+    value = java_string_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partitions
+
+
+@dataclass(slots=True)
+class StateRecord:
+    """One record read back from the log; a tombstone has `value` None.
+
+    `control` is set for a transaction marker (then key and value mean nothing). `producer_id` and `producer_epoch`
+    are -1 outside of transactional batches.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    is_transactional: bool = False
+    control: ControlRecord | None = None
+
+
+class StateLog:
+    """The partitions of one internal topic, as a coordinator writes and replays them."""
+
+    def __init__(self, replica_manager: ReplicaManager, topic: str, partitions: int) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self._replica_manager = replica_manager
+
+    def partition_for(self, key: str) -> int:
+        """The partition that holds the state of `key` (a transactional id, a group id)."""
+        return partition_for_key(key, self.partitions)
+
+    def existing(self) -> list[int]:
+        """The partitions that have been created so far, in order: what a replay reads."""
+        return sorted(self._replica_manager.existing_partitions(self.topic))
+
+    def replay(self, partition: int) -> Iterator[StateRecord]:
+        """Every record of a partition in offset order, markers included.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE when the partition can't be read.
+        """
+        log = self._replica_manager.partition(self.topic, partition).log
+        for header, batch in log.batches(log.log_start_offset):
+            for record in decode_batch(batch, 0, header):
+                yield StateRecord(
+                    record.offset,
+                    record.timestamp,
+                    record.key,
+                    record.value,
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.is_transactional,
+                    read_control_record(record) if header.is_control else None,
+                )
+
+    def append(
+        self,
+        partition: int,
+        records: Iterable[tuple[bytes, bytes | None]],
+        *,
+        timestamp_ms: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        transactional: bool = False,
+    ) -> AppendResult:
+        """Append (key, value or None) pairs as one batch, creating the partition on first use.
+
+        Raises KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); then nothing was written.
+        """
+        log = self._replica_manager.partition(self.topic, partition).log
+        batch = encode_batch(
+            [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(records)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transactional,
+        )
+        return log.append(bytearray(batch), origin=AppendOrigin.COORDINATOR)
+
+    def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
+        """None when everything below `end_offset` is as durable as `durability` asks; else what resolves when it is.
+
+        The future is shared by all who wait for the same flush: await it through `asyncio.shield`, or use `durable`.
+        """
+        return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)
+
+    async def durable(self, partition: int, end_offset: int) -> None:
+        """Return when everything below `end_offset` (an append's last_offset + 1) is durable.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR when the flush failed: what was appended may or may not survive.
+        """
+        flush = self.pending_flush(partition, end_offset)
+        if flush is not None:
+            await asyncio.shield(flush)

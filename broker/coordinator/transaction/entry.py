@@ -1,0 +1,30 @@
+"""One transactional id in memory: its current value, the transition under way, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from .metadata import TransactionMetadata
+
+
+class TransactionEntry:
+    """The mutable cell around the immutable TransactionMetadata.
+
+    `metadata` is what is durable and may be told; `pending` what is appended but not yet durable, at most one at a
+    time. `partition` is the partition of `__transaction_state` that holds the id.
+    """
+
+    __slots__ = ("metadata", "partition", "pending", "waiters")
+
+    def __init__(self, metadata: TransactionMetadata, partition: int) -> None:
+        self.metadata = metadata
+        self.partition = partition
+        self.pending: TransactionMetadata | None = None
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,95 @@
+"""How the coordinator reaches the leaders of a transaction's partitions: the only way it does.
+
+`PartitionGateway` is the interface. `LocalPartitionGateway` reaches the partitions of this broker; with more than
+one broker another implementation sends WriteTxnMarkers to the leader's address, and nothing else here changes.
+Never decides anything about a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ....protocol.errors import ErrorCode
+from .state import TopicPartition
+
+if TYPE_CHECKING:
+    from ...metadata_store import MetadataStore
+    from ...replica_manager import ReplicaManager
+
+
+@dataclass(slots=True)
+class Marker:
+    """The end of one transaction, for the partitions of it that one leader holds (one WriteTxnMarkers entry).
+
+    `transaction_version` 2 says that the decision bumped the epoch: a log then refuses a marker that isn't above the
+    epoch of the transaction it would end, so that a repeated marker can't end the next one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    partitions: list[TopicPartition]
+    transaction_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A producer's transaction that has batches but no marker yet in one partition's log.
+
+    `last_timestamp_ms` is that of its newest batch, as the producer stamped it.
+    """
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_timestamp_ms: int
+
+
+class PartitionGateway(Protocol):
+    """What the coordinator asks of partition leaders."""
+
+    async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
+        """Append the markers, and return when all are durable: a code for each partition of each marker.
+
+        The markers of a `__consumer_offsets` partition also settle the offsets pending there. Writing a marker twice
+        is harmless. Never raises for a partition's sake.
+        """
+
+    def is_deleted(self, partition: TopicPartition) -> bool:
+        """The partition no longer exists, by metadata: no marker is needed there."""
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """Every open transaction in the logs of all reachable partitions; asked once, at start."""
+
+
+class LocalPartitionGateway:
+    """Partition leaders in this process."""
+
+    def __init__(self, replica_manager: ReplicaManager, metadata: MetadataStore) -> None:
+        self._replica_manager = replica_manager
+        self._metadata = metadata
+
+    async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
+        """See PartitionGateway."""
+        return await self._replica_manager.append_markers(markers)
+
+    def is_deleted(self, partition: TopicPartition) -> bool:
+        """See PartitionGateway."""
+        topic = self._metadata.topic(partition[0])
+        return topic is None or partition[1] >= topic.partitions
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """See PartitionGateway."""
+        for log in self._replica_manager.logs():
+            for entry in log.producers.open_transactions():
+                yield OpenTransaction(
+                    (log.topic, log.partition),
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    entry.current_txn_first_offset,
+                    entry.last_timestamp,
+                )

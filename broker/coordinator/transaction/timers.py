@@ -1,0 +1,92 @@
+"""When to look for transactions past their timeout and for ids that have been idle too long.
+
+Owns one timer for each. Aborts are timely: the timer is set to the earliest known deadline, and otherwise
+fires at least once in the configured interval. What is done then is the coordinator's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ...ports import Clock
+
+
+class TransactionTimers:
+    """The coordinator's clockwork; times in ms since the epoch."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        logger: Any,
+        *,
+        abort_interval_ms: int,
+        expiry_interval_ms: int,
+        abort_timed_out: Callable[[int], int | None],
+        remove_expired: Callable[[int], None],
+    ) -> None:
+        """`abort_timed_out(now_ms)` returns the next deadline, None when it knows none."""
+        self._clock = clock
+        self._logger = logger
+        self._abort_interval_ms = abort_interval_ms
+        self._expiry_interval_ms = expiry_interval_ms
+        self._abort_timed_out = abort_timed_out
+        self._remove_expired = remove_expired
+        self._next_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._running = False
+
+    def start(self) -> None:
+        """Begin to look; on the running event loop."""
+        self._running = True
+        self._arm(self._clock.now_ms() + self._abort_interval_ms)
+        self._arm_expiry()
+
+    async def stop(self) -> None:
+        """Never look again."""
+        self._running = False
+        for timer in (self._timer, self._expiry):
+            if timer is not None:
+                timer.cancel()
+
+    def expect(self, deadline_ms: int) -> None:
+        """A transaction with this deadline has started."""
+        if self._running and deadline_ms < self._next_ms:
+            self._arm(deadline_ms)
+
+    def _arm(self, at_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_ms = at_ms
+        # A transaction has timed out when the clock is past its deadline, not at it.
+        delay_s = max(0, at_ms + 1 - self._clock.now_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        if not self._running:
+            return
+        now_ms = self._clock.now_ms()
+        latest = now_ms + self._abort_interval_ms
+        next_ms = latest
+        try:
+            deadline = self._abort_timed_out(now_ms)
+            if deadline is not None:
+                next_ms = min(deadline, latest)
+        except Exception:
+            self._logger.exception("timeout_abort_failed")
+        self._arm(max(next_ms, now_ms))
+
+    def _arm_expiry(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._expiry = loop.call_later(self._expiry_interval_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        if not self._running:
+            return
+        try:
+            self._remove_expired(self._clock.now_ms())
+        except Exception:
+            self._logger.exception("expiry_failed")
+        self._arm_expiry()

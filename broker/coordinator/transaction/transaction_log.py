@@ -1,0 +1,97 @@
+"""How a transactional id's state is written in `__transaction_state`: keys, values and tombstones.
+
+Owns the mapping between TransactionMetadata and the records; never appends or replays. Layout and versions are
+Kafka's, so that its tools read our log and we read its.
+"""
+
+from __future__ import annotations
+
+from ....protocol.codec import (
+    UnknownRecord,
+    decode_record_key,
+    decode_record_value,
+    encode_record_key,
+    encode_record_value,
+)
+from ....protocol.messages.transaction_log import (
+    GroupAssignmentKey,
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+from .metadata import TransactionMetadata
+from .state import NO_PRODUCER_EPOCH, TopicPartition, TransactionState, TransactionVersion
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """The key of a transactional id's record."""
+    return encode_record_key(TransactionLogKey(transactional_id))
+
+
+def decode_key(key: bytes) -> TransactionLogKey | GroupAssignmentKey | UnknownRecord:
+    """Which kind of record this is; UnknownRecord for one of a newer version, which is left alone.
+
+    Raises DecodeError on a malformed key.
+    """
+    decoded = decode_record_key(key, [TransactionLogKey, GroupAssignmentKey])
+    assert isinstance(decoded, TransactionLogKey | GroupAssignmentKey | UnknownRecord)
+    return decoded
+
+
+def encode_value(metadata: TransactionMetadata, level: TransactionVersion) -> bytes:
+    """The value of a transactional id's record at the finalized `level` of transaction.version."""
+    version = level.log_value_version
+    empty = metadata.state is TransactionState.EMPTY
+    value = TransactionLogValue(
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=int(metadata.state),
+        transaction_partitions=None if empty else _by_topic(metadata.topic_partitions),
+        transaction_last_update_timestamp_ms=metadata.last_update_timestamp_ms,
+        transaction_start_timestamp_ms=metadata.start_timestamp_ms,
+    )
+    if version >= 1:
+        value.previous_producer_id = metadata.previous_producer_id
+        value.next_producer_id = metadata.next_producer_id
+        value.client_transaction_version = int(metadata.client_transaction_version)
+        value.session_partitions = _by_topic(metadata.session_partitions)
+        value.unknown_tags = metadata.unknown_tags
+    return encode_record_value(value, version)
+
+
+def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
+    """Read a record back.
+
+    Raises DecodeError when it is malformed or of a version newer than known.
+    """
+    read = decode_record_value(TransactionLogValue, value)
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=read.producer_id,
+        producer_epoch=read.producer_epoch,
+        timeout_ms=read.transaction_timeout_ms,
+        last_update_timestamp_ms=read.transaction_last_update_timestamp_ms,
+        state=TransactionState(read.transaction_status),
+        previous_producer_id=read.previous_producer_id,
+        next_producer_id=read.next_producer_id,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        topic_partitions=_flat(read.transaction_partitions or ()),
+        start_timestamp_ms=read.transaction_start_timestamp_ms,
+        client_transaction_version=TransactionVersion(min(read.client_transaction_version, TransactionVersion.TV_2)),
+        session_partitions=_flat(read.session_partitions),
+        unknown_tags=read.unknown_tags,
+    )
+
+
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [PartitionsSchema(topic, indexes) for topic, indexes in topics.items()]
+
+
+def _flat(topics: list[PartitionsSchema] | tuple[()]) -> frozenset[TopicPartition]:
+    return frozenset((entry.topic, partition) for entry in topics for partition in entry.partition_ids)

@@ -1,0 +1,45 @@
+"""DescribeProducers v0: the producers that a partition's log remembers, and their open transactions."""
+
+from __future__ import annotations
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ..handling import RequestContext, handles
+
+
+@handles(DescribeProducersRequest)
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """A partition that isn't here is an error of its own entry."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(topic.name, [_partition(context, topic.name, index) for index in topic.partition_indexes])
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    try:
+        entries = context.broker.replica_manager.partition(topic, index).log.producers.entries()
+    except KafkaError as error:
+        return PartitionResponse(index, error.code, str(error))
+    return PartitionResponse(
+        index,
+        active_producers=[
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.producer_epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for entry in entries
+        ],
+    )

@@ -1,0 +1,41 @@
+"""DescribeTransactions v0: state, timeout, identity and partitions of the transactional ids asked for."""
+
+from __future__ import annotations
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from ..coordinator.transaction.coordinator import TransactionCoordinator
+from ..handling import RequestContext, handles
+
+
+@handles(DescribeTransactionsRequest)
+def handle(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    """An id that isn't known is an error of its own entry."""
+    coordinator = context.broker.transaction_coordinator
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(coordinator, transactional_id) for transactional_id in request.transactional_ids]
+    )
+
+
+def _described(coordinator: TransactionCoordinator, transactional_id: str) -> TransactionState:
+    try:
+        metadata = coordinator.describe(transactional_id)
+    except KafkaError as error:
+        return TransactionState(error_code=error.code, transactional_id=transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(metadata.topic_partitions):
+        topics.setdefault(topic, []).append(index)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.label,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_timestamp_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=[TopicData(topic, partitions) for topic, partitions in topics.items()],
+    )

@@ -1,0 +1,29 @@
+"""ListTransactions v0-2: transactional ids by state, producer id, duration (v1) and pattern (v2)."""
+
+from __future__ import annotations
+
+from ...protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from ..coordinator.transaction.queries import TransactionFilter
+from ..handling import RequestContext, handles
+
+
+@handles(ListTransactionsRequest)
+def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """State names that are none are reported back."""
+    wanted = TransactionFilter(
+        states=request.state_filters,
+        producer_ids=frozenset(request.producer_id_filters),
+        duration_ms=request.duration_filter,
+        transactional_id_pattern=request.transactional_id_pattern,
+    )
+    return ListTransactionsResponse(
+        unknown_state_filters=wanted.unknown_states,
+        transaction_states=[
+            TransactionState(metadata.transactional_id, metadata.producer_id, metadata.state.label)
+            for metadata in context.broker.transaction_coordinator.list(wanted)
+        ],
+    )

@@ -1,0 +1,49 @@
+"""WriteTxnMarkers v1: another coordinator's (or an operator's) markers for partitions that this broker leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ..coordinator.transaction.gateway import Marker
+from ..coordinator.transaction.state import TopicPartition
+from ..handling import Deferred, RequestContext, handles
+
+
+@handles(WriteTxnMarkersRequest)
+def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred[list[dict[TopicPartition, ErrorCode]]]:
+    """Answered when every marker is durable."""
+    markers = [
+        Marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
+        )
+        for marker in request.markers
+    ]
+
+    def finish(codes: list[dict[TopicPartition, ErrorCode]]) -> WriteTxnMarkersResponse:
+        return WriteTxnMarkersResponse(
+            [
+                WritableTxnMarkerResult(marker.producer_id, _topics(results))
+                for marker, results in zip(markers, codes, strict=True)
+            ]
+        )
+
+    return Deferred(context.broker.replica_manager.append_markers(markers), finish)
+
+
+def _topics(codes: Mapping[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for (topic, index), code in codes.items():
+        topics.setdefault(topic, []).append(WritableTxnMarkerPartitionResult(index, code))
+    return [WritableTxnMarkerTopicResult(name, results) for name, results in topics.items()]

@@ -1,0 +1,280 @@
+"""The transaction coordinator's ports, in memory: a state log, partition logs and a clock that tests drive.
+
+`SimulatedStateLog` and `SimulatedPartitions` know what is durable, so that a test can crash them: with `flush_on_ask`
+off, an append is durable only when the test says `flush()`, and `crash()` takes the rest back. They keep the contracts
+of StateLog and PartitionGateway and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.state_log import StateRecord, partition_for_key
+from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransaction
+from oncelog.broker.coordinator.transaction.state import TopicPartition
+from oncelog.protocol.errors import ErrorCode, KafkaError
+
+
+class FakeClock:
+    """Time stands still until the test moves it."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic(self) -> float:
+        return self.time_ms / 1000
+
+    def advance(self, ms: int) -> None:
+        self.time_ms += ms
+
+
+class Flushing:
+    """Appends that become durable in order, when asked or when the test says so."""
+
+    def __init__(self, flush_on_ask: bool) -> None:
+        self.flush_on_ask = flush_on_ask
+        self.end = 0
+        self.durable_end = 0
+        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def ask(self, end: int) -> asyncio.Future[None] | None:
+        if self.flush_on_ask or end <= self.durable_end:
+            self.durable_end = max(self.durable_end, end) if not self.flush_on_ask else self.end
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append((end, future))
+        return future
+
+    def flush(self) -> None:
+        self.durable_end = self.end
+        waiting, self.waiting = self.waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+
+
+class SimulatedStateLog:
+    """StateLog in memory, with one order over all partitions."""
+
+    def __init__(self, partitions: int = 4, flush_on_ask: bool = True) -> None:
+        self.partitions = partitions
+        self.records: list[tuple[int, StateRecord]] = []
+        self.disk = Flushing(flush_on_ask)
+        self.refuse: ErrorCode | None = None
+
+    def partition_for(self, key: str) -> int:
+        return partition_for_key(key, self.partitions)
+
+    def existing(self) -> list[int]:
+        return sorted({partition for partition, _ in self.records})
+
+    def replay(self, partition: int) -> Iterator[StateRecord]:
+        return iter([record for where, record in self.records if where == partition])
+
+    def append(
+        self, partition: int, records: Iterable[tuple[bytes, bytes | None]], *, timestamp_ms: int
+    ) -> SimpleNamespace:
+        if self.refuse is not None:
+            raise KafkaError(self.refuse)
+        base = self.disk.end
+        for key, value in records:
+            self.records.append((partition, StateRecord(self.disk.end, timestamp_ms, key, value)))
+            self.disk.end += 1
+        return SimpleNamespace(base_offset=base, last_offset=self.disk.end - 1)
+
+    def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
+        return self.disk.ask(end_offset)
+
+    def crash(self, kept: int) -> None:
+        """Lose what is not durable, except for the first `kept` records of it."""
+        survivors = min(self.disk.end, self.disk.durable_end + kept)
+        self.records = [entry for entry in self.records if entry[1].offset < survivors]
+        self.disk.end = self.disk.durable_end = survivors
+        self.disk.waiting = []
+
+
+@dataclass
+class LogEvent:
+    """A batch (decision None) or a marker in a simulated partition."""
+
+    producer_id: int
+    producer_epoch: int
+    transaction: object
+    decision: bool | None = None
+
+
+@dataclass
+class SimulatedPartition:
+    """What one partition's log holds, and how much of it is durable."""
+
+    events: list[LogEvent] = field(default_factory=list)
+    durable: int = 0
+
+    def open_by_producer(self) -> dict[int, list[LogEvent]]:
+        """Batches without a marker yet."""
+        opened: dict[int, list[LogEvent]] = {}
+        for event in self.events:
+            if event.decision is None:
+                opened.setdefault(event.producer_id, []).append(event)
+            else:
+                opened.pop(event.producer_id, None)
+        return opened
+
+    def decisions(self) -> dict[object, set[bool]]:
+        """For each transaction that was ended here, how."""
+        opened: dict[int, list[LogEvent]] = {}
+        decided: dict[object, set[bool]] = {}
+        for event in self.events:
+            if event.decision is None:
+                opened.setdefault(event.producer_id, []).append(event)
+            else:
+                for batch in opened.pop(event.producer_id, []):
+                    decided.setdefault(batch.transaction, set()).add(event.decision)
+        return decided
+
+
+class SimulatedPartitions:
+    """PartitionGateway in memory; `fail` answers the named partitions with an error until it is cleared."""
+
+    def __init__(self, clock: FakeClock, flush_on_ask: bool = True) -> None:
+        self.clock = clock
+        self.logs: dict[TopicPartition, SimulatedPartition] = {}
+        self.flush_on_ask = flush_on_ask
+        self.waiting: list[asyncio.Future[None]] = []
+        self.fail: dict[TopicPartition, ErrorCode] = {}
+        self.deleted: set[TopicPartition] = set()
+        self.written: list[Marker] = []
+
+    def produce(self, partition: TopicPartition, producer_id: int, producer_epoch: int, transaction: object) -> None:
+        log = self.logs.setdefault(partition, SimulatedPartition())
+        log.events.append(LogEvent(producer_id, producer_epoch, transaction))
+        if self.flush_on_ask:
+            log.durable = len(log.events)
+
+    async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
+        results = []
+        for marker in markers:
+            self.written.append(marker)
+            codes = {}
+            for partition in marker.partitions:
+                codes[partition] = self._append(partition, marker)
+            results.append(codes)
+        if self.flush_on_ask:
+            await asyncio.sleep(0)
+            self.flush()
+        else:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.waiting.append(future)
+            await future
+        return results
+
+    def _append(self, partition: TopicPartition, marker: Marker) -> ErrorCode:
+        if partition in self.fail:
+            return self.fail[partition]
+        if partition in self.deleted:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        log = self.logs.setdefault(partition, SimulatedPartition())
+        opened = log.open_by_producer().get(marker.producer_id)
+        if opened:
+            epoch = opened[-1].producer_epoch
+            if marker.producer_epoch < epoch or (marker.transaction_version >= 2 and marker.producer_epoch == epoch):
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+        log.events.append(LogEvent(marker.producer_id, marker.producer_epoch, None, marker.commit))
+        return ErrorCode.NONE
+
+    def flush(self) -> None:
+        for log in self.logs.values():
+            log.durable = len(log.events)
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def crash(self, kept: int) -> None:
+        """Lose what is not durable, except for `kept` events of each partition."""
+        for log in self.logs.values():
+            del log.events[log.durable + kept :]
+            log.durable = len(log.events)
+        self.waiting = []
+
+    def is_deleted(self, partition: TopicPartition) -> bool:
+        return partition in self.deleted
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        for partition, log in self.logs.items():
+            for producer_id, events in log.open_by_producer().items():
+                yield OpenTransaction(partition, producer_id, events[-1].producer_epoch, 0, self.clock.now_ms())
+
+
+class SimulatedMetadata:
+    """The part of MetadataStore that hands out producer ids and knows the feature level."""
+
+    def __init__(self, transaction_version: int = 2, first_producer_id: int = 1000, block: int = 1000) -> None:
+        self.features = {"transaction.version": transaction_version}
+        self.next_producer_id = first_producer_id
+        self.block = block
+        self.refuse: ErrorCode | None = None
+        self.blocks = 0
+
+    async def allocate_producer_ids(self) -> range:
+        await asyncio.sleep(0)
+        if self.refuse is not None:
+            raise KafkaError(self.refuse)
+        self.blocks += 1
+        block = range(self.next_producer_id, self.next_producer_id + self.block)
+        self.next_producer_id = block.stop
+        return block
+
+
+class CoordinatorWorld:
+    """One coordinator on simulated ports; `restart` makes a new one on what the old one left."""
+
+    def __init__(self, *, transaction_version: int = 2, flush_on_ask: bool = True, **config: object) -> None:
+        self.clock = FakeClock()
+        self.log = SimulatedStateLog(flush_on_ask=flush_on_ask)
+        self.partitions = SimulatedPartitions(self.clock, flush_on_ask)
+        self.metadata = SimulatedMetadata(transaction_version)
+        self.config = BrokerConfig(config)
+        self.coordinator = self._make()
+
+    def _make(self) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            config=self.config,
+            state_log=self.log,  # type: ignore[arg-type]
+            gateway=self.partitions,
+            metadata=self.metadata,  # type: ignore[arg-type]
+            clock=self.clock,
+        )
+
+    async def __aenter__(self) -> CoordinatorWorld:
+        await self.coordinator.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.coordinator.stop()
+
+    async def restart(self) -> None:
+        await self.coordinator.stop()
+        self.coordinator = self._make()
+        await self.coordinator.start()
+        await settle()
+
+
+async def settle() -> None:
+    """Let everything run that can run without a disk or a timer."""
+    for _ in range(20):
+        await asyncio.sleep(0)
