@@ -28,7 +28,7 @@ def record_as_json(
     line |= {"offset": offset, "timestamp": timestamp}
     line |= _field("key", key) | _field("value", value)
     if headers:
-        line["headers"] = [{"name": name} | _field("value", content) for name, content in headers]
+        line["headers"] = [{"name": name, **_field("value", content)} for name, content in headers]
     return json.dumps(line, ensure_ascii=False)
 
 

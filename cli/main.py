@@ -51,7 +51,7 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         # Whoever read our output (head, less) has seen enough; Python would complain once more while it exits.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         code = 0
     except Exception as error:
         sentence = explain(error)

@@ -1,0 +1,103 @@
+"""Holding what a reader sees against the plain computation: lost, doubled, altered or out of order, record by record.
+
+Owns: the counting. Knows no client: records are fed in as plain values, in the order in which a read_committed reader
+got them, partition by partition.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from .flights import CarrierDelays
+
+
+class FlightCheck:
+    """One topic of flights: every row of the data set exactly once, unaltered, and in order per aircraft."""
+
+    def __init__(self, topic: str, hashes: list[int]) -> None:
+        self.topic = topic
+        self.expected = len(hashes)
+        self.records = 0
+        self.doubled = 0
+        self.altered = 0
+        self.out_of_order = 0
+        self.first_fault: str | None = None
+        self._hashes = hashes
+        self._seen = bytearray(len(hashes))
+        self._last_row: dict[bytes, int] = {}
+        self._partition_of: dict[bytes, int] = {}
+
+    def add(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Take the next record that the reader got."""
+        self.records += 1
+        row = _row_of(value)
+        if row is None or row >= self.expected or value is None:
+            self.altered += 1
+            self._fault(f"offset {offset} of {self.topic}-{partition} is no flight of the data set")
+            return
+        if self._seen[row]:
+            self.doubled += 1
+            self._fault(f"flight {row} comes again at offset {offset} of {self.topic}-{partition}")
+        self._seen[row] = 1
+        if hash(value) != self._hashes[row]:
+            self.altered += 1
+            self._fault(f"flight {row} at offset {offset} of {self.topic}-{partition} has another value than computed")
+        if key is not None:
+            last = self._last_row.get(key, -1)
+            if row <= last or self._partition_of.setdefault(key, partition) != partition:
+                self.out_of_order += 1
+                self._fault(f"flight {row} of aircraft {key.decode()} comes after flight {last}")
+            self._last_row[key] = row
+
+    def _fault(self, text: str) -> None:
+        if self.first_fault is None:
+            self.first_fault = text
+
+    @property
+    def lost(self) -> int:
+        return self.expected - sum(self._seen)
+
+    @property
+    def exact(self) -> bool:
+        return not (self.lost or self.doubled or self.altered or self.out_of_order) and self.records == self.expected
+
+
+def _row_of(value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        row = json.loads(value)["row"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return row if isinstance(row, int) and row >= 0 else None
+
+
+@dataclass(slots=True)
+class CarrierCheck:
+    """`carrier-delays`: the sum of its records per carrier equals the plain computation."""
+
+    expected: dict[str, CarrierDelays]
+    found: dict[str, CarrierDelays] = field(default_factory=dict)
+    records: int = 0
+    unreadable: int = 0
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the next record that the reader got."""
+        self.records += 1
+        try:
+            assert key is not None
+            assert value is not None
+            self.found.setdefault(key.decode(), CarrierDelays()).add(CarrierDelays.decode(value))
+        except (AssertionError, ValueError, TypeError):
+            self.unreadable += 1
+
+    @property
+    def differing(self) -> list[str]:
+        """Carriers whose sums differ, or that only one side has."""
+        carriers = self.expected.keys() | self.found.keys()
+        return sorted(carrier for carrier in carriers if self.expected.get(carrier) != self.found.get(carrier))
+
+    @property
+    def exact(self) -> bool:
+        return not self.differing and not self.unreadable

@@ -1,0 +1,26 @@
+"""Schedules of kills."""
+
+from __future__ import annotations
+
+import pytest
+from oncelog.demo.kills import Kill, parse, random_schedule
+
+
+def test_parse_sorts_by_moment() -> None:
+    assert parse("broker@0.5, transformer@0.25") == (Kill(0.25, "transformer"), Kill(0.5, "broker"))
+    assert parse("none") == ()
+
+
+@pytest.mark.parametrize("text", ["", "broker", "broker@x", "broker@1", "broker@-0.1", "me@0.5", "broker@nan"])
+def test_parse_refuses_what_can_not_be(text: str) -> None:
+    with pytest.raises(ValueError, match="is not broker@FRACTION"):
+        parse(text)
+
+
+def test_random_schedule_depends_on_the_seed_only() -> None:
+    assert random_schedule(7) == random_schedule(7)
+    assert random_schedule(7) != random_schedule(8)
+    schedule = random_schedule(7, brokers=2, transformers=3)
+    assert sorted(kill.target for kill in schedule) == ["broker"] * 2 + ["transformer"] * 3
+    assert list(schedule) == sorted(schedule)
+    assert all(0 <= kill.at < 1 for kill in schedule)
