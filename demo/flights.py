@@ -5,7 +5,7 @@ topic `flights`, the enrichment, the per-carrier counts, and `expected`, the pla
 held against. Everything here is a pure function of the data set.
 
 A flight's identity is its row in the data set (the table has no key of its own). Its record's key is the aircraft's
-tail number, so that an aircraft's flights stay in order; 2,512 flights have none, get a null key, and no order is claimed.
+tail number, so that an aircraft's flights stay in order; 2,512 flights have none: null key, and no order claimed.
 """
 
 from __future__ import annotations
