@@ -36,6 +36,10 @@ class MetadataResponseTopic(Struct):
 
 @response(key=3, versions="0-13", flexible="9+")
 class MetadataResponse(Response):
+    """The brokers, cluster id and controller; per topic its partitions with leader, epoch, replicas and in-sync
+    replicas. Errors per topic and partition, and from v13 for the whole.
+    """
+
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker, "0+")
     cluster_id: str | None = string("2+", default=None, nullable="2+", ignorable=True)
@@ -53,6 +57,11 @@ class MetadataRequestTopic(Struct):
 
 @request(key=3, versions="0-13", flexible="9+")
 class MetadataRequest(Request[MetadataResponse]):
+    """Asks for brokers, and for topics with partitions and leaders: null topics for all (v0: an empty list). v4 says
+    whether missing topics may be created; v8 can ask for authorized operations (KIP-430), v10 by topic id (KIP-516),
+    which brokers accept from v12 on.
+    """
+
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, "0+", nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
     include_cluster_authorized_operations: bool = boolean("8-10")

@@ -20,6 +20,8 @@ class OffsetCommitResponseTopic(Struct):
 
 @response(key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse(Response):
+    """Answers per partition, after the offsets are durable."""
+
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic, "0+")
 
@@ -41,6 +43,12 @@ class OffsetCommitRequestTopic(Struct):
 
 @request(key=8, versions="2-10", flexible="8+", latest_unstable=True)
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
+    """Commits a group's offsets: the next offset to read, per partition, with optional metadata. Up to v4
+    `retention_time_ms` bounds their life, later the broker's config does (KIP-211); v6 adds the leader epoch (KIP-320),
+    v7 the group instance id (KIP-345), v9 allows the consumer protocol (KIP-848); v10, unstable, has topic ids. A
+    generation of -1 commits outside of any group membership.
+    """
+
     group_id: str = string("0+")
     generation_id_or_member_epoch: int = int32("1+", default=-1, ignorable=True)
     member_id: str = string("1+", ignorable=True)

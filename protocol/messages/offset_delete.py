@@ -19,6 +19,8 @@ class OffsetDeleteResponseTopic(Struct):
 
 @response(key=47, versions="0", flexible="none")
 class OffsetDeleteResponse(Response):
+    """Answers per partition, with one more code for the whole request."""
+
     error_code: int = int16("0+")
     throttle_time_ms: int = int32("0+", ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic, "0+")
@@ -37,5 +39,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 @request(key=47, versions="0", flexible="none")
 class OffsetDeleteRequest(Request[OffsetDeleteResponse]):
+    """Deletes a group's offsets of some partitions (KIP-496), which no member may be subscribed to."""
+
     group_id: str = string("0+")
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")

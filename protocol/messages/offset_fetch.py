@@ -59,6 +59,10 @@ class OffsetFetchResponseGroup(Struct):
 
 @response(key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse(Response):
+    """Per partition the committed offset, -1 if there is none. Errors stand at the partition, from v2 also at the top,
+    from v8 at the group. UNSTABLE_OFFSET_COMMIT asks to come back.
+    """
+
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")
     error_code: int = int16("2-7", ignorable=True)
@@ -88,6 +92,11 @@ class OffsetFetchRequestGroup(Struct):
 
 @request(key=9, versions="1-10", flexible="6+", latest_unstable=True)
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
+    """Asks for a group's committed offsets; null topics for all (v2). v7 adds `require_stable`: do not answer while
+    transactional commits on a partition are undecided (KIP-447). v8 asks for several groups at once (KIP-709), v9
+    allows the consumer protocol (KIP-848); v10, unstable, has topic ids.
+    """
+
     group_id: str = string("0-7")
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")

@@ -21,6 +21,8 @@ class OffsetForLeaderTopicResult(Struct):
 
 @response(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochResponse(Response):
+    """Per partition the largest epoch not above the one asked for and its end offset, or -1 and -1."""
+
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult, "0+")
 
@@ -40,5 +42,7 @@ class OffsetForLeaderTopic(Struct):
 
 @request(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse]):
+    """Asks where a leader epoch ended (KIP-101, KIP-320): how a client or replica finds out that its log has diverged."""
+
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")

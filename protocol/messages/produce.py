@@ -62,6 +62,10 @@ class NodeEndpoint(Struct):
 
 @response(key=0, versions="3-13", flexible="9+")
 class ProduceResponse(Response):
+    """Per partition the offset given to the first record, the log append time (-1 if the topic keeps the producer's),
+    from v5 the log start offset, from v8 which records were refused and why (KIP-467).
+    """
+
     responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
     throttle_time_ms: int = int32("1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0, tagged="10+")
@@ -82,6 +86,13 @@ class TopicProduceData(Struct):
 
 @request(key=0, versions="3-13", flexible="9+")
 class ProduceRequest(Request[ProduceResponse]):
+    """Appends record batches to partitions. Acks 0 asks for no response at all, 1 for the leader's write, -1 for that
+    of all in-sync replicas; the timeout, in ms, bounds the wait for those. v3 brought the record format with producer
+    ids (KIP-98), v7 zstd (KIP-110), v9 is flexible; v10 may be told the new leader (KIP-951), v11
+    TRANSACTION_ABORTABLE; from v12 the broker registers the partition in the transaction by itself (KIP-890); v13 has
+    topic ids instead of names (KIP-516).
+    """
+
     transactional_id: str | None = string("3+", default=None, nullable="3+")
     acks: int = int16("0+")
     timeout_ms: int = int32("0+")

@@ -7,12 +7,16 @@ from ..schema import Request, Response, binary, boolean, int8, int16, int32, req
 
 @response(key=72, versions="0", flexible="0+")
 class PushTelemetryResponse(Response):
+    """Whether the broker took them."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
 
 
 @request(key=72, versions="0", flexible="0+")
 class PushTelemetryRequest(Request[PushTelemetryResponse]):
+    """A client sends the metrics that the broker subscribed to, as a compressed OTLP message (KIP-714)."""
+
     client_instance_id: bytes = uuid("0+")
     subscription_id: int = int32("0+")
     terminating: bool = boolean("0+")

@@ -7,6 +7,10 @@ from ..schema import Request, Response, binary, int16, int64, request, response,
 
 @response(key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse(Response):
+    """Carries the server's next message; v1 adds how long, in ms, the session lasts before the client must authenticate
+    again (KIP-368).
+    """
+
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
     auth_bytes: bytes = binary("0+")
@@ -15,4 +19,6 @@ class SaslAuthenticateResponse(Response):
 
 @request(key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
+    """Carries one message of the SASL mechanism from the client (KIP-152)."""
+
     auth_bytes: bytes = binary("0+")

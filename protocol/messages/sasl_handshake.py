@@ -7,10 +7,16 @@ from ..schema import Request, Response, array, int16, request, response, string
 
 @response(key=17, versions="0-1", flexible="none")
 class SaslHandshakeResponse(Response):
+    """Whether the mechanism is enabled, and which ones are."""
+
     error_code: int = int16("0+")
     mechanisms: list[str] = array("string", "0+")
 
 
 @request(key=17, versions="0-1", flexible="none")
 class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
+    """Chooses the SASL mechanism. After v1 the mechanism's messages travel in SaslAuthenticate, after v0 bare on the
+    connection.
+    """
+
     mechanism: str = string("0+")

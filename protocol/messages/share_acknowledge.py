@@ -49,6 +49,8 @@ class NodeEndpoint(Struct):
 
 @response(key=79, versions="1", flexible="0+")
 class ShareAcknowledgeResponse(Response):
+    """Answers per partition."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", default=None, nullable="0+")
@@ -77,6 +79,10 @@ class AcknowledgeTopic(Struct):
 
 @request(key=79, versions="1", flexible="0+")
 class ShareAcknowledgeRequest(Request[ShareAcknowledgeResponse]):
+    """Acknowledges records that a share group's member acquired (KIP-932): gap (0), accept (1), release (2), reject
+    (3), by ranges of offsets.
+    """
+
     group_id: str | None = string("0+", default=None, nullable="0+")
     member_id: str | None = string("0+", nullable="0+")
     share_session_epoch: int = int32("0+")

@@ -62,6 +62,8 @@ class NodeEndpoint(Struct):
 
 @response(key=78, versions="1", flexible="0+")
 class ShareFetchResponse(Response):
+    """Per partition the records, and which of their offsets this member acquired and how often they were delivered."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", default=None, nullable="0+")
@@ -98,6 +100,8 @@ class ForgottenTopic(Struct):
 
 @request(key=78, versions="1", flexible="0+")
 class ShareFetchRequest(Request[ShareFetchResponse]):
+    """Acquires records for a member of a share group, and can acknowledge others by the way (KIP-932)."""
+
     group_id: str | None = string("0+", default=None, nullable="0+")
     member_id: str | None = string("0+", nullable="0+")
     share_session_epoch: int = int32("0+")

@@ -57,11 +57,15 @@ class DescribedGroup(Struct):
 
 @response(key=77, versions="1", flexible="0+")
 class ShareGroupDescribeResponse(Response):
+    """Per group its state and epochs, and per member its subscription and assignment."""
+
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")
 
 
 @request(key=77, versions="1", flexible="0+")
 class ShareGroupDescribeRequest(Request[ShareGroupDescribeResponse]):
+    """Describes share groups (KIP-932)."""
+
     group_ids: list[str] = array("string", "0+")
     include_authorized_operations: bool = boolean("0+")

@@ -18,6 +18,8 @@ class Assignment(Struct):
 
 @response(key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatResponse(Response):
+    """The member's epoch, its next heartbeat in ms, and its assignment, null while it has not changed."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", default=None, nullable="0+")
@@ -29,6 +31,8 @@ class ShareGroupHeartbeatResponse(Response):
 
 @request(key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest(Request[ShareGroupHeartbeatResponse]):
+    """A member of a share group joins (epoch 0), stays or leaves (epoch -1) (KIP-932)."""
+
     group_id: str = string("0+")
     member_id: str = string("0+")
     member_epoch: int = int32("0+")

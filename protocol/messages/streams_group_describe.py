@@ -109,11 +109,15 @@ class DescribedGroup(Struct):
 
 @response(key=89, versions="0", flexible="0+")
 class StreamsGroupDescribeResponse(Response):
+    """Per group its topology, and per member its tasks now and the target."""
+
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")
 
 
 @request(key=89, versions="0", flexible="0+", latest_unstable=True)
 class StreamsGroupDescribeRequest(Request[StreamsGroupDescribeResponse]):
+    """Describes groups of Kafka Streams applications (KIP-1071)."""
+
     group_ids: list[str] = array("string", "0+")
     include_authorized_operations: bool = boolean("0+")

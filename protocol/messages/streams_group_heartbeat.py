@@ -54,6 +54,10 @@ class EndpointToPartitions(Struct):
 
 @response(key=88, versions="0", flexible="0+")
 class StreamsGroupHeartbeatResponse(Response):
+    """The member's epoch, its next heartbeat in ms, its tasks (null while unchanged), and how to reach other members'
+    state.
+    """
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", default=None, nullable="0+")
@@ -119,6 +123,10 @@ class TaskOffset(Struct):
 
 @request(key=88, versions="0", flexible="0+", latest_unstable=True)
 class StreamsGroupHeartbeatRequest(Request[StreamsGroupHeartbeatResponse]):
+    """A member of a streams group joins, stays or leaves, and brings its topology and tasks (KIP-1071). Times are in
+    ms.
+    """
+
     group_id: str = string("0+")
     member_id: str = string("0+")
     member_epoch: int = int32("0+")

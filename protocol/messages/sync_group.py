@@ -7,6 +7,8 @@ from ..schema import Request, Response, Struct, array, binary, int16, int32, req
 
 @response(key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse(Response):
+    """The member's assignment, opaque to the broker."""
+
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
     protocol_type: str | None = string("5+", default=None, nullable="5+", ignorable=True)
@@ -22,6 +24,10 @@ class SyncGroupRequestAssignment(Struct):
 
 @request(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest(Request[SyncGroupResponse]):
+    """The leader of a classic group hands in everyone's assignment, the others none; blocks until the leader has. v3
+    adds the group instance id (KIP-345), v5 the protocol (KIP-559).
+    """
+
     group_id: str = string("0+")
     generation_id: int = int32("0+")
     member_id: str = string("0+")

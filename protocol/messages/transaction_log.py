@@ -7,6 +7,8 @@ from ..schema import Message, Struct, array, int8, int16, int32, int64, record_k
 
 @record_key(id=0, versions="0", flexible="none")
 class TransactionLogKey(Message):
+    """Key of a transactional id's state in `__transaction_state`."""
+
     transactional_id: str = string("0")
 
 
@@ -18,6 +20,11 @@ class PartitionsSchema(Struct):
 
 @record_value(id=0, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
+    """A transactional id's state: producer id and epoch, timeout in ms, status, and the partitions of the ongoing
+    transaction (null when there is none); times are ms since the epoch. v1 is flexible and keeps, in tags, the ids and
+    epoch of KIP-890. Tag 9000 keeps the session's partitions.
+    """
+
     producer_id: int = int64("0+")
     previous_producer_id: int = int64("1+", default=-1, tag=0, tagged="1+")
     next_producer_id: int = int64("1+", default=-1, tag=1, tagged="1+")
@@ -34,6 +41,10 @@ class TransactionLogValue(Message):
 
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
+    """Key of the claim that a transactional id has on partitions of a consumer group (group-aware initialisation), in
+    `__transaction_state`.
+    """
+
     group_id: str = string("0")
     transactional_id: str = string("0")
 
@@ -46,5 +57,7 @@ class AssignedPartitionsSchema(Struct):
 
 @record_value(id=9000, versions="0", flexible="0+")
 class GroupAssignmentValue(Message):
+    """The generation of the claim, and the partitions claimed. No partitions is no value: the claim was released."""
+
     generation_id: int = int32("0+", default=-1)
     assigned_partitions: list[AssignedPartitionsSchema] = array(AssignedPartitionsSchema, "0+")

@@ -19,6 +19,8 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 @response(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse(Response):
+    """Answers per partition, after the pending offsets are durable."""
+
     throttle_time_ms: int = int32("0+")
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic, "0+")
 
@@ -39,6 +41,11 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 @request(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
+    """Commits a group's offsets as part of a producer's transaction: they count when it commits (KIP-98). v3 adds
+    member id, generation and group instance id, by which a zombie is fenced (KIP-447); v4 may be answered with
+    TRANSACTION_ABORTABLE; from v5 the group coordinator registers its partition in the transaction by itself (KIP-890).
+    """
+
     transactional_id: str = string("0+")
     group_id: str = string("0+")
     producer_id: int = int64("0+")

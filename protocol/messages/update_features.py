@@ -14,6 +14,8 @@ class UpdatableFeatureResult(Struct):
 
 @response(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesResponse(Response):
+    """Answers for the whole and, up to v1, per feature."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
@@ -30,6 +32,10 @@ class FeatureUpdateKey(Struct):
 
 @request(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest(Request[UpdateFeaturesResponse]):
+    """Changes the finalized levels of features, such as transaction.version (KIP-584). v1 says whether an upgrade, a
+    safe downgrade or an unsafe one is meant (KIP-778); a level of 0 removes the feature.
+    """
+
     timeout_ms: int = int32("0+", default=60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey, "0+")
     validate_only: bool = boolean("1+")

@@ -25,6 +25,8 @@ class WritableTxnMarkerResult(Struct):
 
 @response(key=27, versions="1", flexible="1+")
 class WriteTxnMarkersResponse(Response):
+    """Answers per producer and partition; the markers are durable where it says NONE."""
+
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult, "0+")
 
 
@@ -45,4 +47,8 @@ class WritableTxnMarker(Struct):
 
 @request(key=27, versions="1", flexible="1+")
 class WriteTxnMarkersRequest(Request[WriteTxnMarkersResponse]):
+    """The transaction coordinator tells partition leaders to end transactions: each appends a commit or abort marker
+    (KIP-98). Between brokers only.
+    """
+
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
