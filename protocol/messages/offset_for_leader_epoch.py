@@ -42,7 +42,7 @@ class OffsetForLeaderTopic(Struct):
 
 @request(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse]):
-    """Asks where a leader epoch ended (KIP-101, KIP-320): how a client or replica finds out that its log has diverged."""
+    """Asks where a leader epoch ended (KIP-101, KIP-320): how a client or replica learns that its log has diverged."""
 
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")
