@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import StateRecord, partition_for_key
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransaction
 from oncelog.broker.coordinator.transaction.state import TopicPartition
+from oncelog.broker.ports import Clock
 from oncelog.protocol.errors import ErrorCode, KafkaError
 
 
@@ -150,7 +152,7 @@ class SimulatedPartition:
 class SimulatedPartitions:
     """PartitionGateway in memory; `fail` answers the named partitions with an error until it is cleared."""
 
-    def __init__(self, clock: FakeClock, flush_on_ask: bool = True) -> None:
+    def __init__(self, clock: Clock, flush_on_ask: bool = True) -> None:
         self.clock = clock
         self.logs: dict[TopicPartition, SimulatedPartition] = {}
         self.flush_on_ask = flush_on_ask
@@ -160,7 +162,10 @@ class SimulatedPartitions:
         self.written: list[Marker] = []
 
     def produce(self, partition: TopicPartition, producer_id: int, producer_epoch: int, transaction: object) -> None:
+        """Append a batch; KafkaError INVALID_PRODUCER_EPOCH when the log knows a newer epoch, as a log does."""
         log = self.logs.setdefault(partition, SimulatedPartition())
+        if any(event.producer_id == producer_id and event.producer_epoch > producer_epoch for event in log.events):
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         log.events.append(LogEvent(producer_id, producer_epoch, transaction))
         if self.flush_on_ask:
             log.durable = len(log.events)
@@ -243,8 +248,10 @@ class SimulatedMetadata:
 class CoordinatorWorld:
     """One coordinator on simulated ports; `restart` makes a new one on what the old one left."""
 
-    def __init__(self, *, transaction_version: int = 2, flush_on_ask: bool = True, **config: object) -> None:
-        self.clock = FakeClock()
+    def __init__(
+        self, *, transaction_version: int = 2, flush_on_ask: bool = True, clock: Clock | None = None, **config: object
+    ) -> None:
+        self.clock: Any = clock or FakeClock()
         self.log = SimulatedStateLog(flush_on_ask=flush_on_ask)
         self.partitions = SimulatedPartitions(self.clock, flush_on_ask)
         self.metadata = SimulatedMetadata(transaction_version)
@@ -266,6 +273,17 @@ class CoordinatorWorld:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.coordinator.stop()
+
+    async def crash(self, kept_records: int = 0, kept_events: int = 0) -> None:
+        """Lose what is not durable, but for a prefix of it, and start again on the rest."""
+        crashed = self.coordinator
+        self.log.crash(kept_records)
+        self.partitions.crash(kept_events)
+        self.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR  # whatever of the dead coordinator still moves
+        await crashed.stop()
+        self.log.refuse = None
+        self.coordinator = self._make()
+        await self.coordinator.start()
 
     async def restart(self) -> None:
         await self.coordinator.stop()

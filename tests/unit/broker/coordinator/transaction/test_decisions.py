@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from oncelog.broker.coordinator.transaction.decisions import (
     ProducerIdentity,
     Step,

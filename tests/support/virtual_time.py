@@ -1,0 +1,47 @@
+"""An event loop whose clock jumps: timers fire in order and at once, nothing ever sleeps.
+
+With nothing ready and no timer set, it raises Deadlock instead of waiting for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from typing import Any
+
+
+class Deadlock(RuntimeError):
+    """Everything waits for something that will never happen."""
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            raise Deadlock("nothing is ready and no timer is set")
+        self.now += max(timeout, 0)
+        return super().select(0)
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Use as `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+class LoopClock:
+    """Clock port that tells the running loop's time."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + round(asyncio.get_running_loop().time() * 1000)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,469 @@
+"""The coordinator on simulated ports: what is told when, what waits, what survives."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
+from oncelog.broker.coordinator.transaction.queries import TransactionFilter
+from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.transaction_ports import CoordinatorWorld, settle
+
+S = TransactionState
+TV1, TV2 = TransactionVersion.TV_0, TransactionVersion.TV_2
+P0, P1 = ("t", 0), ("t", 1)
+
+
+async def code_of(awaitable: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        await awaitable  # type: ignore[misc]
+    return raised.value.code
+
+
+def world(**settings: object) -> CoordinatorWorld:
+    return CoordinatorWorld(**settings)  # type: ignore[arg-type]
+
+
+async def begin(w: CoordinatorWorld, *partitions: tuple[str, int], tid: str = "id") -> ProducerIdentity:
+    who = await w.coordinator.init_producer_id(tid, 60_000)
+    await w.coordinator.add_partitions(tid, *who, partitions or (P0,))
+    return who
+
+
+def state_of(w: CoordinatorWorld, tid: str = "id") -> TransactionState:
+    return w.coordinator.describe(tid).state
+
+
+class TestInitProducerId:
+    async def test_without_transactional_id_every_call_gives_a_fresh_producer_id(self) -> None:
+        async with world() as w:
+            ids = [await w.coordinator.init_producer_id(None, 60_000) for _ in range(2500)]
+        assert [who.producer_id for who in ids] == list(range(1000, 3500))
+        assert {who.producer_epoch for who in ids} == {0}
+
+    async def test_blocks_are_fetched_ahead_so_that_nobody_waits(self) -> None:
+        async with world() as w:
+            for _ in range(950):
+                await w.coordinator.init_producer_id(None, 60_000)
+            await settle()
+            assert w.metadata.blocks == 2
+
+    async def test_block_that_cannot_be_made_durable_is_not_used(self) -> None:
+        async with world() as w:
+            w.metadata.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+            code = await code_of(w.coordinator.init_producer_id(None, 60_000))
+            assert code is ErrorCode.KAFKA_STORAGE_ERROR
+            w.metadata.refuse = None
+            assert await w.coordinator.init_producer_id(None, 60_000) == (1000, 0)
+
+    @pytest.mark.parametrize(
+        ("tid", "timeout_ms", "code"),
+        [
+            ("", 60_000, ErrorCode.INVALID_REQUEST),
+            ("id", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            ("id", -1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            ("id", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ],
+    )
+    async def test_invalid_requests(self, tid: str, timeout_ms: int, code: ErrorCode) -> None:
+        async with world() as w:
+            assert await code_of(w.coordinator.init_producer_id(tid, timeout_ms)) is code
+
+    async def test_ongoing_transaction_is_aborted_before_the_answer_and_its_epoch_fenced(self) -> None:
+        async with world() as w:
+            old = await begin(w, P0, P1)
+            new = await w.coordinator.init_producer_id("id", 60_000)
+            assert new == (old.producer_id, old.producer_epoch + 2)
+            (marker,) = w.partitions.written
+            assert (marker.commit, marker.producer_epoch, marker.partitions) == (False, 1, [P0, P1])
+            assert await code_of(w.coordinator.end_txn("id", *old, True, TV1)) is ErrorCode.PRODUCER_FENCED
+
+    async def test_recovering_producer_keeps_its_id_when_its_own_transaction_has_to_be_aborted(self) -> None:
+        async with world() as w:
+            old = await begin(w)
+            assert await w.coordinator.init_producer_id("id", 60_000, old) == (old.producer_id, 2)
+
+    async def test_waits_no_longer_than_the_bound_for_a_partition_that_takes_no_marker(self) -> None:
+        async with world(**{"transaction.pending.wait.max.ms": 30}) as w:
+            await begin(w)
+            w.partitions.fail[P0] = ErrorCode.KAFKA_STORAGE_ERROR
+            call = w.coordinator.init_producer_id("id", 60_000)
+            assert await code_of(call) is ErrorCode.CONCURRENT_TRANSACTIONS
+            assert w.coordinator.describe("id").producer_epoch == 1
+            again = w.coordinator.init_producer_id("id", 60_000)
+            assert await code_of(again) is ErrorCode.CONCURRENT_TRANSACTIONS
+            assert w.coordinator.describe("id").producer_epoch == 1, "a retry does not bump again"
+
+    async def test_two_instances_at_once_get_two_epochs(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            calls = [asyncio.ensure_future(w.coordinator.init_producer_id("id", 60_000)) for _ in range(2)]
+            for _ in range(3):
+                await settle()
+                w.log.disk.flush()
+            assert sorted([(await call).producer_epoch for call in calls]) == [0, 1]
+
+
+class TestDurability:
+    async def test_nobody_is_told_before_the_record_is_durable(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            call = asyncio.ensure_future(w.coordinator.init_producer_id("id", 60_000))
+            await settle()
+            assert not call.done()
+            w.log.disk.flush()
+            assert (await call).producer_epoch == 0
+
+    async def test_no_marker_before_the_decision_is_durable_and_no_completion_before_the_markers_are(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            who = await self._begin(w)
+            call = asyncio.ensure_future(w.coordinator.end_txn("id", *who, True, TV1))
+            await settle()
+            assert not call.done()
+            assert w.partitions.written == []
+            w.log.disk.flush()
+            await settle()
+            assert call.done()
+            assert [marker.commit for marker in w.partitions.written] == [True]
+            assert state_of(w) is S.PREPARE_COMMIT
+            w.partitions.flush()
+            await settle()
+            assert state_of(w) is S.COMPLETE_COMMIT
+
+    async def test_partition_is_not_registered_until_durable(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            call = asyncio.ensure_future(w.coordinator.init_producer_id("id", 60_000))
+            await settle()
+            w.log.disk.flush()
+            who = await call
+            added = w.coordinator.add_partitions_now("id", *who, [P0])
+            assert isinstance(added, asyncio.Future)
+            assert w.coordinator.verify("id", *who, P0) is ErrorCode.TRANSACTION_ABORTABLE
+            w.log.disk.flush()
+            await settle()
+            assert added.done()
+            assert w.coordinator.verify("id", *who, P0) is ErrorCode.NONE
+            assert w.coordinator.add_partitions_now("id", *who, [P0]) is None
+
+    async def test_decision_is_carried_out_even_if_the_request_is_gone(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            who = await self._begin(w)
+            call = asyncio.ensure_future(w.coordinator.end_txn("id", *who, True, TV1))
+            await settle()
+            call.cancel()
+            await settle()
+            w.log.disk.flush()
+            await settle()
+            w.partitions.flush()
+            await settle()
+            assert state_of(w) is S.COMPLETE_COMMIT
+
+    async def test_failed_flush_changes_nothing_and_tells_a_retriable_error(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            who = await self._begin(w)
+            call = asyncio.ensure_future(w.coordinator.end_txn("id", *who, True, TV1))
+            await settle()
+            w.log.disk.fail()
+            assert await code_of(call) is ErrorCode.NOT_COORDINATOR
+            assert state_of(w) is S.ONGOING
+            assert w.partitions.written == []
+
+    async def test_new_id_that_could_not_be_written_is_unknown(self) -> None:
+        async with world() as w:
+            w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+            assert await code_of(w.coordinator.init_producer_id("id", 60_000)) is ErrorCode.NOT_COORDINATOR
+            with pytest.raises(KafkaError) as raised:
+                w.coordinator.describe("id")
+            assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            w.log.refuse = None
+            assert (await w.coordinator.init_producer_id("id", 60_000)).producer_epoch == 0
+
+    async def _begin(self, w: CoordinatorWorld) -> ProducerIdentity:
+        w.log.disk.flush_on_ask = True
+        who = await begin(w)
+        w.log.disk.flush_on_ask = False
+        return who
+
+
+class TestWaitingForThePreviousTransaction:
+    async def test_next_transaction_waits_for_the_markers_of_the_last(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            w.log.disk.flush_on_ask = True
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            assert w.coordinator.add_partitions_now("id", *who, [P1], TV1) is Step.WAIT
+            call = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P1]))
+            await settle()
+            assert not call.done()
+            w.partitions.flush()
+            await call
+            assert w.coordinator.describe("id").topic_partitions == {P1}
+
+    async def test_version_2_client_begins_with_its_new_epoch(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            w.log.disk.flush_on_ask = True
+            who = await begin(w)
+            next_who = await w.coordinator.end_txn("id", *who, True, TV2)
+            assert next_who == (who.producer_id, who.producer_epoch + 1)
+            call = asyncio.ensure_future(w.coordinator.add_partitions_implicitly("id", *next_who, [P0]))
+            await settle()
+            assert not call.done()
+            w.partitions.flush()
+            assert await call == {P0: ErrorCode.NONE}
+            late = await w.coordinator.add_partitions_implicitly("id", *who, [P0])
+            assert late == {P0: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+    async def test_retried_commit_waits_and_is_answered_once(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            w.log.disk.flush_on_ask = True
+            who = await begin(w)
+            first = await w.coordinator.end_txn("id", *who, True, TV2)
+            retry = asyncio.ensure_future(w.coordinator.end_txn("id", *who, True, TV2))
+            await settle()
+            assert not retry.done()
+            w.partitions.flush()
+            assert await retry == first
+            assert len(w.partitions.written) == 1
+
+    async def test_no_more_than_the_allowed_number_wait(self) -> None:
+        async with world(flush_on_ask=False, **{"transaction.pending.wait.max.requests": 1}) as w:
+            w.log.disk.flush_on_ask = True
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            parked = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P0]))
+            await settle()
+            refused = w.coordinator.add_partitions("id", *who, [P1])
+            assert await code_of(refused) is ErrorCode.CONCURRENT_TRANSACTIONS
+            parked.cancel()
+            await settle()
+            third = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P0]))
+            await settle()
+            assert not third.done(), "the cancelled one has made room"
+            w.partitions.flush()
+            await third
+
+    async def test_parked_request_is_judged_anew_when_it_wakes(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            w.log.disk.flush_on_ask = True
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            fencing = asyncio.ensure_future(w.coordinator.init_producer_id("id", 60_000))
+            late = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P1]))
+            await settle()
+            w.partitions.flush()
+            await fencing
+            assert await code_of(late) is ErrorCode.PRODUCER_FENCED
+
+    async def test_older_clients_batch_after_the_decision_is_late(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            w.log.disk.flush_on_ask = True
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            assert w.coordinator.verify("id", *who, P0) is ErrorCode.INVALID_TXN_STATE
+            w.partitions.flush()
+
+
+class TestMarkers:
+    async def test_partition_that_fails_is_retried_until_it_takes_the_marker(self) -> None:
+        async with world() as w:
+            who = await begin(w, P0, P1)
+            w.partitions.fail[P1] = ErrorCode.KAFKA_STORAGE_ERROR
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await settle()
+            assert state_of(w) is S.PREPARE_COMMIT
+            w.partitions.fail.clear()
+            await w.coordinator.add_partitions("id", *who, [P0])
+            assert [marker.partitions for marker in w.partitions.written] == [[P0, P1], [P1]]
+
+    async def test_deleted_partition_drops_out(self) -> None:
+        async with world() as w:
+            who = await begin(w, P0, P1)
+            w.partitions.deleted.add(P1)
+            await w.coordinator.end_txn("id", *who, False, TV1)
+            await settle()
+            assert state_of(w) is S.COMPLETE_ABORT
+
+    async def test_abort_without_partitions_moves_the_epoch_and_writes_no_marker(self) -> None:
+        async with world() as w:
+            who = await w.coordinator.init_producer_id("id", 60_000)
+            assert await w.coordinator.end_txn("id", *who, False, TV2) == (who.producer_id, 1)
+            await settle()
+            assert state_of(w) is S.COMPLETE_ABORT
+            assert w.partitions.written == []
+
+    async def test_epochs_run_out_and_the_producer_goes_on_under_a_new_id(self) -> None:
+        async with world() as w:
+            who = await begin(w)
+            entry = w.coordinator._state.get("id")
+            assert entry is not None
+            object.__setattr__(entry.metadata, "producer_epoch", 32766)
+            answer = await w.coordinator.end_txn("id", who.producer_id, 32766, True, TV2)
+            assert answer == (who.producer_id + 1, 0)
+            assert await w.coordinator.add_partitions_implicitly("id", *answer, [P0]) == {P0: ErrorCode.NONE}
+            retry = await code_of(w.coordinator.end_txn("id", who.producer_id, 32766, True, TV2))
+            assert retry is ErrorCode.PRODUCER_FENCED, "the next transaction has begun"
+            assert w.partitions.written[0].producer_epoch == 32767
+
+
+class TestTime:
+    async def test_transaction_past_its_timeout_is_aborted_under_a_fenced_epoch(self) -> None:
+        async with world() as w:
+            who = await begin(w)
+            w.clock.advance(60_000)
+            assert w.coordinator.abort_timed_out(w.clock.now_ms()) == w.clock.now_ms(), "due, not yet over"
+            assert state_of(w) is S.ONGOING
+            w.clock.advance(1)
+            assert w.coordinator.abort_timed_out(w.clock.now_ms()) is None
+            await settle()
+            assert state_of(w) is S.COMPLETE_ABORT
+            assert w.partitions.written[0].producer_epoch == who.producer_epoch + 1
+            assert await code_of(w.coordinator.end_txn("id", *who, True, TV1)) is ErrorCode.PRODUCER_FENCED
+
+    async def test_timer_is_set_to_the_transactions_own_deadline(self) -> None:
+        async with world() as w:
+            who = await w.coordinator.init_producer_id("id", 50)
+            await w.coordinator.add_partitions("id", *who, [P0])
+            w.clock.advance(51)
+            while state_of(w) is not S.COMPLETE_ABORT:  # the suite's timeout bounds it; the interval is 10 s
+                await asyncio.sleep(0.005)
+
+    async def test_idle_id_expires_and_stays_forgotten_after_a_restart(self) -> None:
+        async with world() as w:
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await settle()
+            w.clock.advance(604_800_000 - 1)
+            w.coordinator.remove_expired(w.clock.now_ms())
+            assert state_of(w) is S.COMPLETE_COMMIT
+            w.clock.advance(1)
+            w.coordinator.remove_expired(w.clock.now_ms())
+            await w.restart()
+            with pytest.raises(KafkaError) as raised:
+                w.coordinator.describe("id")
+            assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    async def test_id_with_an_open_transaction_never_expires(self) -> None:
+        async with world() as w:
+            await begin(w)
+            w.clock.advance(10 * 604_800_000)
+            w.coordinator.remove_expired(w.clock.now_ms())
+            assert state_of(w) is S.ONGOING
+
+    async def test_expired_producer_id_is_an_invalid_mapping(self) -> None:
+        async with world() as w:
+            who = await w.coordinator.init_producer_id("id", 60_000)
+            w.clock.advance(604_800_000)
+            w.coordinator.remove_expired(w.clock.now_ms())
+            late = w.coordinator.add_partitions("id", *who, [P0])
+            assert await code_of(late) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            new = await w.coordinator.init_producer_id("id", 60_000, who)
+            assert new == (who.producer_id + 1, 0)
+
+
+class TestRestart:
+    @pytest.mark.parametrize("level", [0, 1, 2])
+    async def test_state_comes_back_as_it_was(self, level: int) -> None:
+        async with world(transaction_version=level) as w:
+            who = await begin(w, P0, P1)
+            before = w.coordinator.describe("id")
+            await w.restart()
+            assert w.coordinator.describe("id") == before
+            await w.coordinator.end_txn("id", *who, True, TV1)
+
+    async def test_decided_transaction_is_carried_out(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            w.log.disk.flush_on_ask = True
+            who = await begin(w, P0, P1)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await settle()
+            assert state_of(w) is S.PREPARE_COMMIT
+            await w.restart()
+            w.partitions.flush()
+            await settle()
+            assert state_of(w) is S.COMPLETE_COMMIT
+            assert [marker.commit for marker in w.partitions.written] == [True, True]
+
+    async def test_open_transaction_of_an_unknown_producer_is_aborted(self) -> None:
+        async with world() as w:
+            w.partitions.produce(P0, 77, 3, "orphan")
+            await w.restart()
+            assert w.partitions.logs[P0].decisions() == {"orphan": {False}}
+
+    async def test_open_transaction_of_an_older_epoch_is_aborted_and_the_current_one_left_alone(self) -> None:
+        async with world() as w:
+            who = await begin(w, P0)
+            w.partitions.produce(P0, *who, "current")
+            w.partitions.produce(P1, who.producer_id, who.producer_epoch - 1, "older")
+            await w.restart()
+            assert w.partitions.logs[P0].decisions() == {}
+            assert w.partitions.logs[P1].decisions() == {"older": {False}}
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await settle()
+            assert w.partitions.logs[P0].decisions() == {"current": {True}}
+
+    @pytest.mark.parametrize("version", [TV1, TV2])
+    async def test_marker_lost_after_completion_is_written_again_as_decided(self, version: TransactionVersion) -> None:
+        async with world() as w:
+            who = await begin(w, P0)
+            w.partitions.produce(P0, *who, "committed")
+            await w.coordinator.end_txn("id", *who, True, version)
+            await settle()
+            w.partitions.logs[P0].events.pop()
+            await w.restart()
+            assert w.partitions.logs[P0].decisions() == {"committed": {True}}
+
+    async def test_unreadable_state_is_not_served_and_nothing_is_concluded_from_it(self) -> None:
+        async with world() as w:
+            await begin(w)
+            partition, record = w.log.records[-1]
+            record.value = b"\x00\x63garbage"
+            w.partitions.produce(P0, 77, 3, "orphan")
+            await w.restart()
+            assert await code_of(w.coordinator.init_producer_id("id", 60_000)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert w.partitions.logs[P0].decisions() == {}
+            other = next(f"x{n}" for n in range(50) if w.log.partition_for(f"x{n}") != partition)
+            assert (await w.coordinator.init_producer_id(other, 60_000)).producer_epoch == 0
+
+    async def test_records_of_a_newer_version_are_left_alone(self) -> None:
+        async with world() as w:
+            await begin(w)
+            w.log.append(0, [(b"\x7f\x00anything", b"\x00\x00?")], timestamp_ms=0)
+            await w.restart()
+            assert state_of(w) is S.ONGOING
+
+    async def test_requests_before_the_replay_are_told_to_come_back(self) -> None:
+        w = world()
+        assert await code_of(w.coordinator.init_producer_id("id", 1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class TestQueries:
+    async def test_list_filters_by_state_producer_duration_and_pattern(self) -> None:
+        async with world() as w:
+            first = await begin(w, tid="orders-1")
+            w.clock.advance(5_000)
+            await begin(w, tid="orders-2")
+            idle = await w.coordinator.init_producer_id("audit", 60_000)
+
+            def listed(**wanted: object) -> set[str]:
+                found = w.coordinator.list(TransactionFilter(**wanted))  # type: ignore[arg-type]
+                return {metadata.transactional_id for metadata in found}
+
+            assert listed() == {"orders-1", "orders-2", "audit"}
+            assert listed(states=["Ongoing"]) == {"orders-1", "orders-2"}
+            assert listed(states=["Nonsense"]) == set()
+            assert listed(states=["Nonsense", "Empty"]) == {"audit"}
+            assert TransactionFilter(states=["Nonsense", "Empty"]).unknown_states == ["Nonsense"]
+            assert listed(producer_ids={first.producer_id, idle.producer_id}) == {"orders-1", "audit"}
+            assert listed(states=["Ongoing"], duration_ms=4_000) == {"orders-1"}
+            assert listed(transactional_id_pattern="orders-.*") == {"orders-1", "orders-2"}
+            assert listed(transactional_id_pattern="orders") == set(), "the whole id has to match"
+            with pytest.raises(KafkaError) as raised:
+                listed(transactional_id_pattern="(")
+            assert raised.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+    async def test_describe_tells_what_is_not_known(self) -> None:
+        async with world() as w:
+            for tid, code in (("", ErrorCode.INVALID_REQUEST), ("?", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)):
+                with pytest.raises(KafkaError) as raised:
+                    w.coordinator.describe(tid)
+                assert raised.value.code is code
