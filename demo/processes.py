@@ -8,12 +8,14 @@ Invariant: after `kill9` and `terminate` return, the process has been waited for
 
 from __future__ import annotations
 
+import contextlib
 import random
 import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,6 +56,8 @@ class ChildProcess:
         self.arguments = list(arguments)
         self.log = log
         self.starts = 0
+        self._closed = False
+        self._spawning = threading.Lock()
         self._environment = dict(environment) if environment is not None else None
         self._process: subprocess.Popen[str] | None = None
 
@@ -74,7 +78,9 @@ class ChildProcess:
             raise RuntimeError(f"{self.module} is already running as {self.pid}")
         self._reap()
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as stderr:
+        with self._spawning, self.log.open("ab") as stderr:
+            if self._closed:
+                raise StartFailed(f"{self.module} is not to be started any more")
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", self.module, *self.arguments],
                 stdin=subprocess.DEVNULL,
@@ -129,6 +135,13 @@ class ChildProcess:
             code = process.wait(STOP_TIMEOUT_S)
         self._reap()
         return code
+
+    def close(self) -> None:
+        """End the process if it runs, and refuse every later start, also one that another thread is about to make."""
+        with self._spawning:
+            self._closed = True
+        with contextlib.suppress(StartFailed):
+            self.terminate()
 
     def _reap(self) -> None:
         process, self._process = self._process, None

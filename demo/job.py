@@ -1,0 +1,234 @@
+"""The exactly-once job, run for real: a broker and two transformers as processes of their own, killed on schedule.
+
+Owns: starting and stopping everything, feeding `flights`, carrying out the kills, waiting for the end, and handing what
+a read_committed reader sees to the judge (`verify.py`). Shows nothing itself: an `Observer` is told.
+
+Invariants: only processes started here are killed, by pid; every wait is bounded by `time_limit_s`; when `run_job`
+ends, however it ends, none of its processes is left. A transformer that ends without having been killed fails the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from .flights import TOTAL_FLIGHTS, expected, flight_record, flights
+from .kills import DEFAULT_SCHEDULE, Kill
+from .processes import BrokerProcess, ChildProcess, StartFailed
+from .topics import CARRIERS, ENRICHED, FLIGHTS, GROUP, committed_flights, create_topics, feeder, read_committed
+from .verify import CarrierCheck, FlightCheck
+
+WATCH_INTERVAL_S: Final = 0.1
+FEED_CHUNK: Final = 500
+GATE_FRACTION: Final = 0.15
+"""How far feeding may run ahead of the next kill, so that every kill hits work under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What to run: the first `rows` flights, `kills` at those moments, all data below `directory`."""
+
+    directory: Path
+    rows: int = TOTAL_FLIGHTS
+    kills: Sequence[Kill] = DEFAULT_SCHEDULE
+    durability: str = "flush"
+    members: int = 2
+    session_timeout_ms: int = 6000
+    max_poll_records: int = 2000
+    time_limit_s: float = 175.0
+    broker_settings: Sequence[str] = ()
+
+
+class Observer(Protocol):
+    """Is told how the job goes; called on the event loop, must return at once."""
+
+    def progress(self, fed: int, done: int) -> None: ...
+
+    def event(self, text: str) -> None: ...
+
+
+class JobFailed(RuntimeError):
+    """The job did not come to its end; the text says where it stood and what the processes said last."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the reader saw, held against the plain computation."""
+
+    flights: FlightCheck
+    enriched: FlightCheck
+    carriers: CarrierCheck
+    seconds: float
+    hidden: int
+    """Offsets of `flights-enriched` that a read_committed reader never sees: aborted records and markers."""
+    kills: list[str] = field(default_factory=list)
+
+    @property
+    def exact(self) -> bool:
+        return self.flights.exact and self.enriched.exact and self.carriers.exact
+
+
+async def run_job(options: JobOptions, observer: Observer) -> Outcome:
+    """Run the whole job and judge it. Raises JobFailed, DataMissing."""
+    job = _Job(options, observer)
+    begun = time.monotonic()
+    try:
+        async with asyncio.timeout(options.time_limit_s):
+            await job.start()
+            await job.work()
+            await asyncio.to_thread(job.stop_transformers)
+            seconds = time.monotonic() - begun
+            observer.event("everything is committed: reading it back and comparing")
+            outcome = await job.judge()
+            outcome.seconds = seconds
+            return outcome
+    except TimeoutError:
+        raise JobFailed(f"not done after {options.time_limit_s:g} s: {job.state()}") from None
+    except (StartFailed, JobFailed) as failure:
+        raise JobFailed(f"{failure}: {job.state()}") from None
+    finally:
+        await asyncio.to_thread(job.stop)
+
+
+class _Job:
+    def __init__(self, options: JobOptions, observer: Observer) -> None:
+        self.options = options
+        self.observer = observer
+        settings = [f"--set={setting}" for setting in options.broker_settings]
+        self.broker = BrokerProcess(options.directory, "--durability", options.durability, *settings)
+        self.transformers: list[ChildProcess] = []
+        self.pending_kills = sorted(options.kills)
+        self.done_kills: list[str] = []
+        self.fed = 0
+        self.done = 0
+        self._gate = asyncio.Event()
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.broker.start)
+        self.observer.event(f"broker ready on {self.broker.address} after {self.broker.start_s:.2f} s")
+        await create_topics(self.broker.address)
+        for member in range(self.options.members):
+            arguments = [
+                f"--bootstrap={self.broker.address}",
+                f"--member={member}",
+                f"--session-timeout-ms={self.options.session_timeout_ms}",
+                f"--max-poll-records={self.options.max_poll_records}",
+            ]
+            log = self.options.directory / f"transformer-{member}.log"
+            transformer = ChildProcess("oncelog.demo.transformer", arguments, log)
+            self.transformers.append(transformer)
+            await asyncio.to_thread(transformer.spawn)
+
+    async def work(self) -> None:
+        """Feed and watch until every flight is done; the first failure of either ends both."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.feed())
+                tasks.create_task(self.watch())
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    # ---- feeding
+
+    @property
+    def _feed_limit(self) -> int:
+        if not self.pending_kills:
+            return self.options.rows
+        return int(min(1.0, self.pending_kills[0].at + GATE_FRACTION) * self.options.rows)
+
+    async def feed(self) -> None:
+        """Produce the flights, idempotently and in order, never far ahead of the next kill."""
+        async with feeder(self.broker.address) as send:
+            for flight in flights(self.options.rows):
+                if self.fed % FEED_CHUNK == 0:
+                    while self.fed >= self._feed_limit:
+                        self._gate.clear()
+                        await self._gate.wait()
+                await send(*flight_record(flight))
+                self.fed += 1
+
+    # ---- watching and killing
+
+    async def watch(self) -> None:
+        """Carry out the kills as the job gets along; returns when every flight is done."""
+        rows = self.options.rows
+        while self.done < rows:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            done = await committed_flights(self.broker.address)
+            if done is not None:
+                self.done = done
+            self.observer.progress(self.fed, self.done)
+            for member, transformer in enumerate(self.transformers):
+                if not transformer.running:
+                    raise JobFailed(f"transformer {member} ended by itself: {transformer.last_words()}")
+            if not self.broker.running:
+                raise JobFailed(f"the broker ended by itself: {self.broker.last_words()}")
+            if self.pending_kills and self.done >= self.pending_kills[0].at * rows:
+                await self._carry_out(self.pending_kills[0])
+                self.pending_kills.pop(0)
+                self._gate.set()
+
+    async def _carry_out(self, kill: Kill) -> None:
+        await asyncio.sleep(kill.delay_s)
+        moment = f"at {100 * self.done / self.options.rows:.0f} %"
+        if kill.target == "broker":
+            text = f"kill -9 broker (pid {self.broker.pid}) {moment}"
+            await asyncio.to_thread(self.broker.kill9)
+            self.observer.event(text)
+            await asyncio.to_thread(self.broker.start)
+            self.observer.event(f"broker is back after {self.broker.start_s:.2f} s")
+        else:
+            member = sum("transformer" in text for text in self.done_kills) % len(self.transformers)
+            transformer = self.transformers[member]
+            text = f"kill -9 transformer {member} (pid {transformer.pid}) {moment}"
+            await asyncio.to_thread(transformer.kill9)
+            self.observer.event(text)
+            await asyncio.to_thread(transformer.spawn)
+        self.done_kills.append(text)
+
+    # ---- the end
+
+    async def judge(self) -> Outcome:
+        wanted = await asyncio.to_thread(expected, self.options.rows)
+        carriers = CarrierCheck(wanted.carriers)
+        outcome = Outcome(
+            flights=FlightCheck(FLIGHTS, wanted.flights),
+            enriched=FlightCheck(ENRICHED, wanted.enriched),
+            carriers=carriers,
+            seconds=0.0,
+            hidden=0,
+            kills=self.done_kills,
+        )
+        await read_committed(self.broker.address, FLIGHTS, outcome.flights.add)
+        end = await read_committed(self.broker.address, ENRICHED, outcome.enriched.add)
+        outcome.hidden = end - outcome.enriched.records
+        await read_committed(self.broker.address, CARRIERS, lambda _, __, key, value: carriers.add(key, value))
+        return outcome
+
+    def stop_transformers(self) -> None:
+        """Stop the transformers as a user would; a clean stop leaves nothing open."""
+        for transformer in self.transformers:
+            code = transformer.terminate()
+            if code:
+                raise JobFailed(f"a transformer stopped with exit code {code}: {transformer.last_words()}")
+
+    def stop(self) -> None:
+        """End everything that is still running, for good."""
+        for transformer in self.transformers:
+            transformer.close()
+        self.broker.close()
+
+    def state(self) -> str:
+        """Where the job stands, for a failure's message."""
+        words = [f"{self.fed} flights fed, {self.done} of {self.options.rows} done", *self.done_kills]
+        for name, process in [
+            ("broker", self.broker),
+            *((f"transformer {n}", t) for n, t in enumerate(self.transformers)),
+        ]:
+            if last := process.last_words(600):
+                words.append(f"{name} said last: {last}")
+        return "; ".join(words) + f"; group {GROUP}; logs are in {self.options.directory}"
