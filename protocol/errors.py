@@ -6,6 +6,7 @@ the downgrade table. Decides nothing about when an error is due.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -317,3 +318,9 @@ def downgrade(code: int, api_key: int, version: int) -> ErrorCode:
     """Return what a request of this API and version is sent for `code`: itself, or an older code that it knows."""
     rule = _DOWNGRADES.get((api_key, int(code)))
     return rule[1] if rule is not None and version < rule[0] else error_code(code)
+
+
+def downgrades() -> Iterator[tuple[int, ErrorCode, int, ErrorCode]]:
+    """Yield the downgrade table: (API key, code, first version that knows it, what older ones are sent)."""
+    for (api_key, code), (since, older) in sorted(_DOWNGRADES.items()):
+        yield api_key, error_code(code), since, older

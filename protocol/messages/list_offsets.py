@@ -22,6 +22,8 @@ class ListOffsetsTopicResponse(Struct):
 
 @response(key=2, versions="1-10", flexible="6+")
 class ListOffsetsResponse(Response):
+    """Per partition offset and timestamp, -1 where no record qualifies; v4 adds the leader epoch (KIP-320)."""
+
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, "0+")
 
@@ -41,6 +43,12 @@ class ListOffsetsTopic(Struct):
 
 @request(key=2, versions="1-10", flexible="6+")
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
+    """Asks per partition for the offset of a point in time: the first record at or after a timestamp (ms since the
+    epoch), or for -1 the end (high watermark, or last stable offset under isolation level 1), -2 the start, -3 the
+    record with the highest timestamp (v7, KIP-734), -4 the start of the local log (v8, KIP-405), -5 the end of the
+    tiered one (v9, KIP-1005).
+    """
+
     replica_id: int = int32("0+")
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic, "0+")
