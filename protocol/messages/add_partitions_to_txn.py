@@ -25,6 +25,10 @@ class AddPartitionsToTxnResult(Struct):
 
 @response(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse(Response):
+    """Answers per partition, and from v4 per transaction. It is all or nothing: where one partition fails, the others
+    say OPERATION_NOT_ATTEMPTED.
+    """
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
@@ -49,6 +53,13 @@ class AddPartitionsToTxnTransaction(Struct):
 
 @request(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
+    """Registers partitions in a producer's transaction before it writes to them (KIP-98); the first one begins the
+    transaction. Up to v3 it speaks for one transaction, in the `v3_and_below_` fields; from v4, for brokers, it is a
+    batch of transactions, in which `verify_only` asks whether the partitions are registered and adds nothing (KIP-890).
+    v2 may be answered with PRODUCER_FENCED, v5 with TRANSACTION_ABORTABLE. Tag 9000 `session` keeps the partitions
+    registered beyond this transaction.
+    """
+
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
     v3_and_below_transactional_id: str = string("0-3")
     v3_and_below_producer_id: int = int64("0-3")

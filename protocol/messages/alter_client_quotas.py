@@ -20,6 +20,8 @@ class EntryData(Struct):
 
 @response(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasResponse(Response):
+    """Answers per entity. v1 only made the encoding flexible."""
+
     throttle_time_ms: int = int32("0+")
     entries: list[EntryData] = array(EntryData, "0+")
 
@@ -39,5 +41,9 @@ class RequestEntryData(Struct):
 
 @request(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest(Request[AlterClientQuotasResponse]):
+    """Sets or removes quotas for users, client ids and addresses (KIP-546); rates are bytes per second or a percentage,
+    by the quota's key. `validate_only` changes nothing.
+    """
+
     entries: list[RequestEntryData] = array(RequestEntryData, "0+")
     validate_only: bool = boolean("0+")

@@ -15,6 +15,8 @@ class AlterConfigsResourceResponse(Struct):
 
 @response(key=33, versions="0-2", flexible="2+")
 class AlterConfigsResponse(Response):
+    """Answers per resource; the configs of a resource change together or not at all."""
+
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")
 
@@ -34,5 +36,9 @@ class AlterConfigsResource(Struct):
 
 @request(key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest(Request[AlterConfigsResponse]):
+    """Replaces all dynamic configs of each resource by those given; what is not named falls back to its default.
+    Superseded by IncrementalAlterConfigs (KIP-339), which changes single keys.
+    """
+
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")

@@ -19,6 +19,8 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 @response(key=34, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsResponse(Response):
+    """Answers per partition whether the move was begun; copying goes on afterwards."""
+
     throttle_time_ms: int = int32("0+")
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult, "0+")
 
@@ -37,4 +39,6 @@ class AlterReplicaLogDir(Struct):
 
 @request(key=34, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsRequest(Request[AlterReplicaLogDirsResponse]):
+    """Moves replicas of this broker to other log directories, given by absolute path (KIP-113)."""
+
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir, "0+")

@@ -21,6 +21,8 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
 
 @response(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsResponse(Response):
+    """Answers per partition, with one more code for the whole request."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", default=None, nullable="0+")
@@ -41,5 +43,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 @request(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsRequest(Request[AlterShareGroupOffsetsResponse]):
+    """Sets the start offsets of a share group without members (KIP-932). Partitions are given by name and index."""
+
     group_id: str = string("0+")
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic, "0+")

@@ -14,6 +14,8 @@ class AlterUserScramCredentialsResult(Struct):
 
 @response(key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsResponse(Response):
+    """Answers per user; the changes of one user are made together or not at all."""
+
     throttle_time_ms: int = int32("0+")
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult, "0+")
 
@@ -35,5 +37,7 @@ class ScramCredentialUpsertion(Struct):
 
 @request(key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest(Request[AlterUserScramCredentialsResponse]):
+    """Removes and inserts SCRAM credentials (KIP-554). A client sends salt and salted password, never the password."""
+
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion, "0+")
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion, "0+")

@@ -28,6 +28,11 @@ class FinalizedFeatureKey(Struct):
 
 @response(key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse(Response):
+    """The range of versions per API key, and from v3 the features that the broker supports and the cluster has
+    finalized (KIP-584). Its header is always v0, as the client cannot know yet what the broker understands. Up to v3 a
+    supported feature whose minimum is 0 must be left out, because old Java clients fail on it; v4 lists it.
+    """
+
     error_code: int = int16("0+")
     api_keys: list[ApiVersion] = array(ApiVersion, "0+")
     throttle_time_ms: int = int32("1+", ignorable=True)
@@ -39,5 +44,10 @@ class ApiVersionsResponse(Response):
 
 @request(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
+    """The first request on a connection: which APIs, and which of their versions, does the broker speak? v3 names the
+    client's software (KIP-511) and is flexible; a broker that does not know the version answers with v0 and
+    UNSUPPORTED_VERSION, so that the client can try again lower.
+    """
+
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)

@@ -62,11 +62,17 @@ class DescribedGroup(Struct):
 
 @response(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeResponse(Response):
+    """Per group: state, epochs, assignor, and per member its subscription, its present assignment and the target one.
+    v1 adds the member type, for groups under migration from the classic protocol (KIP-1099).
+    """
+
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")
 
 
 @request(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest(Request[ConsumerGroupDescribeResponse]):
+    """Describes groups of the consumer protocol, whose assignment the broker makes (KIP-848)."""
+
     group_ids: list[str] = array("string", "0+")
     include_authorized_operations: bool = boolean("0+")

@@ -18,6 +18,10 @@ class Assignment(Struct):
 
 @response(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse(Response):
+    """The member's epoch, how long it may wait until its next heartbeat, in ms, and its assignment, which is null while
+    it has not changed.
+    """
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", default=None, nullable="0+")
@@ -29,6 +33,11 @@ class ConsumerGroupHeartbeatResponse(Response):
 
 @request(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse]):
+    """A member of the consumer protocol joins (epoch 0), stays (its epoch) or leaves (epoch -1; -2 for a static member
+    that will be back) in one request (KIP-848). Null or -1 means "as before". v1 adds subscription by regular
+    expression, and the member brings its own id.
+    """
+
     group_id: str = string("0+")
     member_id: str = string("0+")
     member_epoch: int = int32("0+")

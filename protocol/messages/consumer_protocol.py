@@ -13,6 +13,10 @@ class TopicPartition(Struct):
 
 @data(versions="0-3", flexible="none")
 class ConsumerProtocolAssignment(Message):
+    """What the leader of a classic group assigns to one member, opaque to the broker: partitions, and the assignor's
+    own bytes. Travels in SyncGroup. The versions go with those of the subscription.
+    """
+
     assigned_partitions: list[TopicPartition] = array(TopicPartition, "0+")
     user_data: bytes | None = binary("0+", default=None, nullable="0+")
 
@@ -25,6 +29,11 @@ class OwnedTopicPartition(Struct):
 
 @data(versions="0-3", flexible="none")
 class ConsumerProtocolSubscription(Message):
+    """What a member of a classic group tells the leader, opaque to the broker: topics and the assignor's own bytes.
+    Travels in JoinGroup. v1 adds the partitions it owns (KIP-429, cooperative rebalancing), v2 the generation in which
+    it owned them (KIP-792), v3 its rack (KIP-881).
+    """
+
     topics: list[str] = array("string", "0+")
     user_data: bytes | None = binary("0+", default=None, nullable="0+")
     owned_partitions: list[OwnedTopicPartition] = array(OwnedTopicPartition, "1+", ignorable=True)

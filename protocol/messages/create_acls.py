@@ -13,6 +13,8 @@ class AclCreationResult(Struct):
 
 @response(key=30, versions="1-3", flexible="2+")
 class CreateAclsResponse(Response):
+    """Answers per rule, in the order of the request."""
+
     throttle_time_ms: int = int32("0+")
     results: list[AclCreationResult] = array(AclCreationResult, "0+")
 
@@ -30,4 +32,6 @@ class AclCreation(Struct):
 
 @request(key=30, versions="1-3", flexible="2+")
 class CreateAclsRequest(Request[CreateAclsResponse]):
+    """Creates access rules. Resource, pattern, operation and permission types are Kafka's numbers."""
+
     creations: list[AclCreation] = array(AclCreation, "0+")

@@ -7,6 +7,8 @@ from ..schema import Request, Response, Struct, array, binary, int16, int32, int
 
 @response(key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenResponse(Response):
+    """The token and its HMAC, the secret to authenticate with; times are ms since the epoch."""
+
     error_code: int = int16("0+")
     principal_type: str = string("0+")
     principal_name: str = string("0+")
@@ -28,6 +30,10 @@ class CreatableRenewers(Struct):
 
 @request(key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest(Request[CreateDelegationTokenResponse]):
+    """Asks for a delegation token (KIP-48). `max_lifetime_ms` of -1 takes the broker's default. v3 lets a superuser ask
+    on behalf of another principal (KIP-373).
+    """
+
     owner_principal_type: str | None = string("3+", nullable="3+")
     owner_principal_name: str | None = string("3+", nullable="3+")
     renewers: list[CreatableRenewers] = array(CreatableRenewers, "0+")

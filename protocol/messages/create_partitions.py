@@ -14,6 +14,8 @@ class CreatePartitionsTopicResult(Struct):
 
 @response(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsResponse(Response):
+    """Answers per topic."""
+
     throttle_time_ms: int = int32("0+")
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult, "0+")
 
@@ -32,6 +34,10 @@ class CreatePartitionsTopic(Struct):
 
 @request(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest(Request[CreatePartitionsResponse]):
+    """Raises the number of partitions of topics: `count` is the new total. `validate_only` changes nothing. From v3 it
+    may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """
+
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic, "0+")
     timeout_ms: int = int32("0+")
     validate_only: bool = boolean("0+")

@@ -42,6 +42,10 @@ class CreatableTopicResult(Struct):
 
 @response(key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse(Response):
+    """Answers per topic; v5 adds partitions, replication factor and configs of what was created (KIP-525), v7 the
+    topic's id (KIP-516). oncelog answers when the topic is durable.
+    """
+
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult, "0+")
 
@@ -69,6 +73,11 @@ class CreatableTopic(Struct):
 
 @request(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
+    """Creates topics by number of partitions and replication factor (-1 for the broker's defaults, KIP-464, v4) or by
+    an explicit assignment of replicas. `validate_only` creates nothing. From v6 it may be answered with
+    THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """
+
     topics: list[CreatableTopic] = array(CreatableTopic, "0+")
     timeout_ms: int = int32("0+", default=60000)
     validate_only: bool = boolean("1+")

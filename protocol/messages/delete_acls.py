@@ -27,6 +27,8 @@ class DeleteAclsFilterResult(Struct):
 
 @response(key=31, versions="1-3", flexible="2+")
 class DeleteAclsResponse(Response):
+    """Per filter the rules that it matched, and whether each was deleted."""
+
     throttle_time_ms: int = int32("0+")
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")
 
@@ -44,4 +46,6 @@ class DeleteAclsFilter(Struct):
 
 @request(key=31, versions="1-3", flexible="2+")
 class DeleteAclsRequest(Request[DeleteAclsResponse]):
+    """Deletes the access rules that match any of the filters."""
+
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, "0+")

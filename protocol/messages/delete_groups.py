@@ -13,10 +13,14 @@ class DeletableGroupResult(Struct):
 
 @response(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsResponse(Response):
+    """Answers per group: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or done."""
+
     throttle_time_ms: int = int32("0+")
     results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")
 
 
 @request(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsRequest(Request[DeleteGroupsResponse]):
+    """Deletes groups that have no members, and their committed offsets (KIP-229)."""
+
     groups_names: list[str] = array("string", "0+")

@@ -15,6 +15,8 @@ class DeletableTopicResult(Struct):
 
 @response(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsResponse(Response):
+    """Answers per topic; v5 adds a message, v6 the topic's id."""
+
     throttle_time_ms: int = int32("1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")
 
@@ -27,6 +29,10 @@ class DeleteTopicState(Struct):
 
 @request(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Request[DeleteTopicsResponse]):
+    """Deletes topics by name, or from v6 by name or id (KIP-516); the timeout is in ms. From v5 it may be answered with
+    THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """
+
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = array("string", "0-5", ignorable=True)
     timeout_ms: int = int32("0+")

@@ -23,6 +23,8 @@ class DescribeAclsResource(Struct):
 
 @response(key=29, versions="1-3", flexible="2+")
 class DescribeAclsResponse(Response):
+    """The matching rules, by resource."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
@@ -31,6 +33,8 @@ class DescribeAclsResponse(Response):
 
 @request(key=29, versions="1-3", flexible="2+")
 class DescribeAclsRequest(Request[DescribeAclsResponse]):
+    """Asks for the access rules that match one filter; null matches any name."""
+
     resource_type_filter: int = int8("0+")
     resource_name_filter: str | None = string("0+", nullable="0+")
     pattern_type_filter: int = int8("1+", default=3)

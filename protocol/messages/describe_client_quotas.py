@@ -39,6 +39,8 @@ class EntryData(Struct):
 
 @response(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasResponse(Response):
+    """The quotas, as key and value, of each matching entity; null entries on error."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
@@ -54,5 +56,9 @@ class ComponentData(Struct):
 
 @request(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest(Request[DescribeClientQuotasResponse]):
+    """Asks for the quotas of the entities that match all components; `strict` leaves out entities with further
+    components (KIP-546).
+    """
+
     components: list[ComponentData] = array(ComponentData, "0+")
     strict: bool = boolean("0+")

@@ -16,6 +16,8 @@ class DescribeClusterBroker(Struct):
 
 @response(key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse(Response):
+    """The cluster's id, controller and brokers with their addresses."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", default=None, nullable="0+")
@@ -28,6 +30,10 @@ class DescribeClusterResponse(Response):
 
 @request(key=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest(Request[DescribeClusterResponse]):
+    """Asks for the cluster's id, controller and brokers, without topics (KIP-700). v1 can ask for the controllers'
+    endpoints (KIP-919), v2 for fenced brokers (KIP-1073).
+    """
+
     include_cluster_authorized_operations: bool = boolean("0+")
     endpoint_type: int = int8("1+", default=1)
     include_fenced_brokers: bool = boolean("2+")

@@ -35,6 +35,10 @@ class DescribeConfigsResult(Struct):
 
 @response(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResponse(Response):
+    """Per resource the configs, each with its value (null if sensitive), source and flags. Sources and types are
+    Kafka's numbers.
+    """
+
     throttle_time_ms: int = int32("0+")
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+")
 
@@ -48,6 +52,10 @@ class DescribeConfigsResource(Struct):
 
 @request(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
+    """Asks for configs of topics, brokers and other resources: all, or the keys named. v1 adds synonyms (KIP-226), v3
+    documentation and type (KIP-569).
+    """
+
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource, "0+")
     include_synonyms: bool = boolean("1+")
     include_documentation: bool = boolean("3+")

@@ -27,6 +27,8 @@ class DescribedDelegationToken(Struct):
 
 @response(key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenResponse(Response):
+    """The tokens, each with its HMAC and renewers; times are ms since the epoch."""
+
     error_code: int = int16("0+")
     tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken, "0+")
     throttle_time_ms: int = int32("0+")
@@ -40,4 +42,6 @@ class DescribeDelegationTokenOwner(Struct):
 
 @request(key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenRequest(Request[DescribeDelegationTokenResponse]):
+    """Asks for the delegation tokens of some owners, or of all (null), that the caller may see (KIP-48)."""
+
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, "0+", nullable="0+")

@@ -29,11 +29,18 @@ class DescribedGroup(Struct):
 
 @response(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse(Response):
+    """Per group: state, protocol, and members with their subscription and assignment as opaque bytes. v4 adds the group
+    instance id (KIP-345); v6 says GROUP_ID_NOT_FOUND with a message, where older versions report a Dead group
+    (KIP-1043).
+    """
+
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")
 
 
 @request(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest(Request[DescribeGroupsResponse]):
+    """Describes groups of the classic protocol by id. v3 can ask for authorized operations (KIP-430)."""
+
     groups: list[str] = array("string", "0+")
     include_authorized_operations: bool = boolean("3+")

@@ -30,6 +30,10 @@ class DescribeLogDirsResult(Struct):
 
 @response(key=35, versions="1-4", flexible="2+")
 class DescribeLogDirsResponse(Response):
+    """Per log directory its error, and per partition size and lag in bytes; v4 adds total and usable bytes of the
+    volume (KIP-827).
+    """
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("3+", ignorable=True)
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult, "0+")
@@ -43,4 +47,6 @@ class DescribableLogDirTopic(Struct):
 
 @request(key=35, versions="1-4", flexible="2+")
 class DescribeLogDirsRequest(Request[DescribeLogDirsResponse]):
+    """Asks for the size of partitions in this broker's log directories; null topics for all (KIP-113)."""
+
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, "0+", nullable="0+")

@@ -31,6 +31,10 @@ class TopicResponse(Struct):
 
 @response(key=61, versions="0", flexible="0+")
 class DescribeProducersResponse(Response):
+    """Per producer its epoch, last sequence and time of its last record (ms since the epoch), and where its open
+    transaction starts, or -1.
+    """
+
     throttle_time_ms: int = int32("0+")
     topics: list[TopicResponse] = array(TopicResponse, "0+")
 
@@ -43,4 +47,6 @@ class TopicRequest(Struct):
 
 @request(key=61, versions="0", flexible="0+")
 class DescribeProducersRequest(Request[DescribeProducersResponse]):
+    """Asks a partition's leader for the producers that it knows (KIP-664): to find transactions that hang."""
+
     topics: list[TopicRequest] = array(TopicRequest, "0+")

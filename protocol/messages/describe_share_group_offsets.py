@@ -33,6 +33,8 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
 
 @response(key=90, versions="0", flexible="0+")
 class DescribeShareGroupOffsetsResponse(Response):
+    """Per group and partition the share-partition start offset, or -1 when there is none."""
+
     throttle_time_ms: int = int32("0+")
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(DescribeShareGroupOffsetsResponseGroup, "0+")
 
@@ -53,4 +55,6 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 @request(key=90, versions="0", flexible="0+")
 class DescribeShareGroupOffsetsRequest(Request[DescribeShareGroupOffsetsResponse]):
+    """Asks for the start offsets of share groups (KIP-932); null topics for all of a group."""
+
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(DescribeShareGroupOffsetsRequestGroup, "0+")

@@ -50,6 +50,8 @@ class Cursor(Struct):
 
 @response(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsResponse(Response):
+    """One page of topics and partitions in order of name and index; `next_cursor` is null at the end."""
+
     throttle_time_ms: int = int32("0+", ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic, "0+")
     next_cursor: Cursor | None = nested(Cursor, "0+", default=None, nullable="0+")
@@ -62,6 +64,8 @@ class TopicRequest(Struct):
 
 @request(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse]):
+    """Describes topics page by page: at most `response_partition_limit` partitions, from the cursor on (KIP-966)."""
+
     topics: list[TopicRequest] = array(TopicRequest, "0+")
     response_partition_limit: int = int32("0+", default=2000)
     cursor: Cursor | None = nested(Cursor, "0+", default=None, nullable="0+")

@@ -25,10 +25,16 @@ class TransactionState(Struct):
 
 @response(key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse(Response):
+    """Per transactional id: state by name, producer id and epoch, timeout and start in ms, and the partitions of the
+    ongoing transaction.
+    """
+
     throttle_time_ms: int = int32("0+")
     transaction_states: list[TransactionState] = array(TransactionState, "0+")
 
 
 @request(key=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest(Request[DescribeTransactionsResponse]):
+    """Asks the coordinator of each transactional id for its state (KIP-664)."""
+
     transactional_ids: list[str] = array("string", "0+")

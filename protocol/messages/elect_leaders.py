@@ -20,6 +20,8 @@ class ReplicaElectionResult(Struct):
 
 @response(key=43, versions="0-2", flexible="2+")
 class ElectLeadersResponse(Response):
+    """Answers per partition; ELECTION_NOT_NEEDED where the right replica leads already."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("1+")
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult, "0+")
@@ -33,6 +35,10 @@ class TopicPartitions(Struct):
 
 @request(key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request[ElectLeadersResponse]):
+    """Elects the preferred replica (type 0) or, accepting the loss of records, any live one (type 1) as the leader of
+    partitions (KIP-183, KIP-460); null for all partitions.
+    """
+
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, "0+", nullable="0+")
     timeout_ms: int = int32("0+", default=60000)

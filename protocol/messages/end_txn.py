@@ -7,6 +7,10 @@ from ..schema import Request, Response, Struct, array, boolean, int16, int32, in
 
 @response(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse(Response):
+    """Says that the decision is durable; markers may still be on their way. v5 carries the producer id and epoch of the
+    next transaction.
+    """
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     producer_id: int = int64("5+", default=-1, ignorable=True)
@@ -21,6 +25,12 @@ class EndTxnTopic(Struct):
 
 @request(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest(Request[EndTxnResponse]):
+    """Commits or aborts the producer's ongoing transaction (KIP-98). v2 may be answered with PRODUCER_FENCED (KIP-588),
+    v4 with TRANSACTION_ABORTABLE; by v5 a client says that it follows KIP-890, and each of its transactions ends with a
+    new producer epoch. Tag 9000 `topics` names the partitions that the transaction wrote, so that markers go to them
+    alone.
+    """
+
     transactional_id: str = string("0+")
     producer_id: int = int64("0+")
     producer_epoch: int = int16("0+")

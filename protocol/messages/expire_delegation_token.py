@@ -7,6 +7,8 @@ from ..schema import Request, Response, binary, int16, int32, int64, request, re
 
 @response(key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenResponse(Response):
+    """The new expiry, in ms since the epoch."""
+
     error_code: int = int16("0+")
     expiry_timestamp_ms: int = int64("0+")
     throttle_time_ms: int = int32("0+")
@@ -14,5 +16,7 @@ class ExpireDelegationTokenResponse(Response):
 
 @request(key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenRequest(Request[ExpireDelegationTokenResponse]):
+    """Moves a token's expiry; a negative period, in ms, expires it at once (KIP-48)."""
+
     hmac: bytes = binary("0+")
     expiry_time_period_ms: int = int64("0+")

@@ -17,6 +17,8 @@ class Coordinator(Struct):
 
 @response(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse(Response):
+    """The coordinator: up to v3 in the top-level fields, from v4 one per key."""
+
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")
     error_message: str | None = string("1-3", nullable="1-3", ignorable=True)
@@ -28,6 +30,10 @@ class FindCoordinatorResponse(Response):
 
 @request(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
+    """Asks which broker coordinates a group (key type 0), a transactional id (1) or a share group (2, v6). v4 asks for
+    several keys at once (KIP-699). Key type 64 asks for the transaction coordinator that is a consumer group's home.
+    """
+
     key: str = string("0-3")
     key_type: int = int8("1+")
     coordinator_keys: list[str] = array("string", "4+")

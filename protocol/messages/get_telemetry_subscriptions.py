@@ -7,6 +7,8 @@ from ..schema import Request, Response, array, boolean, int16, int32, request, r
 
 @response(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse(Response):
+    """The metrics wanted, by prefix, how often (ms) and how large at most (bytes)."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     client_instance_id: bytes = uuid("0+")
@@ -20,4 +22,6 @@ class GetTelemetrySubscriptionsResponse(Response):
 
 @request(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest(Request[GetTelemetrySubscriptionsResponse]):
+    """A client asks which of its metrics the broker wants (KIP-714); a zero id asks for one."""
+
     client_instance_id: bytes = uuid("0+")

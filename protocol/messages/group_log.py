@@ -7,6 +7,8 @@ from ..schema import Message, Struct, array, binary, int32, int64, record_key, r
 
 @record_key(id=0, versions="0", flexible="none")
 class LegacyOffsetCommitKey(Message):
+    """Key of a committed offset as brokers before 0.9 wrote it; same fields as OffsetCommitKey."""
+
     group: str = string("0")
     topic: str = string("0")
     partition: int = int32("0")
@@ -14,6 +16,8 @@ class LegacyOffsetCommitKey(Message):
 
 @record_key(id=1, versions="0", flexible="none")
 class OffsetCommitKey(Message):
+    """Key of a committed offset in `__consumer_offsets`."""
+
     group: str = string("0")
     topic: str = string("0")
     partition: int = int32("0")
@@ -21,6 +25,11 @@ class OffsetCommitKey(Message):
 
 @record_value(id=1, versions="0-4", flexible="4+")
 class OffsetCommitValue(Message):
+    """A committed offset: the next one to read, with leader epoch, metadata and time (ms since the epoch). v1 had an
+    expiry of its own, v3 adds the leader epoch (KIP-320), v4 is flexible. Tags from 9000 on keep the claim that a
+    group-aware producer has on the partition across a restart.
+    """
+
     offset: int = int64("0+")
     leader_epoch: int = int32("3+", default=-1)
     metadata: str = string("0+")
@@ -34,6 +43,8 @@ class OffsetCommitValue(Message):
 
 @record_key(id=2, versions="0", flexible="none")
 class GroupMetadataKey(Message):
+    """Key of a classic group's state in `__consumer_offsets`."""
+
     group: str = string("0")
 
 
@@ -51,6 +62,11 @@ class MemberMetadata(Struct):
 
 @record_value(id=2, versions="0-4", flexible="4+")
 class GroupMetadataValue(Message):
+    """A classic group after a rebalance: generation, protocol, leader and members, with subscription and assignment as
+    opaque bytes. v2 adds the time of the last change of state (ms since the epoch), v3 group instance ids (KIP-345).
+    Timeouts are in ms.
+    """
+
     protocol_type: str = string("0+")
     generation: int = int32("0+")
     protocol: str | None = string("0+", nullable="0+")

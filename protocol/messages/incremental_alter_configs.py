@@ -15,6 +15,8 @@ class AlterConfigsResourceResponse(Struct):
 
 @response(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse(Response):
+    """Answers per resource; the changes of a resource are made together or not at all."""
+
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")
 
@@ -35,5 +37,7 @@ class AlterConfigsResource(Struct):
 
 @request(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
+    """Changes single configs of resources: set (0), delete (1), append to (2) or subtract from (3) a list (KIP-339)."""
+
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")

@@ -7,6 +7,10 @@ from ..schema import Request, Response, Struct, array, boolean, int16, int32, in
 
 @response(key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse(Response):
+    """The producer id and epoch to use from now on. Tag 9000 is the transactional id that the broker assigned, when the
+    request named a group and none.
+    """
+
     throttle_time_ms: int = int32("0+", ignorable=True)
     error_code: int = int16("0+")
     producer_id: int = int64("0+", default=-1)
@@ -24,6 +28,13 @@ class AssignedPartitions(Struct):
 
 @request(key=22, versions="0-6", flexible="2+", latest_unstable=True)
 class InitProducerIdRequest(Request[InitProducerIdResponse]):
+    """Gives a producer its id (KIP-98). With a transactional id it also bumps the epoch, which fences every older
+    producer of that id, and aborts what that one left open. v3 carries the present id and epoch, so that a producer can
+    bump its own epoch after an error (KIP-360); v4 may be answered with PRODUCER_FENCED (KIP-588); v6, unstable, is for
+    two-phase commit (KIP-939). The timeout is in ms. Tags from 9000 on say for which consumer group, generation and
+    partitions the producer works.
+    """
+
     transactional_id: str | None = string("0+", nullable="0+")
     transaction_timeout_ms: int = int32("0+")
     producer_id: int = int64("3+", default=-1)

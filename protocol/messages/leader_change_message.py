@@ -13,6 +13,8 @@ class Voter(Struct):
 
 @data(versions="0-1", flexible="0+")
 class LeaderChangeMessage(Message):
+    """The value of the control record that a new KRaft leader writes. oncelog reads past it."""
+
     version: int = int16("0+")
     leader_id: int = int32("0+")
     voters: list[Voter] = array(Voter, "0+")

@@ -14,6 +14,8 @@ class MemberResponse(Struct):
 
 @response(key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse(Response):
+    """Whether it worked, from v3 per member."""
+
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
     members: list[MemberResponse] = array(MemberResponse, "3+")
@@ -28,6 +30,10 @@ class MemberIdentity(Struct):
 
 @request(key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request[LeaveGroupResponse]):
+    """Takes members out of a classic group at once. Up to v2 one member; from v3 several, also by group instance id
+    (KIP-345). v5 adds the reason (KIP-800).
+    """
+
     group_id: str = string("0+")
     member_id: str = string("0-2")
     members: list[MemberIdentity] = array(MemberIdentity, "3+")

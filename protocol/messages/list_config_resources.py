@@ -13,6 +13,8 @@ class ConfigResource(Struct):
 
 @response(key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesResponse(Response):
+    """The resources, by name and, from v1, type."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     config_resources: list[ConfigResource] = array(ConfigResource, "0+")
@@ -20,4 +22,6 @@ class ListConfigResourcesResponse(Response):
 
 @request(key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Request[ListConfigResourcesResponse]):
+    """Asks for the names of resources that have configs, by type (KIP-1142); v0 knows client metrics only."""
+
     resource_types: list[int] = array("int8", "1+")

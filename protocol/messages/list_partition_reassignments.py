@@ -21,6 +21,8 @@ class OngoingTopicReassignment(Struct):
 
 @response(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse(Response):
+    """Per partition under reassignment its replicas, and those being added and removed."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
@@ -35,6 +37,8 @@ class ListPartitionReassignmentsTopics(Struct):
 
 @request(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest(Request[ListPartitionReassignmentsResponse]):
+    """Asks for reassignments under way (KIP-455); null topics for all."""
+
     timeout_ms: int = int32("0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, "0+", default=None, nullable="0+"

@@ -14,6 +14,8 @@ class TransactionState(Struct):
 
 @response(key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse(Response):
+    """The transactional ids with producer id and state; also the states of the filter that the broker does not know."""
+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     unknown_state_filters: list[str] = array("string", "0+")
@@ -22,6 +24,10 @@ class ListTransactionsResponse(Response):
 
 @request(key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest(Request[ListTransactionsResponse]):
+    """Asks a coordinator for its transactional ids, filtered by state and producer id (KIP-664), from v1 by duration in
+    ms (KIP-994), from v2 by a regular expression on the id (KIP-1152).
+    """
+
     state_filters: list[str] = array("string", "0+")
     producer_id_filters: list[int] = array("int64", "0+")
     duration_filter: int = int64("1+", default=-1)
