@@ -1,0 +1,97 @@
+"""Walking through the batches of a log file.
+
+Owns: reading a file in windows and finding batch after batch in it, with or without checking their content. Never
+changes a file. A batch that can't be is a `BrokenBatch` with its position, and what it means (torn tail, damage) is for
+the caller to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from ...protocol.batch_header import (
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    CorruptBatch,
+    read_batch_header,
+    verify_crc,
+)
+from ..ports import File
+
+_WINDOW: Final = 256 * 1024
+_SMALL_WINDOW: Final = 4 * 1024
+_LENGTH_AT_8: Final = Struct(">8xi")
+
+
+class BrokenBatch(Exception):
+    """There is no valid batch at byte `position`."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(position, reason)
+        self.position = position
+        self.reason = reason
+
+
+def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch from byte `start` to byte `end`, both batch boundaries; content is not read.
+
+    Raises BrokenBatch where no batch can be or one reaches beyond `end`.
+    """
+    position = start
+    window = b""
+    window_start = start
+    window_size = _SMALL_WINDOW
+    while position < end:
+        offset = position - window_start
+        if offset + HEADER_SIZE > len(window):
+            window = file.read_at(min(window_size, end - position), position)
+            window_start, offset = position, 0
+        try:
+            header = read_batch_header(window, offset, whole=False)
+        except CorruptBatch as error:
+            raise BrokenBatch(position, error.message) from None
+        size = header[1] + LENGTH_END
+        if position + size > end:
+            raise BrokenBatch(position, f"a batch of {size} bytes begins where only {end - position} are left")
+        yield position, header
+        position += size
+        window_size = _WINDOW if size < _WINDOW // 8 else _SMALL_WINDOW
+
+
+def scan_batches(
+    file: File, start: int, end: int, *, verify: bool = True
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, whole batch) of each batch between two boundaries, with its checksum checked if `verify`.
+
+    Raises BrokenBatch at the first batch that is cut off, malformed or (if `verify`) fails its checksum.
+    """
+    position = start
+    window = memoryview(b"")
+    offset = 0
+    while position < end:
+        needed = HEADER_SIZE
+        if len(window) - offset >= LENGTH_END:
+            (length,) = _LENGTH_AT_8.unpack_from(window, offset)
+            needed = max(HEADER_SIZE, min(length + LENGTH_END, end - position))
+        if len(window) - offset < needed:
+            size = min(max(_WINDOW, needed), end - position)
+            window, offset = memoryview(file.read_at(size, position)), 0
+            if len(window) < HEADER_SIZE:
+                raise BrokenBatch(position, f"a batch header is cut off: {len(window)} of {HEADER_SIZE} bytes")
+            (length,) = _LENGTH_AT_8.unpack_from(window, 0)
+            if window[16] == MAGIC and len(window) < length + LENGTH_END <= end - position:
+                window = memoryview(file.read_at(length + LENGTH_END, position))
+        try:
+            header = read_batch_header(window, offset)
+        except CorruptBatch as error:
+            raise BrokenBatch(position, error.message) from None
+        size = header[1] + LENGTH_END
+        if verify and not verify_crc(window, offset, header):
+            raise BrokenBatch(position, f"the checksum of a batch of {size} bytes does not match")
+        yield position, header, window[offset : offset + size]
+        position += size
+        offset += size

@@ -1,0 +1,321 @@
+"""Compaction (KIP-58, KIP-534): of every key, the newest record is kept, and in the end not even a tombstone.
+
+Owns what is kept and the replacement of segments, crash-safe. Works on finished segments only, and never beyond the
+last stable offset: what is not decided is not touched. What stays keeps its offset, so a log is compacted under its
+readers.
+
+* Records of aborted transactions go at once.
+* A tombstone, or a marker whose transaction has no batches left, is given a delete horizon (now + delete.retention.ms,
+  in the batch header) when it is first met, and goes when that has passed: readers have that long to see it.
+* A batch that holds a producer's last sequence stays, without records if need be, as long as the producer is
+  remembered; so does the last batch of each new segment, which thereby says up to where it replaces the old ones.
+
+Replacement: `.cleaned` files are written and synced → renamed to `.swap`, the `.log` last (from here on a crash ends
+with the new segment) → the old segments go → `.swap` is renamed away. Groups are replaced from the oldest on, each on
+disk before the next: a tombstone never goes before the value that it deleted.
+
+`plan` and `replace` run on the event loop's thread, `map_keys` and `clean_group` may run in any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from ...protocol.batch_header import BatchHeader
+from ...protocol.compression import Compression
+from ...protocol.control_records import ControlType, read_control_record
+from ...protocol.records import Record, decode_batch, encode_batch
+from ..ports import FileSystem
+from .batch_scan import BrokenBatch
+from .file_names import CLEANED, LOG, SWAP
+from .flusher import sync_path
+from .partition_log import PartitionLog
+from .results import AbortedTxn, CorruptLog
+from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
+
+logger = structlog.get_logger(__name__)
+
+MAX_KEY_BYTES: Final = 128 << 20
+"""Memory for the keys of one compaction, about; more keys wait for the next one."""
+
+_KEY_OVERHEAD: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentGroup:
+    """Neighbouring finished segments that become one; `end_offset` is exclusive."""
+
+    segments: tuple[LogSegment, ...]
+    end_offset: int
+
+
+@dataclass(slots=True)
+class CleaningPlan:
+    """One compaction of one log. `first_dirty`: below it the log was compacted before. `end_offset`: exclusive."""
+
+    directory: str
+    name: str
+    now_ms: int
+    delete_retention_ms: int
+    index_interval_bytes: int
+    segment_bytes: int
+    first_dirty: int
+    end_offset: int
+    segments: list[tuple[LogSegment, int]]
+    aborted: dict[int, list[AbortedTxn]]
+    last_offsets: dict[int, int]
+    epochs: dict[int, int]
+    keys: dict[bytes, int] = field(default_factory=dict)
+    groups: list[SegmentGroup] = field(default_factory=list)
+    undecided: set[int] = field(default_factory=set)
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        return header.is_transactional and any(
+            entry.first_offset <= header.base_offset <= entry.last_offset
+            for entry in self.aborted.get(header.producer_id, ())
+        )
+
+    def holds_producer_state(self, header: BatchHeader) -> bool:
+        """Whether the producer's last sequence, or, without one, its epoch, would be forgotten with this batch."""
+        last_offset = self.last_offsets.get(header.producer_id)
+        if last_offset is None:
+            return False
+        if last_offset >= 0:
+            return header.last_offset == last_offset
+        return header.is_control and header.producer_epoch == self.epochs[header.producer_id]
+
+
+class Cleaner:
+    """See the module."""
+
+    def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES) -> None:
+        self._fs = fs
+        self._max_key_bytes = max_key_bytes
+
+    def plan(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = False) -> CleaningPlan | None:
+        """What to compact, None if it is not worth it yet (min.cleanable.dirty.ratio) unless `force`."""
+        config = log.config
+        active = log.segments.active
+        overdue = config.max_compaction_lag_ms < now_ms
+        if overdue and active.size and 0 <= active.first_timestamp < now_ms - config.max_compaction_lag_ms:
+            log.roll()
+        bound = min(log.high_watermark, log.last_stable_offset, log.flushed_offset)
+        segments: list[tuple[LogSegment, int]] = []
+        dirty = total = 0
+        overdue = False
+        for segment in log.segments.finished_below(bound):
+            if config.min_compaction_lag_ms and segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
+                break
+            end = log.segments.end_offset(segment, log.log_end_offset)
+            segments.append((segment, end))
+            total += segment.size
+            if end > first_dirty:
+                dirty += segment.size
+                overdue = overdue or segment.max_timestamp < now_ms - config.max_compaction_lag_ms
+        if not dirty or not (force or overdue or dirty >= config.min_cleanable_dirty_ratio * total):
+            return None
+        aborted: dict[int, list[AbortedTxn]] = {}
+        for segment in log.segments:
+            for entry in segment.aborted:
+                aborted.setdefault(entry.producer_id, []).append(entry)
+        entries = list(log.producers.entries())
+        return CleaningPlan(
+            directory=log.directory,
+            name=log.name,
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            segment_bytes=config.segment_bytes,
+            first_dirty=first_dirty,
+            end_offset=segments[-1][1],
+            segments=segments,
+            aborted=aborted,
+            last_offsets={entry.producer_id: entry.last_offset for entry in entries},
+            epochs={entry.producer_id: entry.producer_epoch for entry in entries},
+        )
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def map_keys(self, plan: CleaningPlan) -> None:
+        """Find the newest offset of each key in the dirty segments, as far as memory allows, and group the segments."""
+        used = 0
+        covered: list[tuple[LogSegment, int]] = []
+        for segment, end in plan.segments:
+            if end > plan.first_dirty:
+                if used > self._max_key_bytes:
+                    break
+                for header, batch in self._batches(segment):
+                    if header.is_control or header.next_offset <= plan.first_dirty or plan.is_aborted(header):
+                        continue
+                    for record in decode_batch(batch, 0, header):
+                        if record.key is not None:
+                            if record.key not in plan.keys:
+                                used += len(record.key) + _KEY_OVERHEAD
+                            plan.keys[record.key] = record.offset
+            covered.append((segment, end))
+        plan.end_offset = covered[-1][1]
+        plan.groups = _group(covered, min(plan.segment_bytes, MAX_SEGMENT_SIZE))
+
+    def _batches(self, segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of a segment, through a descriptor of our own: the log may close its one meanwhile."""
+        source = LogSegment(self._fs, segment.path().rpartition("/")[0], segment.base_offset, created_ms=0)
+        source.size = segment.size
+        try:
+            for _, header, batch in source.batches():
+                yield header, batch
+        except BrokenBatch as error:
+            raise CorruptLog(source.path(), error.position, segment.base_offset, error.reason) from None
+        finally:
+            source.release()
+
+    # --- cleaning ----------------------------------------------------------------------------------------------------
+
+    def clean_group(self, plan: CleaningPlan, group: SegmentGroup) -> LogSegment:
+        """Write what is kept of a group into `.cleaned` files, synced."""
+        first = group.segments[0]
+        cleaned = LogSegment(self._fs, plan.directory, first.base_offset, created_ms=first.created_ms, suffix=CLEANED)
+        try:
+            cleaned.create()
+            for segment in group.segments:
+                for header, batch in self._batches(segment):
+                    kept = self._keep(plan, header, batch, is_last=header.next_offset >= group.end_offset)
+                    if kept is not None:
+                        self._copy(plan, cleaned, header, kept)
+            for path in (*cleaned.write_indexes(), cleaned.path()):
+                sync_path(self._fs, path)
+        except BaseException:
+            self._drop(cleaned)
+            raise
+        cleaned.release()
+        return cleaned
+
+    def _copy(self, plan: CleaningPlan, cleaned: LogSegment, header: BatchHeader, batch: bytes | memoryview) -> None:
+        cleaned.append(batch, len(batch), header.last_offset, header.max_timestamp, plan.index_interval_bytes)
+
+    def _keep(
+        self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, is_last: bool
+    ) -> bytes | memoryview | None:
+        """What stays of a batch: itself, a smaller one, or None."""
+        must_stay = is_last or (header.has_producer and plan.holds_producer_state(header))
+        if header.is_control:
+            return self._keep_marker(plan, header, batch, must_stay=must_stay)
+        if header.is_transactional:
+            plan.undecided.add(header.producer_id)
+        if plan.is_aborted(header):
+            return _rewrite(header, [], None) if must_stay else None
+        records = decode_batch(batch, 0, header)
+        horizon = header.base_timestamp if header.has_delete_horizon else None
+        expired = horizon is not None and plan.now_ms >= horizon
+        kept: list[Record] = []
+        tombstones = False
+        for record in records:
+            if record.key is None or record.offset >= plan.keys.get(record.key, -1):
+                if record.value is None and record.key is not None:
+                    if expired:
+                        continue
+                    tombstones = True
+                kept.append(record)
+        if not kept:
+            return _rewrite(header, [], None) if must_stay else None
+        if tombstones and horizon is None:
+            return _rewrite(header, kept, plan.now_ms + plan.delete_retention_ms)
+        return batch if len(kept) == len(records) else _rewrite(header, kept, horizon)
+
+    def _keep_marker(
+        self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, must_stay: bool
+    ) -> bytes | memoryview | None:
+        records = decode_batch(batch, 0, header)
+        if not records:
+            return batch if must_stay else None
+        if read_control_record(records[0]).type is ControlType.UNKNOWN:
+            return batch
+        has_batches = header.producer_id in plan.undecided
+        plan.undecided.discard(header.producer_id)
+        if has_batches:
+            return batch
+        if not header.has_delete_horizon:
+            return _rewrite(header, records, plan.now_ms + plan.delete_retention_ms)
+        if must_stay or plan.now_ms < header.base_timestamp:
+            return batch
+        return None
+
+    # --- replacing ---------------------------------------------------------------------------------------------------
+
+    def replace(self, log: PartitionLog, group: SegmentGroup, cleaned: LogSegment) -> bool:
+        """Put `cleaned` in the place of the group, on disk when this returns.
+
+        False, and nothing is changed, when the log is closed or some of the segments have gone meanwhile. Raises
+        OSError; then the loader finishes or undoes the replacement at the next start, and the log must not go on: it is
+        offline.
+        """
+        current = set(log.segments)
+        if log.failure is not None or not current.issuperset(group.segments):
+            self._drop(cleaned)
+            return False
+        before = sum(segment.size for segment in group.segments)
+        try:
+            cleaned.rename(SWAP)
+            self._fs.sync_directory(log.directory)
+            log.segments.replace(group.segments, cleaned)
+            log.reader.forget()
+            for segment in group.segments:
+                log.close_file(segment)
+                segment.unlink()
+            cleaned.rename("")
+            self._fs.sync_directory(log.directory)
+        except OSError as error:
+            log.disk_failed(error)
+            raise
+        logger.info(
+            "segments compacted",
+            partition=log.name,
+            segments=len(group.segments),
+            bytes_before=before,
+            bytes_after=cleaned.size,
+        )
+        return True
+
+    def _drop(self, cleaned: LogSegment) -> None:
+        file = cleaned.take_file()
+        if file is not None:
+            file.close()
+        if self._fs.is_directory(cleaned.path(LOG).rpartition("/")[0]):
+            cleaned.unlink()
+
+
+def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[SegmentGroup]:
+    """Join neighbours while they fit into one segment; segments without a byte don't need to be copied alone."""
+    groups: list[SegmentGroup] = []
+    members: list[LogSegment] = []
+    size = end_offset = 0
+    for segment, end in segments:
+        if members and (size + segment.size > max_bytes or end - members[0].base_offset > MAX_RELATIVE_OFFSET):
+            groups.append(SegmentGroup(tuple(members), end_offset))
+            members, size = [], 0
+        members.append(segment)
+        size += segment.size
+        end_offset = end
+    groups.append(SegmentGroup(tuple(members), end_offset))
+    return [group for group in groups if any(segment.size for segment in group.segments)]
+
+
+def _rewrite(header: BatchHeader, records: list[Record], delete_horizon_ms: int | None) -> bytes:
+    """The batch with other records; offsets, sequences and all else stay."""
+    return encode_batch(
+        records,
+        base_offset=header.base_offset,
+        compression=Compression(header.compression),
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        timestamp_type=header.timestamp_type,
+        last_offset_delta=header.last_offset_delta,
+        delete_horizon_ms=delete_horizon_ms,
+    )

@@ -1,0 +1,67 @@
+"""Names of the files in a data directory, Kafka's own, so that its tools find their way.
+
+    <topic>-<partition>/                       one partition
+        <base offset, 20 digits>.log           record batches
+                               .index          offset -> position
+                               .timeindex      timestamp -> offset
+                               .txnindex       aborted transactions, only if there are any
+        <offset, 20 digits>.snapshot           producer state of everything below that offset
+        leader-epoch-checkpoint
+    .kafka_cleanshutdown, *-checkpoint, meta.properties, .lock
+
+Suffixes of files in change: `.cleaned` (compaction writes it; worthless after a crash), `.swap` (complete; it replaces
+the segments that it covers), `.deleted` and `-delete` (going away), `.tmp` (being written).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+INDEXES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+DELETED: Final = ".deleted"
+TEMPORARY: Final = ".tmp"
+DELETED_DIRECTORY: Final = "-delete"
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+META: Final = "meta.properties"
+LOCK: Final = ".lock"
+
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
+_SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
+
+
+def segment_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_segment_name(name: str) -> tuple[int, str] | None:
+    """(offset, suffix) of a finished file, None for any other name."""
+    match = _SEGMENT.match(name)
+    return (int(match[1]), "." + match[2]) if match else None
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    """`topic-0`."""
+    return f"{topic}-{partition}"
+
+
+def parse_partition_directory(name: str) -> tuple[str, int] | None:
+    """(topic, partition), None for a directory that is no partition's (a deleted one, lost+found)."""
+    if name.endswith(DELETED_DIRECTORY):
+        return None
+    match = _PARTITION.match(name)
+    return (match["topic"], int(match["partition"])) if match else None

@@ -1,0 +1,59 @@
+"""Which leader epoch began at which offset (KIP-101), in Kafka's `leader-epoch-checkpoint` file.
+
+Owns the list of (epoch, start offset), both rising. It can be made again from the batches, so the file is written
+without sync when a segment is rolled or the log closed.
+"""
+
+from __future__ import annotations
+
+from ..ports import FileSystem
+from .file_names import LEADER_EPOCHS
+from .small_files import decode_checkpoint, encode_checkpoint, write_file
+
+
+class LeaderEpochs:
+    """See the module. `latest` is -1 while nothing was written."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._path = f"{directory}/{LEADER_EPOCHS}"
+        self._entries: list[tuple[int, int]] = []
+        self.latest = -1
+
+    def load(self, end_offset: int) -> None:
+        """Read the file, leaving out what begins at or behind `end_offset`; a damaged file counts as none."""
+        self._entries = []
+        if self._fs.exists(self._path):
+            try:
+                found = [(int(e), int(o)) for e, o in decode_checkpoint(self._fs.read_file(self._path), 2)]
+            except ValueError:
+                found = []
+            self._entries = sorted(entry for entry in found if entry[1] < end_offset)
+        self.latest = self._entries[-1][0] if self._entries else -1
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A batch of `epoch` was appended at `start_offset`."""
+        if epoch > self.latest:
+            self._entries.append((epoch, start_offset))
+            self.latest = epoch
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which `offset` was written; -1 when that is not known."""
+        return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
+
+    def write(self) -> None:
+        """Replace the file."""
+        write_file(self._fs, self._path, encode_checkpoint(self._entries))
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(the largest epoch not above `epoch`, where it ends), (-1, -1) when that is not known."""
+        if epoch < 0 or not self._entries or epoch > self.latest:
+            return -1, -1
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        for position, (known, _) in enumerate(self._entries):
+            if known > epoch:
+                if position == 0:
+                    return epoch, self._entries[0][1]
+                return self._entries[position - 1][0], self._entries[position][1]
+        raise AssertionError("an epoch below the latest lies between two entries")

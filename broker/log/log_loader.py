@@ -1,0 +1,361 @@
+"""From a partition's directory to a `PartitionLog`: after a clean stop, a crash, or a loss of power.
+
+Owns: which files are kept, finishing a compaction that a crash interrupted, cutting a torn tail, making indexes and
+producer state again. Rules:
+
+* Everything below the recovery point was on disk before the crash. It is not read again but where a segment has to be
+  scanned anyway, and if something of it is missing or damaged, the partition stays offline (`CorruptLog`): cutting
+  there would lose acknowledged records silently. `repair.py` does that when a person has decided so.
+* Behind the recovery point every checksum is verified. At the first byte that is no valid batch, or where segments do
+  not join, the log ends: the rest was never acknowledged, or was never whole.
+* What is kept is on disk before anyone sees it: a crash of the process alone leaves unsynced bytes in the page cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from ...protocol.batch_header import BatchHeader
+from ...protocol.control_records import ControlRecord, read_control_record
+from ...protocol.records import decode_batch
+from ..ports import Clock, FileSystem
+from .batch_scan import BrokenBatch
+from .disk_space import DiskSpace
+from .file_names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, parse_segment_name, segment_name
+from .flusher import LogFlusher, sync_path
+from .indexes import CorruptIndex
+from .leader_epochs import LeaderEpochs
+from .log_config import LogConfig
+from .partition_log import PartitionLog
+from .producer_state_manager import ProducerStateManager
+from .results import CorruptLog
+from .segment import LogSegment
+from .segments import LogSegments
+
+logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """What the data directory's checkpoints say of a partition.
+
+    `clean`: the last stop was clean. `recovery_point`: everything below it is on disk. `log_start_offset`: records
+    below it are deleted. `fresh`: the directory was made just now.
+    """
+
+    clean: bool = False
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    fresh: bool = False
+
+
+def load_log(
+    topic: str,
+    partition: int,
+    directory: str,
+    *,
+    fs: FileSystem,
+    clock: Clock,
+    config: LogConfig,
+    point: LoadPoint,
+    flusher: LogFlusher | None = None,
+    disk_space: DiskSpace | None = None,
+    on_disk_failure: Callable[[OSError], None] | None = None,
+    on_start_offset: Callable[[], None] | None = None,
+) -> PartitionLog:
+    """Open the log in `directory`, which exists. Raises CorruptLog (KAFKA_STORAGE_ERROR) and OSError."""
+    loader = _Loader(f"{topic}-{partition}", directory, fs, clock, config, point)
+    end_offset = loader.load()
+    return PartitionLog(
+        topic,
+        partition,
+        directory,
+        fs=fs,
+        clock=clock,
+        config=config,
+        segments=LogSegments(loader.segments),
+        producers=loader.producers,
+        leader_epochs=loader.leader_epochs,
+        log_start_offset=loader.start_offset,
+        log_end_offset=end_offset,
+        flusher=flusher,
+        disk_space=disk_space,
+        on_disk_failure=on_disk_failure,
+        on_start_offset=on_start_offset,
+    )
+
+
+class _Loader:
+    """One opening of one directory; `segments` and the rest are what the log is made of."""
+
+    def __init__(
+        self, name: str, directory: str, fs: FileSystem, clock: Clock, config: LogConfig, point: LoadPoint
+    ) -> None:
+        self._name = name
+        self._directory = directory
+        self._fs = fs
+        self._clock = clock
+        self._config = config
+        self._point = point
+        self.segments: list[LogSegment] = []
+        self.producers = ProducerStateManager(fs, directory, name)
+        self.leader_epochs = LeaderEpochs(fs, directory)
+        self.start_offset = 0
+        self._changed: list[LogSegment] = []
+        self._epochs: list[tuple[int, int]] = []
+
+    def load(self) -> int:
+        """Do it all; returns the log end offset."""
+        try:
+            return self._load()
+        except BaseException:
+            for segment in self.segments:
+                segment.release()
+            raise
+
+    def _load(self) -> int:
+        self._finish_interrupted()
+        found = (parse_segment_name(name) for name in self._fs.list(self._directory))
+        bases = sorted(entry[0] for entry in found if entry is not None and entry[1] == LOG)
+        now_ms = self._clock.now_ms()
+        self.segments = [LogSegment(self._fs, self._directory, base, created_ms=now_ms) for base in bases]
+        self._drop_stray_indexes(set(bases))
+        if not self.segments:
+            self._begin_at(max(self._point.log_start_offset, 0))
+        end_offset = self._load_segments()
+        if self._point.log_start_offset > end_offset:
+            # Deletion up to there was recorded, but the records were not all there: they are gone either way.
+            self._remove(self.segments)
+            self._begin_at(self._point.log_start_offset)
+            end_offset = self._point.log_start_offset
+        self.start_offset = max(self._point.log_start_offset, self.segments[0].base_offset)
+        self._drop_deleted_segments()
+        self._load_producers(end_offset)
+        self._make_durable()
+        return end_offset
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def _path(self, offset: int, suffix: str) -> str:
+        return f"{self._directory}/{segment_name(offset, suffix)}"
+
+    def _finish_interrupted(self) -> None:
+        """Remove half-made files; finish replacements by compaction whose `.log.swap` says that they are complete."""
+        names = self._fs.list(self._directory)
+        for name in names:
+            if name.endswith((CLEANED, DELETED, TEMPORARY)):
+                self._fs.unlink(f"{self._directory}/{name}")
+        swaps = [name.removesuffix(SWAP) for name in names if name.endswith(LOG + SWAP)]
+        live = sorted(entry[0] for entry in map(parse_segment_name, names) if entry is not None and entry[1] == LOG)
+        for name in swaps:
+            parsed = parse_segment_name(name)
+            assert parsed is not None, name
+            base = parsed[0]
+            swap = LogSegment(self._fs, self._directory, base, created_ms=0, suffix=SWAP)
+            swap.size = self._fs.file_size(swap.path())
+            try:
+                end = max((header.next_offset for _, header, _ in swap.batches()), default=base)
+            except BrokenBatch as error:
+                raise CorruptLog(swap.path(), error.position, base, error.reason) from None
+            finally:
+                swap.release()
+            for replaced in live:
+                if base <= replaced < end:
+                    LogSegment(self._fs, self._directory, replaced, created_ms=0).unlink()
+            for kind in INDEXES:
+                for path in (self._path(base, kind) + SWAP, self._path(base, kind)):
+                    if self._fs.exists(path):
+                        self._fs.unlink(path)
+            self._fs.rename(self._path(base, LOG) + SWAP, self._path(base, LOG))
+            logger.info("interrupted compaction finished", partition=self._name, segment=self._path(base, LOG))
+        for name in names:
+            if name.endswith(SWAP) and self._fs.exists(f"{self._directory}/{name}"):
+                self._fs.unlink(f"{self._directory}/{name}")
+        if swaps:
+            self._fs.sync_directory(self._directory)
+
+    def _drop_stray_indexes(self, bases: set[int]) -> None:
+        for name in self._fs.list(self._directory):
+            parsed = parse_segment_name(name)
+            if parsed is not None and parsed[1] in INDEXES and parsed[0] not in bases:
+                self._fs.unlink(f"{self._directory}/{name}")
+
+    def _begin_at(self, offset: int) -> None:
+        segment = LogSegment(self._fs, self._directory, offset, created_ms=self._clock.now_ms())
+        segment.create()
+        self.segments = [segment]
+        self._changed.append(segment)
+
+    def _remove(self, segments: list[LogSegment]) -> None:
+        for segment in segments:
+            file = segment.take_file()
+            if file is not None:
+                file.close()
+            if segment in self._changed:
+                self._changed.remove(segment)
+            segment.unlink()
+
+    def _drop_deleted_segments(self) -> None:
+        """Deletion was recorded before the files went: finish it."""
+        while len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
+            self._remove([self.segments.pop(0)])
+
+    # --- segments ----------------------------------------------------------------------------------------------------
+
+    def _load_segments(self) -> int:
+        """Load or scan each segment; returns where the log ends."""
+        last = len(self.segments) - 1
+        end_offset = self.segments[0].base_offset
+        for number, segment in enumerate(self.segments):
+            following = self.segments[number + 1].base_offset if number < last else None
+            trusted = self._point.clean or (following is not None and following <= self._point.recovery_point)
+            if number and segment.base_offset != end_offset and segment.base_offset > self._point.recovery_point:
+                self._cut_behind(number - 1, end_offset, f"the segment {segment.path()} does not join it")
+                return end_offset
+            if trusted and following is not None and self._load_finished(segment):
+                end_offset = following
+                continue
+            if trusted and following is None and (active_end := self._load_active(segment)) is not None:
+                end_offset = active_end
+                continue
+            end_offset, broken = self._scan(segment)
+            if broken is not None:
+                self._truncate(number, end_offset, broken)
+                return end_offset
+            if following is not None and following <= self._point.recovery_point:
+                end_offset = following  # compaction may have taken the last batches; recovery has no say here
+        if end_offset < self._point.recovery_point:
+            active = self.segments[-1]
+            raise CorruptLog(
+                active.path(),
+                active.size,
+                end_offset,
+                f"the log ends here, but was on disk up to offset {self._point.recovery_point}",
+            )
+        return end_offset
+
+    def _load_finished(self, segment: LogSegment) -> bool:
+        """Take a finished segment as it is; False when its indexes have to be made again."""
+        try:
+            if not segment.index_files_present():
+                return False
+            segment.load_finished()
+        except CorruptIndex as error:
+            logger.warning("index will be made again", file=segment.path(), reason=str(error))
+            return False
+        finally:
+            segment.release()
+        return True
+
+    def _load_active(self, segment: LogSegment) -> int | None:
+        """After a clean stop: take the active segment with its indexes; returns where it ends, None to scan it."""
+        try:
+            if not segment.index_files_present():
+                return None
+            return segment.load_active()
+        except (CorruptIndex, BrokenBatch) as error:
+            logger.warning("segment will be scanned", file=segment.path(), reason=str(error))
+            return None
+
+    def _scan(self, segment: LogSegment) -> tuple[int, BrokenBatch | None]:
+        """Index the batches, checksums verified; returns (where they end, what is wrong there)."""
+        segment.reset_indexes()
+        segment.size = self._fs.file_size(segment.path())
+        end_offset = segment.base_offset
+        broken: BrokenBatch | None = None
+        batches = segment.batches()
+        segment.size = 0
+        try:
+            for position, header, _ in batches:
+                if header.base_offset < end_offset:
+                    raise BrokenBatch(position, f"offset {header.base_offset} follows {end_offset - 1}")
+                segment.index(position, header, self._config.index_interval_bytes)
+                end_offset = header.next_offset
+                if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
+                    self._epochs.append((header.partition_leader_epoch, header.base_offset))
+        except BrokenBatch as error:
+            broken = error
+        self._changed.append(segment)
+        return end_offset, broken
+
+    def _truncate(self, number: int, end_offset: int, broken: BrokenBatch) -> None:
+        """Cut the log at the first batch that is not whole; CorruptLog when that is below the recovery point."""
+        segment = self.segments[number]
+        if self._point.clean or end_offset < self._point.recovery_point:
+            raise CorruptLog(segment.path(), broken.position, end_offset, broken.reason)
+        logger.warning(
+            "torn tail cut",
+            file=segment.path(),
+            position=broken.position,
+            bytes=self._fs.file_size(segment.path()) - broken.position,
+            offset=end_offset,
+            reason=broken.reason,
+        )
+        segment.cut(broken.position)
+        self._cut_behind(number, end_offset, "")
+
+    def _cut_behind(self, number: int, end_offset: int, reason: str) -> None:
+        """Remove the segments behind `number`; CorruptLog when some of it was on disk."""
+        if end_offset < self._point.recovery_point:
+            segment = self.segments[number]
+            raise CorruptLog(segment.path(), segment.size, end_offset, reason)
+        doomed = self.segments[number + 1 :]
+        if doomed:
+            logger.warning("segments behind the end removed", partition=self._name, files=[s.path() for s in doomed])
+        del self.segments[number + 1 :]
+        self._remove(doomed)
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    def _load_producers(self, end_offset: int) -> None:
+        """Producer state from the newest snapshot that lies before every segment scanned, and the batches since.
+
+        On the way the transaction indexes of the scanned segments are made again.
+        """
+        scanned = [segment for segment in self.segments if segment in self._changed]
+        self.producers.remove_snapshots(above=end_offset)
+        newest = scanned[0].base_offset if scanned else end_offset
+        position = self.producers.load(self.start_offset, newest)
+        for number, segment in enumerate(self.segments):
+            following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else end_offset
+            if following <= position:
+                continue
+            self._replay(segment, position, rebuild=segment in scanned)
+        self.producers.skip_to(end_offset)
+        self.leader_epochs.load(end_offset)
+        for epoch, offset in self._epochs:
+            self.leader_epochs.assign(epoch, offset)
+
+    def _replay(self, segment: LogSegment, start: int, *, rebuild: bool) -> None:
+        try:
+            for position, header in segment.headers(segment.position_of(start)):
+                if header.base_offset < start:
+                    continue
+                marker = self._marker(segment, position, header) if header.is_control else None
+                aborted = self.producers.update(header, marker, header.base_offset)
+                if aborted is not None and rebuild:
+                    segment.aborted.append(aborted)
+        except BrokenBatch as error:
+            raise CorruptLog(segment.path(), error.position, self.producers.end_offset, error.reason) from None
+
+    def _marker(self, segment: LogSegment, position: int, header: BatchHeader) -> ControlRecord | None:
+        records = decode_batch(segment.file.read_at(header.size, position), 0, header)
+        return read_control_record(records[0]) if records else None
+
+    # --- durability --------------------------------------------------------------------------------------------------
+
+    def _make_durable(self) -> None:
+        """Sync what was scanned, and the indexes made again, before any of it is shown."""
+        if self._point.fresh or (self._point.clean and not self._changed):
+            return  # a fresh log is synced with its first records
+        for segment in self._changed:
+            if segment is not self.segments[-1]:
+                for path in segment.write_indexes():
+                    sync_path(self._fs, path)
+            sync_path(self._fs, segment.path())
+            if segment is not self.segments[-1]:
+                segment.release()
+        self._fs.sync_directory(self._directory)

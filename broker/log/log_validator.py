@@ -1,0 +1,93 @@
+"""What a batch must be to be appended, as far as it can be told from the batch alone.
+
+Owns the checks of a client's batch: format, checksum, size, counts, timestamps, and keys where the topic is compacted.
+Never looks at other batches or at producers. Records stay opaque otherwise: counts and timestamps are taken from the
+header, as the checksum vouches for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from crc32c import crc32c
+
+from ...protocol.batch_header import CRC_END, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_batch_header
+from ...protocol.compression import Compression
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import decode_batch
+from ..ports import Buffer
+from .log_config import INT64_MAX, LogConfig
+from .results import AppendOrigin
+
+_MAGIC_POSITION: Final = 16
+_LARGEST_CODEC: Final = max(Compression)
+
+
+def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: LogConfig, where: str) -> BatchHeader:
+    """The header of the batch at `position`, format, size and checksum checked.
+
+    Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    if len(buffer) - position >= HEADER_SIZE and buffer[position + _MAGIC_POSITION] != MAGIC:
+        raise invalid(
+            where, f"a batch has format (magic) {buffer[position + _MAGIC_POSITION]}, only {MAGIC} is accepted"
+        )
+    header = read_batch_header(buffer, position)
+    size = header[1] + LENGTH_END
+    if size > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{where}: a batch of {size} bytes is larger than max.message.bytes = {config.max_message_bytes}",
+        )
+    if size > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{where}: a batch of {size} bytes is larger than segment.bytes = {config.segment_bytes}",
+        )
+    if crc32c(memoryview(buffer)[position + CRC_END : position + size]) != header[4]:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: the checksum of a batch does not match its {size} bytes")
+    if header.compression > _LARGEST_CODEC:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{where}: compression code {header.compression} is not known"
+        )
+    if header.record_count != header.last_offset_delta + 1:
+        raise invalid(
+            where, f"a batch of {header.record_count} records has last offset delta {header.last_offset_delta}"
+        )
+    if header.is_control and origin is AppendOrigin.CLIENT:
+        raise invalid(where, "clients must not write control records")
+    return header
+
+
+def check_client_batch(
+    buffer: Buffer, position: int, header: BatchHeader, config: LogConfig, now_ms: int, where: str
+) -> None:
+    """What only clients can get wrong; raises KafkaError INVALID_RECORD or INVALID_TIMESTAMP."""
+    if header.producer_id >= 0:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise invalid(
+                where,
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}:"
+                " both must be >= 0",
+            )
+    elif header.is_transactional:
+        raise invalid(where, "a transactional batch has no producer id")
+    if not config.log_append_time:
+        latest, earliest = header.max_timestamp, header.base_timestamp
+        if latest - now_ms > config.message_timestamp_after_max_ms or (
+            config.message_timestamp_before_max_ms != INT64_MAX
+            and 0 <= earliest < now_ms - config.message_timestamp_before_max_ms
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"{where}: timestamps {earliest} to {latest} are not within message.timestamp.before.max.ms ="
+                f" {config.message_timestamp_before_max_ms} and message.timestamp.after.max.ms ="
+                f" {config.message_timestamp_after_max_ms} of the broker's clock, {now_ms}",
+            )
+    if config.compacted and any(record.key is None for record in decode_batch(buffer, position, header)):
+        raise invalid(where, "the topic is compacted, so every record needs a key")
+
+
+def invalid(where: str, reason: str) -> KafkaError:
+    """An INVALID_RECORD."""
+    return KafkaError(ErrorCode.INVALID_RECORD, f"{where}: {reason}")

@@ -1,0 +1,609 @@
+"""One partition's log: appending, visibility and durability.
+
+Owns: the log end offset, high watermark, last stable offset and log start offset, which batch may be appended, and
+what of it is on disk. Everything is plain `def` on the event loop's thread; only `FlushTask.run` happens elsewhere.
+Reading is in `log_reader.py`, what makes a log of a directory in `log_loader.py`, retention and compaction in
+`log_maintenance.py`.
+
+Invariants, at every moment:
+
+* log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and under durability "flush"
+  high_watermark <= flushed_offset: nobody reads what a crash could take back.
+* What was appended is in the file, in the indexes and in the producer state; what raised is in none of them.
+* Offsets are given once: a failed append's are used by the next one.
+* After `fail` nothing is appended, read or acknowledged any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import structlog
+
+from ...protocol.batch_header import LENGTH_END, BatchHeader, read_batch_header, stamp
+from ...protocol.control_records import ControlRecord, read_control_record
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import decode_batch
+from ..ports import Buffer, Clock, File, FileSystem
+from .disk_space import DiskSpace
+from .flusher import FlushTask, LogFlusher
+from .leader_epochs import LeaderEpochs
+from .log_config import LogConfig
+from .log_reader import LogReader
+from .log_validator import check_client_batch, invalid, read_and_check
+from .producer_state import ProducerStateEntry
+from .producer_state_manager import ProducerStateManager
+from .results import AppendOrigin, AppendResult, CorruptLog, IsolationLevel, LogRead, storage_error
+from .retention import delete_records_before, retain
+from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
+from .segments import LogSegments
+
+logger = structlog.get_logger(__name__)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+Listener = Callable[["PartitionLog"], None]
+
+
+class PartitionLog:
+    """See the module. Made by `load_log`, which passes what it found on disk.
+
+    `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is told of any error that means
+    that the directory can't be trusted any more; `on_start_offset` puts the log start offset on disk.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        directory: str,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        config: LogConfig,
+        segments: LogSegments,
+        producers: ProducerStateManager,
+        leader_epochs: LeaderEpochs,
+        log_start_offset: int,
+        log_end_offset: int,
+        flusher: LogFlusher | None = None,
+        disk_space: DiskSpace | None = None,
+        on_disk_failure: Callable[[OSError], None] | None = None,
+        on_start_offset: Callable[[], None] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self.name = f"{topic}-{partition}"
+        self.config = config
+        self.segments = segments
+        self.producers = producers
+        self.leader_epochs = leader_epochs
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.flushed_offset = log_end_offset
+        self.high_watermark = log_end_offset
+        self.last_stable_offset = log_end_offset
+        self.reader = LogReader(segments)
+        self.fs = fs
+        self.clock = clock
+        self.flusher = flusher
+        self._disk_space = disk_space
+        self._on_disk_failure = on_disk_failure
+        self._on_start_offset = on_start_offset
+        self._listeners: list[Listener] = []
+        self._failure: KafkaError | None = None
+        self.closed = False
+        self._touched = False
+        # Durability: what the next flush has to do, whether one is under way, who waits for which.
+        self._unsynced_segments: list[LogSegment] = []
+        self._unsynced_paths: list[str] = []
+        self._directory_unsynced = False
+        self._flushing: FlushTask | None = None
+        self._close_after_flush: list[File] = []
+        self._waiting_for_current: asyncio.Future[None] | None = None
+        self._waiting_for_next: asyncio.Future[None] | None = None
+        self._update_last_stable_offset()
+
+    # --- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batches: Buffer,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        leader_epoch: int = 0,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Check, stamp and write `batches`: all of it is appended, or none and KafkaError says why.
+
+        A client sends exactly one batch; a coordinator any number. The buffer is stamped in place if it can be written
+        to. `transaction_version` 2 makes a data batch of a producer unknown here begin at sequence 0, and a marker be
+        newer than the open transaction (KIP-890). Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        """
+        if self._failure is not None:
+            raise self._failure
+        config = self.config
+        header = read_and_check(batches, 0, origin, config, self.name)
+        size = header[1] + LENGTH_END
+        if size != len(batches):
+            if origin is AppendOrigin.CLIENT:
+                raise invalid(self.name, f"{len(batches)} bytes hold more than one batch of {size}")
+            return self._append_many(batches, origin, leader_epoch, transaction_version)
+        now_ms = self.clock.now_ms()
+        producers = self.producers
+        marker: ControlRecord | None = None
+        if origin is AppendOrigin.CLIENT:
+            check_client_batch(batches, 0, header, config, now_ms, self.name)
+            if header.producer_id >= 0:
+                duplicate = producers.find_duplicate(header)
+                if duplicate is not None:
+                    stamped = duplicate.timestamp if config.log_append_time else -1
+                    return AppendResult(
+                        duplicate.first_offset, duplicate.last_offset, stamped, self.log_start_offset, True
+                    )
+        elif header.is_control:
+            marker = self._marker(batches, 0, header)
+        if header.producer_id >= 0:
+            producers.check(header, marker, origin, transaction_version)
+        base_offset = self.log_end_offset
+        if isinstance(batches, bytes) or (isinstance(batches, memoryview) and batches.readonly):
+            batches = bytearray(batches)
+        log_append_time = -1
+        if config.log_append_time and not header.is_control:
+            log_append_time = now_ms
+            stamp(batches, 0, base_offset=base_offset, leader_epoch=leader_epoch, log_append_time=now_ms)
+            header = read_batch_header(batches)
+        else:
+            stamp(batches, 0, base_offset=base_offset, leader_epoch=leader_epoch)
+        last_offset = base_offset + header.last_offset_delta
+        if origin is AppendOrigin.CLIENT and self._disk_space is not None and not config.internal:
+            self._disk_space.require(size)
+        self._write(batches, size, last_offset, header.max_timestamp, now_ms)
+        self._take_up(header, marker, base_offset, leader_epoch)
+        self._appended(last_offset + 1)
+        return AppendResult(base_offset, last_offset, log_append_time, self.log_start_offset, False)
+
+    def _append_many(
+        self, batches: Buffer, origin: AppendOrigin, leader_epoch: int, transaction_version: int
+    ) -> AppendResult:
+        """Several batches of a coordinator, as one write: each is judged as if those before it were in the log."""
+        data = bytearray(batches)
+        now_ms = self.clock.now_ms()
+        pending: dict[int, ProducerStateEntry] = {}
+        checked: list[tuple[BatchHeader, ControlRecord | None, int]] = []
+        position, next_offset, max_timestamp = 0, self.log_end_offset, -1
+        while position < len(data):
+            header = read_and_check(data, position, origin, self.config, self.name)
+            marker = self._marker(data, position, header) if header.is_control else None
+            if header.producer_id >= 0:
+                self.producers.check(header, marker, origin, transaction_version, pending)
+                known = pending.get(header.producer_id) or self.producers.entry(header.producer_id)
+                entry = ProducerStateEntry(header.producer_id) if known is None else known.copy()
+                if marker is None:
+                    entry.add_data(header, next_offset)
+                else:
+                    entry.add_marker(header.producer_epoch, marker, header.max_timestamp)
+                pending[header.producer_id] = entry
+            stamp(data, position, base_offset=next_offset, leader_epoch=leader_epoch)
+            checked.append((header, marker, next_offset))
+            next_offset += header.last_offset_delta + 1
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+            position += header.size
+        base_offset = self.log_end_offset
+        self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
+        for header, marker, offset in checked:
+            self._take_up(header, marker, offset, leader_epoch)
+        self._appended(next_offset)
+        return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
+
+    def _marker(self, buffer: Buffer, position: int, header: BatchHeader) -> ControlRecord | None:
+        records = decode_batch(buffer, position, header)
+        return read_control_record(records[0]) if records else None
+
+    def _write(self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
+        """Put bytes into the active segment, a new one if they don't fit; raises KAFKA_STORAGE_ERROR."""
+        segment = self.segments.active
+        try:
+            if segment.size and self._must_roll(segment, size, last_offset, max_timestamp, now_ms):
+                segment = self._roll(now_ms)
+            segment.append(batches, size, last_offset, max_timestamp, self.config.index_interval_bytes)
+        except OSError as error:
+            raise self._write_failed(segment, error) from error
+
+    def _must_roll(self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        config = self.config
+        if segment.size + size > min(config.segment_bytes, MAX_SEGMENT_SIZE):
+            return True
+        age = config.segment_ms - config.segment_jitter_ms
+        waited = (
+            max_timestamp - segment.first_timestamp if segment.first_timestamp >= 0 else now_ms - segment.created_ms
+        )
+        return (
+            waited > age
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or len(segment.offset_index) * segment.offset_index.entry_size >= config.segment_index_bytes
+            or len(segment.time_index) * segment.time_index.entry_size >= config.segment_index_bytes
+        )
+
+    def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
+        if error.errno in _NO_SPACE:
+            try:
+                segment.file.truncate(
+                    segment.size
+                )  # what was written in part would not be appended to, but why keep it
+            except OSError as truncate_error:
+                logger.warning("partial write left behind", file=segment.path(), error=str(truncate_error))
+            return storage_error(
+                f"{self.name}: the disk of {self.directory} is full; free space there, the broker goes on by itself"
+            )
+        return self.disk_failed(error)
+
+    def disk_failed(self, error: OSError) -> KafkaError:
+        """An error that leaves open what is on disk: the log goes offline, and the whole directory is told."""
+        if self._on_disk_failure is not None:
+            self._on_disk_failure(error)
+        failure = storage_error(f"{self.name}: writing to {self.directory} failed: {error}")
+        self.fail(failure)
+        return failure
+
+    def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
+        aborted = self.producers.update(header, marker, base_offset)
+        if aborted is not None:
+            self.segments.active.aborted.append(aborted)
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, base_offset)
+
+    def _appended(self, end_offset: int) -> None:
+        self.log_end_offset = end_offset
+        self._touched = True
+        active = self.segments.active
+        if not self._unsynced_segments or self._unsynced_segments[-1] is not active:
+            self._unsynced_segments.append(active)
+        if self.config.durability == "os":
+            self._advance(end_offset)
+        elif self.flusher is not None:
+            self.flusher.request(self)
+
+    # --- visibility --------------------------------------------------------------------------------------------------
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(log)` whenever the high watermark or the last stable offset has moved. It must not append."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def _advance(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        self.producers.on_high_watermark(high_watermark)
+        self._update_last_stable_offset()
+        if self._listeners:
+            for listener in list(self._listeners):
+                listener(self)
+
+    def _update_last_stable_offset(self) -> None:
+        first_unstable = self.producers.first_unstable_offset
+        stable = self.high_watermark if first_unstable is None else min(first_unstable, self.high_watermark)
+        self.last_stable_offset = max(stable, self.log_start_offset)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the newest batch, -1 in an empty log."""
+        return self.leader_epochs.latest
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments, without indexes."""
+        return sum(segment.size for segment in self.segments)
+
+    # --- durability --------------------------------------------------------------------------------------------------
+
+    def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
+        """None when everything below `end_offset` is as durable as `durability` asks; else a future of when it is.
+
+        The future is shared by all who wait for the same flush (shield it) and fails with KafkaError
+        KAFKA_STORAGE_ERROR when the flush does: then what was appended may or may not survive.
+        """
+        if self.config.durability == "os" or end_offset <= self.flushed_offset:
+            return None
+        assert end_offset <= self.log_end_offset, "nobody can wait for what was not appended"
+        if self._failure is not None:
+            raise self._failure
+        if self.flusher is None:
+            self.flush()
+            return None
+        if self._flushing is not None and end_offset <= self._flushing.end_offset:
+            if self._waiting_for_current is None:
+                self._waiting_for_current = _future()
+            return self._waiting_for_current
+        if self._waiting_for_next is None:
+            self._waiting_for_next = _future()
+            self.flusher.request(self)
+        return self._waiting_for_next
+
+    def flush(self) -> None:
+        """Put everything on disk now, in this thread; raises KAFKA_STORAGE_ERROR. Not while the flusher is at work."""
+        assert self._flushing is None, "a flush is under way"
+        task = self.begin_flush()
+        if task is None:
+            return
+        try:
+            task.run(self.fs)
+        except OSError as error:
+            self._flushing = None
+            raise self.disk_failed(error) from error
+        self.finish_flush(task)
+
+    def begin_flush(self) -> FlushTask | None:
+        """What has to be synced for everything appended so far; None when there is nothing to do."""
+        if self.closed or self._failure is not None or self._flushing is not None:
+            return None
+        if not (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
+            return None
+        task = FlushTask(
+            self.log_end_offset,
+            [segment.file for segment in self._unsynced_segments],
+            self._unsynced_paths,
+            [self.directory, self.directory.rpartition("/")[0]] if self._directory_unsynced else [],
+        )
+        self._unsynced_segments, self._unsynced_paths, self._directory_unsynced = [], [], False
+        self._flushing = task
+        self._waiting_for_current, self._waiting_for_next = self._waiting_for_next, None
+        return task
+
+    def finish_flush(self, task: FlushTask) -> None:
+        """`task` is on disk: let readers see it and writers be answered."""
+        if self._flushing is not task:
+            return  # failed or closed meanwhile
+        self._flushing = None
+        for file in self._close_after_flush:
+            file.close()
+        self._close_after_flush.clear()
+        waiting, self._waiting_for_current = self._waiting_for_current, None
+        if self._failure is None and not self.closed:
+            self.flushed_offset = max(self.flushed_offset, task.end_offset)
+            if self.config.durability != "os":
+                self._advance(max(self.flushed_offset, self.high_watermark))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def fail(self, failure: KafkaError) -> None:
+        """Take the log offline: `failure` is what everybody gets from now on."""
+        if self._failure is None:
+            self._failure = failure
+        self._wake_with(failure)
+        for listener in list(self._listeners):
+            listener(self)
+
+    def _wake_with(self, failure: KafkaError) -> None:
+        for waiting in (self._waiting_for_current, self._waiting_for_next):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(failure)
+        self._waiting_for_current = self._waiting_for_next = None
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the log is offline, None while it is not."""
+        return self._failure
+
+    def sync_later(self, *paths: str, directory: bool = True) -> None:
+        """Have files (by path) and the directory's names synced by the next flush."""
+        self._unsynced_paths.extend(paths)
+        self._directory_unsynced |= directory
+        if self.flusher is not None and not self.closed:
+            self.flusher.request(self)
+
+    def close_file(self, segment: LogSegment) -> None:
+        """Close a segment's file, after the flush that may be using it."""
+        file = segment.take_file()
+        if segment in self._unsynced_segments:
+            self._unsynced_segments.remove(segment)
+        if file is not None:
+            if self._flushing is not None:
+                self._close_after_flush.append(file)
+            else:
+                file.close()
+
+    # --- segments ----------------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Begin a new segment unless the active one is empty; raises KAFKA_STORAGE_ERROR."""
+        if self._failure is not None:
+            raise self._failure
+        if self.segments.active.size:
+            try:
+                self._roll(self.clock.now_ms())
+            except OSError as error:
+                raise self._write_failed(self.segments.active, error) from error
+
+    def _roll(self, now_ms: int) -> LogSegment:
+        """Finish the active segment and make the next one; on an OSError the log is as it was."""
+        finished = self.segments.active
+        segment = LogSegment(self.fs, self.directory, self.log_end_offset, created_ms=now_ms)
+        paths = finished.write_indexes()
+        snapshot = self.producers.take_snapshot()
+        self.leader_epochs.write()
+        segment.create()
+        self.segments.add(segment)
+        # The segment's own bytes are on the list already, if any are unsynced; its indexes must be on disk before the
+        # recovery point passes them, because recovery does not look at segments below it.
+        self.sync_later(*paths, *([snapshot] if snapshot is not None else []))
+        return segment
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        *,
+        min_one: bool = True,
+    ) -> LogRead:
+        """Whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
+
+        With `min_one` a first batch larger than that comes alone. Raises KafkaError OFFSET_OUT_OF_RANGE,
+        KAFKA_STORAGE_ERROR.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} is not within {self.log_start_offset} to {self.log_end_offset}",
+            )
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        limit = self.last_stable_offset if committed else self.high_watermark
+        try:
+            records, next_offset = self.reader.read(offset, limit, self.log_end_offset, max_bytes, min_one)
+            aborted = None
+            if committed:
+                aborted = self.reader.aborted(offset, next_offset) if records else []
+        except (CorruptLog, OSError) as error:
+            raise self._read_failed(error) from error
+        return LogRead(
+            records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, next_offset
+        )
+
+    def _read_failed(self, error: CorruptLog | OSError) -> KafkaError:
+        """What can't be read is damaged or gone: nothing is appended behind it until a person has looked."""
+        failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} can't be read: {error}")
+        logger.error("partition taken offline", partition=self.name, reason=failure.message)
+        self.fail(failure)
+        return failure
+
+    def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """(header, whole batch) from the one that holds `offset` (the log start) up to `end` (the log end).
+
+        Not limited by the high watermark: for coordinators, who replay what is on disk. Raises KAFKA_STORAGE_ERROR.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield from self.reader.batches(
+                self.log_start_offset if offset is None else offset, self.log_end_offset if end is None else end
+            )
+        except (CorruptLog, OSError) as error:
+            raise self._read_failed(error) from error
+
+    def offset_for_timestamp(
+        self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> tuple[int, int, int]:
+        """(timestamp, offset, leader epoch) of the first visible record that is not older; all -1 if there is none.
+
+        Special timestamps (KIP-79, 734, 405): -1 latest, -2 earliest, -3 the record with the largest timestamp, -4
+        earliest local, -5 latest tiered; of these only -3 yields a timestamp.
+        """
+        if self._failure is not None:
+            raise self._failure
+        limit = self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
+        if timestamp == LATEST:
+            return -1, limit, self.leader_epoch
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return -1, self.log_start_offset, self.leader_epochs.epoch_of(self.log_start_offset)
+        if timestamp == LATEST_TIERED:
+            return -1, -1, -1
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                found = self.reader.find_max_timestamp(self.log_start_offset, limit)
+            elif timestamp < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
+            else:
+                found = self.reader.find_timestamp(timestamp, self.log_start_offset, limit)
+        except (CorruptLog, OSError) as error:
+            raise self._read_failed(error) from error
+        return (-1, -1, -1) if found is None else found
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(the largest leader epoch not above `epoch`, where it ends); (-1, -1) when it is not known (KIP-101)."""
+        return self.leader_epochs.end_offset(epoch, self.log_end_offset)
+
+    # --- making room -------------------------------------------------------------------------------------------------
+
+    def set_start_offset(self, offset: int) -> None:
+        """Make `offset` the log start, on disk before this returns; raises KAFKA_STORAGE_ERROR. Deletes nothing."""
+        if self._failure is not None:
+            raise self._failure
+        previous, self.log_start_offset = self.log_start_offset, offset
+        try:
+            if self._on_start_offset is not None:
+                self._on_start_offset()
+        except OSError as error:
+            self.log_start_offset = previous
+            raise storage_error(f"{self.name}: the log start offset can't be recorded: {error}") from error
+        self._update_last_stable_offset()
+
+    def delete_records_before(self, offset: int) -> int:
+        """See `retention.delete_records_before`."""
+        return delete_records_before(self, offset)
+
+    def retain(self, now_ms: int) -> int:
+        """Forget idle producers and delete what retention does not keep; returns the number of segments deleted."""
+        self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        return retain(self, now_ms)
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def update_config(self, config: LogConfig) -> None:
+        """Use other settings from the next operation on."""
+        was_os = self.config.durability == "os"
+        self.config = config
+        if config.durability == "os" and not was_os and self._failure is None:
+            self._advance(self.log_end_offset)
+        elif was_os and config.durability != "os" and self.flusher is not None:
+            self.flusher.request(self)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of the files. `clean`: put everything on disk, indexes and snapshot too, so that nothing is scanned.
+
+        Waiting writers get NOT_LEADER_OR_FOLLOWER: they may ask again, after the restart. A clean close raises
+        KAFKA_STORAGE_ERROR when it was not; the files are closed all the same.
+        """
+        if self.closed:
+            return
+        try:
+            if clean and self._failure is None:
+                if self._touched:
+                    self._write_state()
+                self.flush()
+        finally:
+            self._close_files(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being closed; try again"))
+
+    def _write_state(self) -> None:
+        try:
+            paths = self.segments.active.write_indexes()
+            snapshot = self.producers.take_snapshot()
+            self.leader_epochs.write()
+        except OSError as error:
+            raise storage_error(f"{self.name}: the indexes can't be written: {error}") from error
+        self._unsynced_paths += [*paths, *([snapshot] if snapshot is not None else [])]
+        self._directory_unsynced = True
+
+    def discard(self) -> None:
+        """The partition is deleted: waiting writers get UNKNOWN_TOPIC_OR_PARTITION. The caller removes the files."""
+        if not self.closed:
+            self._close_files(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted"))
+
+    def _close_files(self, reason: KafkaError) -> None:
+        self.closed = True
+        for segment in self.segments:
+            self.close_file(segment)
+        self.fail(reason)
+
+
+def _future() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # waiting for it is optional
+    return future

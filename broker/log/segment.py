@@ -1,0 +1,285 @@
+"""One segment: a `.log` file of record batches and its indexes.
+
+Owns: appending bytes at the end, finding positions, reading ranges, the segment's largest timestamp. Never validates
+what is appended, knows no producers and no high watermark.
+
+Lifecycle: created (active) → appended to → `finish`ed by a roll, which writes the indexes → loaded again on demand →
+deleted. Positions are bytes in the file; `size` is what was appended successfully: a failed write may leave bytes
+behind it, which the next append overwrites and recovery cuts off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...protocol.batch_header import LENGTH_END, BatchHeader
+from ...protocol.records import decode_batch
+from ..ports import Buffer, File, FileSystem
+from .batch_scan import scan_batches, walk_headers
+from .file_names import INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
+from .indexes import OffsetIndex, TimeIndex, decode_transaction_index, encode_transaction_index
+from .results import AbortedTxn
+
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+MAX_SEGMENT_SIZE: Final = (1 << 31) - 1
+
+
+class LogSegment:
+    """`base_offset` is the smallest offset that it may hold; the next segment's base offset ends it."""
+
+    __slots__ = (
+        "_aborted",
+        "_bytes_since_entry",
+        "_directory",
+        "_file",
+        "_fs",
+        "_offset_index",
+        "_suffix",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "size",
+    )
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, created_ms: int, suffix: str = "") -> None:
+        self._fs = fs
+        self._directory = directory
+        self._suffix = suffix
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.size = 0
+        self.first_timestamp = -1
+        self.max_timestamp = -1
+        self.offset_of_max_timestamp = base_offset
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._aborted: list[AbortedTxn] | None = None
+        self._bytes_since_entry = 0
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def path(self, kind: str = LOG) -> str:
+        return f"{self._directory}/{segment_name(self.base_offset, kind)}{self._suffix}"
+
+    def create(self) -> None:
+        """Make the empty `.log` file (cutting one that a crash left behind) and empty indexes."""
+        file = self._fs.open(self.path(), create=True)
+        try:
+            file.truncate(0)
+        except OSError:
+            file.close()
+            raise
+        self._file = file
+        self.reset_indexes()
+
+    def reset_indexes(self) -> None:
+        """Begin the indexes anew, to be filled by `index` while the segment is scanned."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._aborted = []
+        self._bytes_since_entry = 0
+        self.first_timestamp = self.max_timestamp = -1
+        self.offset_of_max_timestamp = self.base_offset
+
+    @property
+    def file(self) -> File:
+        """The open `.log` file."""
+        if self._file is None:
+            self._file = self._fs.open(self.path())
+        return self._file
+
+    def take_file(self) -> File | None:
+        """Give the open file away, for someone who must close it later."""
+        file, self._file = self._file, None
+        return file
+
+    def release(self) -> None:
+        """Close the file and forget the indexes; both come back on demand. Only for a finished segment."""
+        file = self.take_file()
+        if file is not None:
+            file.close()
+        self._offset_index = self._time_index = None
+
+    def write_indexes(self) -> list[str]:
+        """Write the index files (not synced); returns their paths. A transaction index is written only with content."""
+        self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
+        written = []
+        for kind, content in (
+            (OFFSET_INDEX, self.offset_index.encode()),
+            (TIME_INDEX, self.time_index.encode()),
+            (TXN_INDEX, encode_transaction_index(self.aborted)),
+        ):
+            path = self.path(kind)
+            if kind == TXN_INDEX and not content:
+                if self._fs.exists(path):
+                    self._fs.unlink(path)
+                continue
+            file = self._fs.open(path, create=True)
+            try:
+                if content:
+                    file.write_at([content], 0)
+                file.truncate(len(content))
+            finally:
+                file.close()
+            written.append(path)
+        return written
+
+    def index_files_present(self) -> bool:
+        return self._fs.exists(self.path(OFFSET_INDEX)) and self._fs.exists(self.path(TIME_INDEX))
+
+    def rename(self, suffix: str) -> None:
+        """Change the suffix of all files, the `.log` last: its name says that the others are in place."""
+        for kind in (*INDEXES, LOG):
+            source = self.path(kind)
+            if self._fs.exists(source):
+                self._fs.rename(source, f"{self._directory}/{segment_name(self.base_offset, kind)}{suffix}")
+        self._suffix = suffix
+
+    def unlink(self) -> None:
+        """Remove all files, the `.log` first. The caller has taken or released the open file."""
+        for kind in (LOG, *INDEXES):
+            path = self.path(kind)
+            if self._fs.exists(path):
+                self._fs.unlink(path)
+
+    # --- indexes, loaded on demand -----------------------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            data = self._fs.read_file(self.path(OFFSET_INDEX))
+            self._offset_index = OffsetIndex.decode(data, self.base_offset, self.size)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._time_index = TimeIndex.decode(self._fs.read_file(self.path(TIME_INDEX)), self.base_offset)
+        return self._time_index
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """The transaction index: aborted transactions whose markers lie in this segment."""
+        if self._aborted is None:
+            path = self.path(TXN_INDEX)
+            data = self._fs.read_file(path) if self._fs.exists(path) else b""
+            self._aborted = decode_transaction_index(data, self.base_offset)
+        return self._aborted
+
+    def load_finished(self) -> None:
+        """Take size and largest timestamp of a finished segment from its files; raises CorruptIndex, OSError."""
+        self.size = self._fs.file_size(self.path())
+        self._offset_index = self._time_index = self._aborted = None
+        assert self.offset_index is not None, "loaded here, so that a damaged one is found now"
+        self.max_timestamp = self.time_index.last_timestamp()
+        self.offset_of_max_timestamp = self.time_index.last_offset()
+        assert self.aborted is not None, "likewise"
+
+    def load_active(self) -> int:
+        """Take a segment that was closed cleanly, to be appended to; returns where it ends (exclusive offset).
+
+        Raises CorruptIndex, BrokenBatch, OSError.
+        """
+        self.load_finished()
+        end_offset = self.base_offset
+        last = self.offset_index.last_position()
+        for position, header in walk_headers(self.file, last, self.size):
+            if position == last and not last:
+                self.first_timestamp = header.max_timestamp
+            end_offset = header.next_offset
+        if last:
+            self.first_timestamp = self.batch_at(0).max_timestamp
+        self._bytes_since_entry = self.size - last
+        return end_offset
+
+    # --- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
+    ) -> None:
+        """Write one batch at the end; on an OSError nothing has changed but bytes behind `size`."""
+        position = self.size
+        self.file.write_at((batches,), position)
+        self.size = position + size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if self.first_timestamp < 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_entry > index_interval_bytes:
+            self._add_entry(last_offset, position)
+        self._bytes_since_entry += size
+
+    def index(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Take up a batch that is in the file already, as `append` would have."""
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.offset_of_max_timestamp = header.last_offset
+        if self.first_timestamp < 0:
+            self.first_timestamp = header.max_timestamp
+        if self._bytes_since_entry > index_interval_bytes:
+            self._add_entry(header.last_offset, position)
+        self._bytes_since_entry += header.size
+        self.size = position + header.size
+
+    def _add_entry(self, last_offset: int, position: int) -> None:
+        self.offset_index.append(last_offset, position)
+        self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
+        self._bytes_since_entry = 0
+
+    def cut(self, size: int) -> None:
+        """Cut the file to `size`, a batch boundary; the caller makes the indexes anew."""
+        self.file.truncate(size)
+        self.size = size
+
+    # --- read --------------------------------------------------------------------------------------------------------
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch begins that holds `offset`, or the first one behind it; `size` if there is none.
+
+        Raises BrokenBatch.
+        """
+        for position, header in walk_headers(self.file, self.offset_index.lookup(offset), self.size):
+            if header.last_offset >= offset:
+                return position
+        return self.size
+
+    def last_boundary(self, start: int, limit: int) -> int:
+        """The largest batch boundary not beyond byte `limit`; the boundary `start` if the next one is beyond."""
+        boundary = max(start, self.offset_index.floor(limit))
+        for position, header in walk_headers(self.file, boundary, self.size):
+            if position + header[1] + LENGTH_END > limit:
+                return position
+        return self.size
+
+    def batch_at(self, position: int) -> BatchHeader:
+        """The header of the batch at byte `position`."""
+        for _, header in walk_headers(self.file, position, self.size):
+            return header
+        raise AssertionError(f"{self.path()}: no batch begins at its end, byte {position}")
+
+    def headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of every batch from byte `start` on; raises BrokenBatch."""
+        return walk_headers(self.file, start, self.size)
+
+    def batches(self, start: int = 0, *, verify: bool = True) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """(position, header, whole batch) from byte `start` on; raises BrokenBatch."""
+        return scan_batches(self.file, start, self.size, verify=verify)
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record at or behind `from_offset` that is not older."""
+        if timestamp > self.max_timestamp:
+            return None
+        start = self.offset_index.lookup(max(from_offset, self.time_index.lookup(timestamp)))
+        for _, header, batch in scan_batches(self.file, start, self.size, verify=False):
+            if header.max_timestamp < timestamp or header.last_offset < from_offset:
+                continue
+            for record in decode_batch(batch, 0, header):
+                if record.timestamp >= timestamp and record.offset >= from_offset:
+                    return record.timestamp, record.offset, header.partition_leader_epoch
+        return None

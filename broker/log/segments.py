@@ -1,0 +1,102 @@
+"""The segments of one log, in order: which one holds an offset, which one is written to.
+
+Owns the list and how many finished segments keep their file and indexes open. Never deletes or makes files by itself.
+Invariant: never empty once loaded; base offsets rise; the last one is active.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from .segment import LogSegment
+
+_KEPT_OPEN: Final = 4
+"""Finished segments of a log whose descriptor and indexes stay in memory after they were read."""
+
+
+class LogSegments:
+    """See the module."""
+
+    __slots__ = ("_bases", "_opened", "_segments", "active")
+
+    def __init__(self, segments: Sequence[LogSegment]) -> None:
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in segments]
+        self._opened: list[LogSegment] = []
+        self.active = self._segments[-1]
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __getitem__(self, position: int) -> LogSegment:
+        return self._segments[position]
+
+    @property
+    def first(self) -> LogSegment:
+        return self._segments[0]
+
+    def add(self, segment: LogSegment) -> None:
+        """Make `segment` the active one."""
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self.active = segment
+
+    def floor(self, offset: int) -> LogSegment:
+        """The segment that holds `offset`: the last one that begins at or before it (the first one if none does)."""
+        return self._touch(self._segments[max(bisect_right(self._bases, offset) - 1, 0)])
+
+    def after(self, segment: LogSegment) -> LogSegment | None:
+        """The next segment, None behind the active one."""
+        position = bisect_right(self._bases, segment.base_offset)
+        return self._touch(self._segments[position]) if position < len(self._segments) else None
+
+    def end_offset(self, segment: LogSegment, log_end_offset: int) -> int:
+        """Where `segment` ends (exclusive)."""
+        position = bisect_right(self._bases, segment.base_offset)
+        return self._bases[position] if position < len(self._bases) else log_end_offset
+
+    def from_offset(self, offset: int) -> list[LogSegment]:
+        """The segment that holds `offset` and all behind it."""
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    def finished_below(self, offset: int) -> list[LogSegment]:
+        """The segments that end at or below `offset`; never the active one."""
+        return [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= offset]
+
+    def remove(self, segments: Sequence[LogSegment]) -> None:
+        """Take segments out, the active one excepted."""
+        for segment in segments:
+            assert segment is not self.active, "the active segment can't be removed"
+            position = bisect_left(self._bases, segment.base_offset)
+            assert self._segments[position] is segment
+            del self._segments[position], self._bases[position]
+            if segment in self._opened:
+                self._opened.remove(segment)
+
+    def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:
+        """Put `new` in the place of neighbouring finished segments."""
+        start = self._segments.index(old[0])
+        assert self._segments[start : start + len(old)] == list(old)
+        assert self.active not in old
+        self._segments[start : start + len(old)] = [new]
+        self._bases[start : start + len(old)] = [new.base_offset]
+        self._opened = [segment for segment in self._opened if segment not in old]
+
+    def restart(self, segment: LogSegment) -> None:
+        """Drop all and begin with `segment`."""
+        self._segments, self._bases, self._opened = [segment], [segment.base_offset], []
+        self.active = segment
+
+    def _touch(self, segment: LogSegment) -> LogSegment:
+        if segment is not self.active and (not self._opened or self._opened[-1] is not segment):
+            if segment in self._opened:
+                self._opened.remove(segment)
+            self._opened.append(segment)
+            if len(self._opened) > _KEPT_OPEN:
+                self._opened.pop(0).release()
+        return segment

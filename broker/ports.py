@@ -1,0 +1,263 @@
+"""Everything nondeterministic that the broker touches besides the network: files, time, random ids.
+
+Owns the interfaces and their real implementations. Nothing else in the broker calls `os`, `time` or `uuid` for these
+purposes, so that tests can put a file system that loses power, a clock that stands still and ids that repeat in their
+place. Decides nothing: no retries, no paths, no policy.
+
+Rules for a `FileSystem`:
+
+* Writes are positional and land in the page cache; only `File.fdatasync` puts a file's bytes on disk, and only
+  `sync_directory` puts the creation, renaming and removal of the names in a directory there.
+* Every method raises OSError as the system does (ENOSPC, EIO, ...). After a failed write the caller knows nothing about
+  the bytes at and behind its position. After a failed fdatasync nobody knows what is on disk: never try it again.
+* Plain blocking calls. `fdatasync` and `sync_directory` may be called from another thread than the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file; it stays usable under this object when its name is renamed or removed."""
+
+    def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
+        """Write all pieces, one behind the other, at byte `position`; an OSError may leave a part of them written."""
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes from `position` on; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def fdatasync(self) -> None:
+        """Return when every byte and the size are on disk."""
+
+    def close(self) -> None:
+        """Give the descriptor back; a second call does nothing."""
+
+
+class FileLock(Protocol):
+    """A held lock."""
+
+    def release(self) -> None:
+        """Let the next one have it."""
+
+
+class FileSystem(Protocol):
+    """Paths are plain strings; directories are made and removed one level at a time."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError unless `create`."""
+
+    def read_file(self, path: str) -> bytes:
+        """The whole content of a small file."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, ms since the epoch."""
+
+    def list(self, directory: str) -> list[str]:
+        """The names in a directory, in no order."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, parents included; an existing one is fine."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name, at once and replacing a file of that name."""
+
+    def unlink(self, path: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in the directory are on disk."""
+
+    def free_space(self, path: str) -> int:
+        """Bytes that this process may still write on the file system of `path`."""
+
+    def lock(self, path: str) -> FileLock | None:
+        """An exclusive lock on the file `path` (made if missing), or None while another process holds it."""
+
+
+class Clock(Protocol):
+    """Both of the clocks that a broker needs."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since the epoch; it may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds since some start; it never goes back."""
+
+
+class RandomIds(Protocol):
+    """Ids that nobody else has."""
+
+    def uuid(self) -> bytes:
+        """16 random bytes (a version 4 uuid)."""
+
+
+class RealFile:
+    """A `File` over a descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
+        remaining = os.pwritev(self._fd, pieces, position) - sum(map(len, pieces))
+        if remaining:
+            self._write_rest(pieces, position, remaining)
+
+    def _write_rest(self, pieces: Sequence[Buffer], position: int, remaining: int) -> None:
+        """After a short write: a signal, or a full disk (then the next write raises ENOSPC)."""
+        whole = b"".join(pieces)
+        written = len(whole) + remaining
+        while written < len(whole):
+            count = os.pwrite(self._fd, memoryview(whole)[written:], position + written)
+            if count == 0:
+                raise OSError(errno.EIO, "the file takes no more bytes")
+            written += count
+
+    def read_at(self, size: int, position: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size:
+            return data
+        pieces = [data]
+        missing = size - len(data)
+        while missing and data:
+            data = os.pread(self._fd, missing, position + size - missing)
+            pieces.append(data)
+            missing -= len(data)
+        return b"".join(pieces)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealFileLock:
+    """An flock; the system releases it when the process ends, however it ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealFileSystem:
+    """The `FileSystem` of the operating system."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(os.open(path, flags, 0o644))
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def file_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def list(self, directory: str) -> list[str]:
+        return os.listdir(directory)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_space(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> RealFileLock | None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealFileLock(fd)
+
+
+class SystemClock:
+    """The clocks of the operating system."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class SystemRandomIds:
+    """Ids from the operating system's random source."""
+
+    __slots__ = ()
+
+    def uuid(self) -> bytes:
+        return uuid.uuid4().bytes
