@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from .schema import Request
@@ -24,10 +24,9 @@ def _modules() -> dict[int, tuple[str, str]]:
     """Map each API key to (module name, API name)."""
     found: dict[int, tuple[str, str]] = {}
     package = f"{__package__}.messages"
-    for file in files(package).iterdir():
-        if file.name.endswith(".py"):
-            for key, name in _DEFINITION.findall(file.read_text("utf-8")):
-                found[int(key)] = (f"{package}.{file.name[:-3]}", name)
+    for file in Path(__file__).with_name("messages").glob("*.py"):
+        for key, name in _DEFINITION.findall(file.read_text("utf-8")):
+            found[int(key)] = (f"{package}.{file.stem}", name)
     return dict(sorted(found.items()))
 
 

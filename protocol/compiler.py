@@ -9,6 +9,7 @@ to what the tree itself parses and builds.
 Invariants of the emitted code
 * Decoding checks each length and count against the end of the buffer before it makes anything from it; fixed fields
   and single bytes past the end raise `struct.error` or IndexError, turned into DecodeError once, at the outside.
+* Decoding makes at most `MAX_ELEMENTS` objects for a message: the one bound that the format itself does not have.
 * Records (`Binary.is_view`) decode to a memoryview of the buffer and are encoded uncopied, as a piece of their own.
 * Encoding writes nothing that the format cannot read back: types, ranges and nulls are refused with EncodeError.
 

@@ -21,7 +21,11 @@ def lead_format(wire: Construct) -> Construct | None:
 
 
 class Decoder(Emitter):
-    """Emits `decode(buf, pos)`. `end` is the end of the buffer, `n` and `e` are scratch; all others are unique."""
+    """Emits `decode(buf, pos)`.
+
+    `end` is the end of the buffer, `left` how many more elements the message may have, `n` and `e` are scratch; all
+    other variables are unique.
+    """
 
     def __init__(self, root: Entity, title: str) -> None:
         super().__init__(title, DECODE_ENVIRONMENT)
@@ -39,6 +43,7 @@ class Decoder(Emitter):
         self.line("end = len(buf)")
         if self.uses_view:
             self.line("mv = memoryview(buf)")
+        self.line("left = MAX_ELEMENTS")
         self.line("try:")
         self.lines += body
         self.line("except (struct_error, IndexError, UnicodeDecodeError) as error:")
@@ -88,6 +93,11 @@ class Decoder(Emitter):
             targets = ", ".join(target for target, _ in run)
             self.line(f"{targets}, = {self.packer(codes, 'unpack_from')}(buf, pos); pos += {size}")
         run.clear()
+
+    def spend(self, count: str, path: str) -> None:
+        """Emit the counting of objects about to be made against what one message may have."""
+        self.line(f"left -= {count}")
+        self.line(f"if left < 0: {self.fail('too many elements in one message', path)}")
 
     def uvarint(self, target: str) -> None:
         self.line(f"{target} = buf[pos]; pos += 1")
@@ -151,6 +161,7 @@ class Decoder(Emitter):
         if codes is not None and not codes.endswith("s"):
             self.line(f"{target} = list(unpack_from(f'>{{n}}{codes}', buf, pos)); pos += {check}")
         else:
+            self.spend("n", path)
             items, append, item = self.name("items"), self.name("append"), self.name("item")
             self.line(f"{items} = []; {append} = {items}.append")
             self.line("for _ in range(n):")
@@ -169,13 +180,18 @@ class Decoder(Emitter):
             self.line(f"{target}.{name} = {self.default(default)}")
         self.line(f"if buf[pos] == 0: pos += 1; {target}.unknown_tags = ()")
         if not wire.known:
-            self.line(f"else: {target}.unknown_tags, pos = unknown_tags(buf, pos, end, {path!r})")
+            self.line("else:")
+            self.indent += 1
+            self.line(f"{target}.unknown_tags, pos = unknown_tags(buf, pos, end, {path!r})")
+            self.spend(f"len({target}.unknown_tags)", path)
+            self.indent -= 1
             return
         count, tag, last, stop, unknown = (self.name(part) for part in ("count", "tag", "last", "stop", "unknown"))
         self.line("else:")
         self.indent += 1
         self.line(f"{unknown} = []; {last} = -1")
         self.uvarint(count)
+        self.spend(count, path)
         self.line(f"for _ in range({count}):")
         self.indent += 1
         self.uvarint(tag)

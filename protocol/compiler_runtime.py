@@ -15,6 +15,13 @@ from .formats import format_of
 from .primitives import MAX_LENGTH, uvarint
 from .schema import Buffer, Message, UnknownTags
 
+MAX_ELEMENTS: Final = 1 << 20
+"""The most structs, strings and tagged fields in one message, arrays of numbers apart.
+
+A struct of three bytes on the wire is an object of some hundred bytes: without this bound, a frame of the largest size
+that a broker accepts could take all of its memory.
+"""
+
 
 def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
     """Go on with an unsigned varint whose first byte had its top bit set; returns the value and the position after."""
@@ -33,6 +40,8 @@ def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 def unknown_tags(buffer: Buffer, position: int, end: int, path: str) -> tuple[UnknownTags, int]:
     """Read a section of tagged fields none of which is known."""
     count, position = _uvarint(buffer, position)
+    if count > MAX_ELEMENTS:
+        raise DecodeError(f"{path}: too many elements in one message", position)
     tags = []
     last = -1
     for _ in range(count):
@@ -87,6 +96,7 @@ def unfit(message: Message, version: int, error: Exception) -> EncodeError:
 
 
 DECODE_ENVIRONMENT: Final[dict[str, Any]] = {
+    "MAX_ELEMENTS": MAX_ELEMENTS,
     "DecodeError": DecodeError,
     "MalformedTag": MalformedTag,
     "cut_short": cut_short,

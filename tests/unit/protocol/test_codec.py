@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 from oncelog.protocol import codec
 from oncelog.protocol.codec import UnknownRecord
+from oncelog.protocol.compiler import compile_decoder
+from oncelog.protocol.compiler_runtime import DECODE_ENVIRONMENT
 from oncelog.protocol.errors import DecodeError, EncodeError, MalformedTag, UnsupportedVersion
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -172,6 +174,32 @@ def test_malformed_plain_fields_are_refused(raw: bytes) -> None:
 def test_a_count_that_the_frame_cannot_hold_is_refused(count: bytes) -> None:
     with pytest.raises(DecodeError):
         codec.decode(MetadataRequest, count + b"\x00\x00" + b"\x00", 4)
+
+
+def test_one_message_has_a_bounded_number_of_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    def request(topics: int, partitions: int, tags: int) -> bytes:
+        unknown = tuple((tag, b"") for tag in range(tags))
+        added = [AddPartitionsToTxnTopic("t", [7] * partitions, unknown_tags=unknown) for _ in range(topics)]
+        return codec.encode(AddPartitionsToTxnRequest(v3_and_below_topics=added), 3)
+
+    monkeypatch.setitem(DECODE_ENVIRONMENT, "MAX_ELEMENTS", 12)
+    decode = compile_decoder(AddPartitionsToTxnRequest, 3)
+    for topics, partitions, tags in ((12, 0, 0), (1, 100, 0), (3, 1, 3)):
+        assert decode(request(topics, partitions, tags), 0)[0].v3_and_below_topics[-1].partitions == [7] * partitions
+    for topics, partitions, tags in ((13, 0, 0), (1, 0, 12), (4, 0, 3)):
+        with pytest.raises(DecodeError, match="too many elements"):
+            decode(request(topics, partitions, tags), 0)
+
+
+def test_a_frame_of_tiny_elements_is_refused_before_they_are_made() -> None:
+    topics = (1 << 20) + 1
+    with pytest.raises(DecodeError, match="too many elements"):
+        codec.decode(MetadataRequest, topics.to_bytes(4, "big") + bytes(2 * topics) + b"\x00", 4)
+    tags = b"\x81\x80\xc0\x00" + bytes(2 * topics)
+    with pytest.raises(DecodeError, match="too many elements"):
+        codec.decode(EndTxnRequest, END_TXN_V3 + tags, 3)
+    with pytest.raises(DecodeError, match="too many elements"):
+        codec.decode(MetadataRequest, b"\x00\x00\x00" + tags, 12)
 
 
 def test_a_null_array_is_kept_apart_from_an_empty_one() -> None:
