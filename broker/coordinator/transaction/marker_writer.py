@@ -42,9 +42,12 @@ class TransactionMarkerWriter:
         self._clock = clock
         self._logger = logger
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopped = False
 
     def finish(self, entry: TransactionEntry) -> None:
         """Begin to carry out the decision that `entry` holds; done when the entry is in COMPLETE_*."""
+        if self._stopped:
+            return  # a decision that became durable while the broker stops: the next start finds it
         metadata = entry.metadata
         assert metadata.state.is_prepare
         assert metadata.transactional_id not in self._tasks
@@ -54,6 +57,7 @@ class TransactionMarkerWriter:
 
     async def stop(self) -> None:
         """Leave what is unfinished to the next start, which finds PREPARE_* in the log."""
+        self._stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
