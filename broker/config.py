@@ -34,12 +34,32 @@ from .settings import (
 ENVIRONMENT_PREFIX: Final = "ONCELOG_"
 
 WITHOUT_MEANING: Final = frozenset(
-    """process.roles controller.quorum.voters controller.quorum.bootstrap.servers controller.listener.names
-    inter.broker.listener.name listener.security.protocol.map num.network.threads num.io.threads num.replica.fetchers
-    num.recovery.threads.per.data.dir background.threads queued.max.requests replica.lag.time.max.ms
-    replica.socket.timeout.ms replica.fetch.max.bytes auto.leader.rebalance.enable unclean.leader.election.enable
-    controlled.shutdown.enable log.cleaner.threads log.cleaner.dedupe.buffer.size offsets.commit.required.acks
-    log.flush.scheduler.interval.ms log.flush.offset.checkpoint.interval.ms zookeeper.connect""".split()
+    {
+        "process.roles",
+        "controller.quorum.voters",
+        "controller.quorum.bootstrap.servers",
+        "controller.listener.names",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "num.network.threads",
+        "num.io.threads",
+        "num.replica.fetchers",
+        "num.recovery.threads.per.data.dir",
+        "background.threads",
+        "queued.max.requests",
+        "replica.lag.time.max.ms",
+        "replica.socket.timeout.ms",
+        "replica.fetch.max.bytes",
+        "auto.leader.rebalance.enable",
+        "unclean.leader.election.enable",
+        "controlled.shutdown.enable",
+        "log.cleaner.threads",
+        "log.cleaner.dedupe.buffer.size",
+        "offsets.commit.required.acks",
+        "log.flush.scheduler.interval.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "zookeeper.connect",
+    }
 )
 """Kafka settings that are accepted without effect."""
 
@@ -132,7 +152,7 @@ class BrokerConfig(ConfigTable):
     )
     queued_max_request_bytes: int = long(
         -1,
-        doc="Memory for requests being received, over all connections; at the limit the broker stops reading. -1: no limit.",
+        doc="Memory for requests being received, over all connections; past it the broker stops reading. -1: no limit.",
     )
     shutdown_timeout_ms: int = integer(
         10000, at_least(0), doc="How long a stop waits for requests in hand before it closes their connections."
@@ -178,7 +198,9 @@ class BrokerConfig(ConfigTable):
     log_retention_ms: int = long(-2, at_least(-2), doc="Records are kept so long; -1 forever.", dynamic=True)
     log_retention_minutes: int = integer(-2, at_least(-2), doc="Records are kept so long, if no ms are given.")
     log_retention_hours: int = integer(168, at_least(-1), doc="Records are kept so long, if nothing finer is given.")
-    log_retention_bytes: int = long(-1, at_least(-1), doc="A partition is cut to this size; -1: no limit.", dynamic=True)
+    log_retention_bytes: int = long(
+        -1, at_least(-1), doc="A partition is cut to this size; -1: no limit.", dynamic=True
+    )
     log_retention_check_interval_ms: int = long(300000, at_least(1), doc="How often retention is looked at.")
     log_cleanup_policy: list[str] = text_list(
         ["delete"], _cleanup_policy, choices=("delete", "compact"), doc="Delete old records, or compact.", dynamic=True
@@ -249,9 +271,7 @@ class BrokerConfig(ConfigTable):
         doc="An idle transactional id is forgotten after so long.",
         aliases=("transactional.id.timeout.ms",),
     )
-    transaction_state_log_num_partitions: int = integer(
-        50, between(1, 10000), doc="Partitions of __transaction_state."
-    )
+    transaction_state_log_num_partitions: int = integer(50, between(1, 10000), doc="Partitions of __transaction_state.")
     transaction_state_log_replication_factor: int = short(1, one_replica, doc="Replicas of __transaction_state.")
     transaction_state_log_min_isr: int = integer(1, one_replica, doc="In-sync replicas of __transaction_state.")
     transaction_state_log_segment_bytes: int = integer(
@@ -330,7 +350,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Iterable[str] | Mapping[str, object] = (),
 ) -> tuple[BrokerConfig, list[str]]:
-    """Read the settings of a TOML file, the environment (ONCELOG_NUM_PARTITIONS) and `name=value` flags; later ones win.
+    """Read a TOML file, the environment (ONCELOG_NUM_PARTITIONS) and `name=value` flags; later ones win.
 
     Returns the configuration and the names that were given but mean nothing here. Raises ConfigError.
     """
@@ -356,7 +376,7 @@ def load(
 
 
 def read_toml(file: Path) -> dict[str, object]:
-    """The settings of a TOML file: `num.partitions = 3`, `[num] partitions = 3` and `"num.partitions" = 3` are the same."""
+    """A TOML file: `num.partitions = 3`, `[num] partitions = 3` and `"num.partitions" = 3` mean the same."""
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

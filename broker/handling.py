@@ -37,17 +37,18 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 class Deferred(Generic[ResultT]):
     """An answer that comes later.
 
-    `awaitable` is waited for; its result is the response (None: no response), or, where `finish` is given, `finish`
-    makes the response of it. `finish` is called at the moment the response can leave, in order and with the peer
-    reading, so a large answer should be built there: at most one is in memory per connection. A KafkaError from
-    either becomes the API's error response. A coroutine is run as a task and cancelled when the connection closes; a
-    future is only waited for and never cancelled: who made it owns it (`context.connection.closed` tells).
+    `awaitable` is waited for (None: nothing has to be); its result is the response (None: no response), or, where
+    `finish` is given, `finish` makes the response of it. `finish` is called at the moment the response can leave, in
+    order and with the peer reading, so a large answer should be built there: at most one is in memory per connection.
+    A KafkaError from either becomes the API's error response. A coroutine is run as a task and cancelled when the
+    connection closes; a future is only waited for and never cancelled: who made it owns it
+    (`context.connection.closed` tells).
     """
 
     __slots__ = ("awaitable", "finish")
 
     def __init__(
-        self, awaitable: Awaitable[ResultT], finish: Callable[[ResultT], Response | None] | None = None
+        self, awaitable: Awaitable[ResultT] | None, finish: Callable[[ResultT], Response | None] | None = None
     ) -> None:
         self.awaitable = awaitable
         self.finish = finish
@@ -72,6 +73,10 @@ class ConnectionInfo(Protocol):
     @property
     def listener(self) -> str:
         """Name of the listener that accepted it, as in `listeners`."""
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """Our side of it: the address by which the client came."""
 
     @property
     def closed(self) -> asyncio.Future[None]:
@@ -124,7 +129,7 @@ class HandledApi:
 
 
 def handles(request: type[Request[Any]], versions: str | None = None) -> Callable[[HandlerT], HandlerT]:
-    """Declare the decorated function as the handler of `request`, for its stable versions or the narrower `versions`."""
+    """Declare the decorated function as the handler of `request`: its stable versions, or the narrower `versions`."""
 
     def declare(function: HandlerT) -> HandlerT:
         stable = request.spec.stable

@@ -13,6 +13,7 @@ This module knows no setting; the tables are `config.py` and `topic_config.py`.
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -216,7 +217,7 @@ def one_replica(value: int) -> str | None:
 
 
 class ConfigTable:
-    """Base of every table. An instance holds all values, as typed attributes; `explicit` names those that were given."""
+    """Base of every table. An instance holds all values as typed attributes; `explicit` names those given."""
 
     settings: ClassVar[dict[str, Setting]] = {}
     names: ClassVar[dict[str, str]] = {}
@@ -224,7 +225,7 @@ class ConfigTable:
 
     def __init_subclass__(cls) -> None:
         cls.settings, cls.names = {}, {}
-        for attribute in cls.__dict__.get("__annotations__", {}):
+        for attribute in inspect.get_annotations(cls):
             row = cls.__dict__.get(attribute)
             if not isinstance(row, Setting):
                 continue
@@ -243,7 +244,7 @@ class ConfigTable:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> dict[str, Any]:
-        """Typed values by setting name; raises ConfigError for unknown names, wrong values and aliases that disagree."""
+        """Typed values by setting name; ConfigError for unknown names, wrong values and aliases that disagree."""
         parsed: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for key, value in values.items():
@@ -259,7 +260,7 @@ class ConfigTable:
 
     @classmethod
     def find(cls, key: str) -> Setting:
-        """The row of a name or alias (dots, dashes and underscores are the same); raises ConfigError with a suggestion."""
+        """The row of a name or alias; dots, dashes and underscores are the same. ConfigError with a suggestion."""
         name = key if key in cls.names else key.replace("_", ".").replace("-", ".").lower()
         if name not in cls.names:
             near = difflib.get_close_matches(name, cls.names, n=1)

@@ -1,0 +1,273 @@
+"""The broker: makes the parts, joins them, starts and stops them in order.
+
+Start: data directory (recovery) → metadata → partitions → coordinators replay → listener → ready. Stop: no new
+connections, no new requests, requests in hand answered within `shutdown.timeout.ms`, coordinators, flush, clean
+shutdown marker. Decides nothing else: every answer is a handler's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from ..protocol.errors import KafkaError
+from .config import BrokerConfig, Listener
+from .dispatcher import Dispatcher
+from .fetch_session import FetchSessionCache
+from .fetch_wait import FetchPurgatory
+from .handling import ConnectionInfo
+from .log import LogManager
+from .logging import make_logger
+from .metadata_store import MetadataStore
+from .network.listener import Listener as ListeningSocket
+from .ports import Clock, FileSystem, RandomIds, RealFileSystem, SystemClock, SystemRandomIds
+from .replica_manager import ReplicaManager
+from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+if TYPE_CHECKING:
+    from .coordinator.group.coordinator import GroupCoordinator
+    from .coordinator.transaction.coordinator import TransactionCoordinator
+
+TRANSACTION_VERSION: Final = "transaction.version"
+
+
+class BrokerStartError(RuntimeError):
+    """The broker can't start; the text says why and what to do."""
+
+
+class Broker:
+    """One broker in this process and event loop.
+
+    ``async with Broker(data_dir="/var/lib/oncelog") as broker`` runs it on a free port of 127.0.0.1; settings are
+    keywords in snake case (``num_partitions=3``) or a mapping of dotted names. Without a data directory a temporary one
+    is used and removed at the end. Raises ConfigError for settings, BrokerStartError when it can't start.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | PathLike[str] | None = None,
+        config: BrokerConfig | Mapping[str, object] | None = None,
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        ids: RandomIds | None = None,
+        logger: Any = None,
+        **settings: object,
+    ) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if isinstance(config, BrokerConfig):
+            if settings:
+                raise TypeError("give settings as keywords or as a BrokerConfig, not both")
+            self.config = config
+        else:
+            given = {"listeners": "PLAINTEXT://127.0.0.1:0", "logging.level": "warning"}
+            names = BrokerConfig.parse({**(config or {}), **settings})
+            self.config = BrokerConfig({**given, **names})
+        self.data_dir = self.config.log_dirs if data_dir is None else fspath(data_dir)
+        if data_dir is None and "log.dirs" not in self.config.explicit and not isinstance(config, BrokerConfig):
+            self._temporary = tempfile.TemporaryDirectory(prefix="oncelog-")
+            self.data_dir = self._temporary.name
+        self.log = logger or make_logger(self.config.logging_level, self.config.logging_format)
+        self.clock: Clock = clock or SystemClock()
+        self.node_id = self.config.node_id
+        ids = ids or SystemRandomIds()
+        self.log_manager = LogManager(
+            self.data_dir,
+            fs=fs or RealFileSystem(),
+            clock=self.clock,
+            ids=ids,
+            node_id=self.node_id,
+            reserve_bytes=self.config.log_reserve_bytes,
+            retention_check_interval_ms=self.config.log_retention_check_interval_ms,
+            cleaner_backoff_ms=self.config.log_cleaner_backoff_ms,
+            cleaner_enable=self.config.log_cleaner_enable,
+        )
+        self.metadata = MetadataStore(self.log_manager, self.node_id, self.clock, ids, self.log)
+        self.replica_manager = ReplicaManager(self.config, self.log_manager, self.metadata, self.clock, self.log)
+        self.fetch_sessions = FetchSessionCache(self.config.max_incremental_fetch_session_cache_slots)
+        self.fetch_purgatory = FetchPurgatory()
+        self.dispatcher = Dispatcher(self, self.log)
+        self._listener: ListeningSocket | None = None
+        self._warm_up: asyncio.Handle | None = None
+        self._running = False
+
+    # ---- who it is
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, from the data directory."""
+        return self.metadata.cluster_id
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self._endpoint(None)[1]
+
+    @property
+    def host(self) -> str:
+        """The host that clients are told to connect to."""
+        return self._endpoint(None)[0]
+
+    @property
+    def address(self) -> str:
+        """`host:port`, for bootstrap.servers."""
+        host, port = self._endpoint(None)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def endpoint(self, connection: ConnectionInfo) -> tuple[str, int]:
+        """The address to tell the client of this connection (`advertised.listeners`)."""
+        return self._endpoint(connection)
+
+    def _endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
+        assert self._listener is not None, "started"
+        port = self._listener.port
+        if self.config.advertised_listeners:
+            advertised = Listener.parse(self.config.advertised_listeners[0])
+            return advertised.host, advertised.port or port
+        host = self._listener.host
+        if host in ("", "0.0.0.0", "::"):
+            # Every interface: the address by which the client came is one that it can reach.
+            host = connection.local_address[0].removeprefix("::ffff:") if connection is not None else "127.0.0.1"
+        return host, port
+
+    # ---- coordinators
+
+    @cached_property
+    def group_coordinator(self) -> GroupCoordinator:
+        """Groups and their offsets."""
+        from .coordinator.group.coordinator import GroupCoordinator
+        from .coordinator.state_log import StateLog
+
+        log = StateLog(self.replica_manager, OFFSETS_TOPIC, self._internal_topic(OFFSETS_TOPIC))
+        return GroupCoordinator(config=self.config, state_log=log, metadata=self.metadata, clock=self.clock)
+
+    @cached_property
+    def transaction_coordinator(self) -> TransactionCoordinator:
+        """Transactions."""
+        from .coordinator.state_log import StateLog
+        from .coordinator.transaction.coordinator import TransactionCoordinator
+        from .coordinator.transaction.gateway import LocalPartitionGateway
+
+        log = StateLog(self.replica_manager, TRANSACTIONS_TOPIC, self._internal_topic(TRANSACTIONS_TOPIC))
+        return TransactionCoordinator(
+            config=self.config,
+            state_log=log,
+            gateway=LocalPartitionGateway(self.replica_manager, self.metadata),
+            metadata=self.metadata,
+            clock=self.clock,
+        )
+
+    def _internal_topic(self, name: str) -> int:
+        topic = self.metadata.topic(name)
+        assert topic is not None, "made at start"
+        return topic.partitions
+
+    # ---- start and stop
+
+    async def start(self) -> None:
+        """Start; returns when requests are answered. Raises BrokerStartError."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        from .log import DataDirectoryError
+
+        self._running = True
+        try:
+            await self.log_manager.start()
+        except (DataDirectoryError, OSError) as error:
+            self._running = False
+            raise BrokerStartError(f"The data directory {self.data_dir} can't be used: {error}") from error
+        try:
+            self.metadata.start()
+        except KafkaError as error:
+            raise BrokerStartError(f"The metadata can't be read: {error.message}") from error
+        self.replica_manager.start()
+        await self._complete_metadata()
+        try:  # noqa: SIM105 TEMPORARY
+            self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
+            self.replica_manager.offsets_owner = self.group_coordinator
+            await self.group_coordinator.start()
+        except ModuleNotFoundError:
+            pass
+        await self.transaction_coordinator.start()
+        row = Listener.parse(self.config.listeners[0])
+        listener = ListeningSocket(row, self.config, self.dispatcher, self.log)
+        try:
+            await listener.start()
+        except OSError as error:
+            raise BrokerStartError(
+                f"Can't listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
+                " Stop what uses the port, or set `listeners`."
+            ) from error
+        self._listener = listener
+        self.log.info("ready", address=self.address, node_id=self.node_id, cluster_id=self.cluster_id)
+        self._warm_up = asyncio.get_running_loop().call_later(0.05, self._load_handlers)
+
+    async def _complete_metadata(self) -> None:
+        """Record what a fresh data directory, or a changed setting, lacks: internal topics and feature levels."""
+        config = self.config
+        pending: list[asyncio.Future[Any]] = []
+        wanted = {
+            OFFSETS_TOPIC: (config.offsets_topic_num_partitions, config.offsets_topic_segment_bytes),
+            TRANSACTIONS_TOPIC: (
+                config.transaction_state_log_num_partitions,
+                config.transaction_state_log_segment_bytes,
+            ),
+        }
+        for name, (partitions, segment_bytes) in wanted.items():
+            if self.metadata.topic(name) is None:
+                own = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+                pending.append(self.metadata.create_topic(name, partitions, own))
+        recorded = self.metadata.features.get(TRANSACTION_VERSION)
+        asked = TRANSACTION_VERSION in config.explicit
+        if recorded is None or (asked and recorded != config.transaction_version):
+            pending.append(self.metadata.set_feature(TRANSACTION_VERSION, config.transaction_version))
+        for change in pending:
+            await change
+
+    def _load_handlers(self) -> None:
+        """Import one handler at a time while nothing else is to do, so that no first request waits for it."""
+        if self._running and self.dispatcher.load_one():
+            self._warm_up = asyncio.get_running_loop().call_later(0.005, self._load_handlers)
+
+    async def stop(self) -> None:
+        """Stop in order; afterwards everything acknowledged, and under a clean stop everything written, is on disk."""
+        if not self._running:
+            return
+        self._running = False
+        if self._warm_up is not None:
+            self._warm_up.cancel()
+        try:
+            if self._listener is not None:
+                self._listener.stop_accepting()
+                self._listener.drain()
+            self.fetch_purgatory.release_all()
+            if "transaction_coordinator" in self.__dict__:
+                await self.transaction_coordinator.stop()
+            if "group_coordinator" in self.__dict__:
+                await self.group_coordinator.stop()
+            if self._listener is not None:
+                await self._listener.finish(self.config.shutdown_timeout_ms / 1000)
+        finally:
+            await self.log_manager.stop()
+            if self._temporary is not None:
+                self._temporary.cleanup()
+        self.log.info("stopped")
+
+    async def __aenter__(self) -> Broker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

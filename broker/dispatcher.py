@@ -1,0 +1,211 @@
+"""From a frame to a reply: reads the header, finds the handler, decodes, authorises, executes, encodes.
+
+Handlers are found by their files: `broker/handlers/<api>.py` answers the API whose definition is
+`protocol/messages/<api>.py`. A handler is imported when its API is first asked for. No API is named here but
+ApiVersions, which must be answered even in versions nobody knows yet.
+
+What can go wrong, and what then happens:
+
+* the frame is malformed, the API is unknown or has no handler, the version is not defined: MalformedRequest; the
+  connection is closed with a log line, as Kafka does, for nothing can be answered that the peer could read;
+* the version is defined but not supported: UNSUPPORTED_VERSION in the API's own form;
+* a handler raises KafkaError: its code in the API's own form (error_response.py);
+* a handler raises anything else: a bug; UNKNOWN_SERVER_ERROR, and the traceback is logged.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..protocol.apis import api_name, request_class
+from ..protocol.codec import decode_from
+from ..protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError, MalformedTag, downgrade
+from ..protocol.framing import API_VERSIONS, decode_request_header, encode_response
+from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ..protocol.schema import Buffer, Request, Response
+from . import handlers
+from .authorization import Authorizer, allow_all
+from .error_response import code_paths, error_response, replace_codes
+from .handling import ConnectionInfo, Deferred, HandledApi, Reply, RequestContext
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+class MalformedRequest(Exception):
+    """Nothing can be answered to this frame: the connection must be closed."""
+
+
+class Exchange:
+    """One request and the answer that is due; `refusal` stands in for the handler's answer."""
+
+    __slots__ = ("api", "context", "refusal", "request")
+
+    def __init__(
+        self,
+        api: HandledApi,
+        context: RequestContext,
+        request: Request[Any],
+        refusal: KafkaError | Response | None = None,
+    ) -> None:
+        self.api = api
+        self.context = context
+        self.request = request
+        self.refusal = refusal
+
+
+class Dispatcher:
+    """The broker's table of handled APIs, and the way of a request through it."""
+
+    def __init__(self, broker: Broker, log: Any, authorize: Authorizer = allow_all) -> None:
+        self._broker = broker
+        self._log = log
+        self._authorize = authorize
+        self._apis: dict[int, HandledApi] = {}
+        self._modules = {module.name for module in pkgutil.iter_modules(handlers.__path__)}
+        self._complete = False
+        self._older_codes: dict[tuple[int, int], Any] = {}
+
+    # ---- the table
+
+    def _load(self, api_key: int) -> HandledApi | None:
+        request = request_class(api_key)
+        if request is None:
+            return None
+        module = request.__module__.rpartition(".")[2]
+        return self._import(module) if module in self._modules else None
+
+    def _import(self, module: str) -> HandledApi:
+        handle = import_module(f"{handlers.__name__}.{module}").handle
+        api: HandledApi = handle.api
+        self._apis[api.key] = api
+        return api
+
+    def load_one(self) -> bool:
+        """Import one handler that isn't yet; False when all are. Lets the broker warm up between requests."""
+        loaded = {api.request.__module__.rpartition(".")[2] for api in self._apis.values()}
+        for module in sorted(self._modules - loaded):
+            self._import(module)
+            return True
+        self._complete = True
+        return False
+
+    def apis(self) -> list[HandledApi]:
+        """Every handled API by ascending key."""
+        while not self._complete:
+            self.load_one()
+        return [self._apis[key] for key in sorted(self._apis)]
+
+    # ---- a request
+
+    def accept(self, connection: ConnectionInfo, frame: memoryview) -> Exchange:
+        """Decode a frame. Raises MalformedRequest."""
+        context: RequestContext | None = None
+        try:
+            header, position = decode_request_header(frame)
+            key, version = header.request_api_key, header.request_api_version
+            api = self._apis.get(key) or self._load(key)
+            if api is None:
+                raise MalformedRequest(f"the API {api_name(key)} is not served by this broker")
+            context = RequestContext(
+                self._broker,
+                connection,
+                key,
+                version,
+                header.correlation_id,
+                header.client_id,
+                min(header.extension_version, 1),
+            )
+            if version not in api.versions:
+                return self._refuse_version(api, context, frame, position)
+            return Exchange(api, context, _decode(api, frame, version, position))
+        except MalformedTag as error:
+            if context is None or api is None:
+                raise MalformedRequest(self._describe(frame, error)) from None
+            partial = error.partial if isinstance(error.partial, Request) else api.request()
+            return Exchange(api, context, partial, KafkaError(ErrorCode.INVALID_REQUEST, str(error)))
+        except DecodeError as error:
+            raise MalformedRequest(self._describe(frame, error)) from None
+
+    def _refuse_version(self, api: HandledApi, context: RequestContext, frame: memoryview, position: int) -> Exchange:
+        name, version = api_name(api.key), context.api_version
+        refusal = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is served in versions {api.versions}")
+        if api.key == API_VERSIONS:
+            context.api_version = 0  # KIP-511: the one form that every client understands
+            served = ApiVersion(API_VERSIONS, api.versions.low, api.versions.high)
+            unsupported = ApiVersionsResponse(int(ErrorCode.UNSUPPORTED_VERSION), [served])
+            return Exchange(api, context, api.request(), unsupported)
+        if version not in api.request.spec.versions:
+            raise MalformedRequest(f"{name} version {version} is not known; served are {api.versions}")
+        return Exchange(api, context, _decode(api, frame, version, position), refusal)
+
+    def _describe(self, frame: memoryview, error: DecodeError) -> str:
+        if len(frame) < 4:
+            return f"a frame of {len(frame)} bytes is no request"
+        key, version = int.from_bytes(frame[:2], "big", signed=True), int.from_bytes(frame[2:4], "big", signed=True)
+        return f"{api_name(key)} version {version}: {error}"
+
+    def execute(self, exchange: Exchange) -> Reply:
+        """Run the handler. Never raises: failures are responses."""
+        try:
+            refusal = exchange.refusal
+            if refusal is not None:
+                if isinstance(refusal, Response):
+                    return refusal
+                raise refusal
+            self._authorize(exchange.context, exchange.api)
+            return exchange.api.handle(exchange.context, exchange.request)
+        except Exception as error:
+            return self._failed(exchange, error)
+
+    def conclude(
+        self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
+    ) -> Response | None:
+        """The response of an exchange whose outcome is known: `answer` (through the deferred's finish) or `failure`."""
+        try:
+            if failure is not None:
+                raise failure
+            if deferred is not None and deferred.finish is not None:
+                answer = deferred.finish(answer)
+            if answer is not None and not isinstance(answer, Response):
+                raise TypeError(f"the handler of {api_name(exchange.api.key)} answered with {type(answer).__name__}")
+            return answer
+        except BaseException as error:
+            return self._failed(exchange, error)
+
+    def _failed(self, exchange: Exchange, error: BaseException) -> Response:
+        if isinstance(error, KafkaError):
+            code, message = int(error.code), error.message
+        else:
+            self._log.error(
+                "handler_failed", api=api_name(exchange.api.key), version=exchange.context.api_version, exc_info=error
+            )
+            code, message = int(ErrorCode.UNKNOWN_SERVER_ERROR), "The broker met an unexpected error; see its log."
+        return error_response(exchange.request, exchange.context.api_version, code, message)
+
+    def encode(self, exchange: Exchange, response: Response) -> list[Buffer]:
+        """The bytes of a response, size and header included, with codes that the request's version knows."""
+        context = exchange.context
+        known = (context.api_key, context.api_version)
+        rule = self._older_codes.get(known)
+        if rule is None:
+            rule = self._older_codes[known] = self._code_rule(response, *known)
+        if rule[1]:
+            replace_codes(response, *rule)
+        try:
+            return encode_response(response, context.api_version, context.correlation_id)
+        except EncodeError as error:
+            return encode_response(self._failed(exchange, error), context.api_version, context.correlation_id)
+
+    @staticmethod
+    def _code_rule(response: Response, api_key: int, version: int) -> tuple[Any, dict[int, int]]:
+        older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
+        return code_paths(type(response), version), {code: old for code, old in older.items() if code != old}
+
+
+def _decode(api: HandledApi, frame: memoryview, version: int, position: int) -> Request[Any]:
+    """Read the body. Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three behind its Metadata v13."""
+    request, _ = decode_from(api.request, frame, version, position)
+    return request

@@ -1,0 +1,131 @@
+"""Builds the response that says "this whole request failed", for any API, from the definitions alone.
+
+Where the response has a top-level error code, that is set. Where codes are per topic, partition, group or
+transaction, the request's items are mirrored: each item of the request gets an item of the response with the same
+identity (name, id, index) and the code. No API is named here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Final
+
+from ..protocol.schema import FieldSpec, Request, Response, Struct
+
+_CODES: Final = ("error_code", "partition_error_code")
+"""How definitions call the code of the struct that it is in."""
+
+_SAME: Final = (
+    frozenset({"name", "topic", "topic_name", "topic_names", "topics"}),
+    frozenset({"partition", "partition_index", "index", "partitions", "partition_indexes"}),
+    frozenset({"group_id", "group", "groups", "groups_names", "key", "coordinator_keys"}),
+    frozenset({"transactional_id", "transactional_ids"}),
+    frozenset({"producer_id"}),
+)
+"""Names under which definitions speak of the same thing."""
+
+
+def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Response:
+    """The response of `request`'s API in which everything failed with `code`."""
+    response = request.response()
+    if not _blame(response, version, code, message):
+        _mirror(request, response, version, code, message)
+    return response
+
+
+def _blame(target: Struct, version: int, code: int, message: str | None) -> bool:
+    """Set the target's own error code and message, where it has them in this version."""
+    found = False
+    for spec in target.fields:
+        if version not in spec.versions:
+            continue
+        if spec.name in _CODES:
+            setattr(target, spec.name, code)
+            found = True
+        elif spec.name == "error_message" and version in spec.nullable:
+            target.error_message = message  # type: ignore[attr-defined]
+    return found
+
+
+@cache
+def has_error_codes(struct: type[Struct]) -> bool:
+    """Whether the struct, or something inside it, has an error code."""
+    return any(spec.name in _CODES or (spec.struct and has_error_codes(spec.struct)) for spec in struct.fields)
+
+
+def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
+    return (spec for spec in struct.fields if spec.is_array and version in spec.versions)
+
+
+def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> None:
+    """Fill the answer's array of blamed items with one item for each item of the request's matching array."""
+    for spec in _arrays(type(answer), version):
+        if spec.struct is None or not has_error_codes(spec.struct):
+            continue
+        source = next((s for s in _arrays(type(asked), version) if getattr(asked, s.name)), None)
+        if source is None:
+            continue
+        items = getattr(answer, spec.name)
+        for asked_item in getattr(asked, source.name):
+            item = spec.struct()
+            _identify(item, asked_item, source)
+            if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
+                _mirror(asked_item, item, version, code, message)
+            items.append(item)
+        return
+
+
+def _identify(item: Struct, asked: Any, source: FieldSpec) -> None:
+    """Copy what names the item: equal names or known synonyms; a bare id goes into the field of its kind."""
+    if not isinstance(asked, Struct):
+        for spec in item.fields:
+            if spec.wire_type is source.wire_type and not spec.is_array and _same(spec.name, source.name):
+                setattr(item, spec.name, asked)
+                return
+        for spec in item.fields:
+            if spec.wire_type is source.wire_type and not spec.is_array and not spec.name.startswith("error"):
+                setattr(item, spec.name, asked)
+                return
+        return
+    for spec in item.fields:
+        if spec.is_array or spec.struct is not None or spec.name.startswith("error"):
+            continue
+        for asked_spec in asked.fields:
+            if asked_spec.wire_type is spec.wire_type and not asked_spec.is_array and _same(spec.name, asked_spec.name):
+                setattr(item, spec.name, getattr(asked, asked_spec.name))
+                break
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or any(one in names and other in names for names in _SAME)
+
+
+CodePaths = tuple[str, tuple[tuple[str, bool, Any], ...]]
+
+
+def code_paths(struct: type[Struct], version: int) -> CodePaths:
+    """Where codes are in a response: (its own code's field or "", ((field, is array, paths of its struct), ...))."""
+    own = next((spec.name for spec in struct.fields if spec.name in _CODES and version in spec.versions), "")
+    inner = tuple(
+        (spec.name, spec.is_array, code_paths(spec.struct, version))
+        for spec in struct.fields
+        if spec.struct is not None and version in spec.versions and has_error_codes(spec.struct)
+    )
+    return own, inner
+
+
+def replace_codes(target: Any, paths: CodePaths, older: dict[int, int]) -> None:
+    """Replace the codes that `older` has a substitute for, everywhere in a response."""
+    own, inner = paths
+    if own and (code := getattr(target, own)) in older:
+        setattr(target, own, older[code])
+    for name, is_array, deeper in inner:
+        value = getattr(target, name)
+        if value is None:
+            continue
+        if is_array:
+            for item in value:
+                replace_codes(item, deeper, older)
+        else:
+            replace_codes(value, deeper, older)

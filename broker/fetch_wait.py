@@ -1,0 +1,78 @@
+"""Fetch requests that wait for data: woken by the logs, never polling.
+
+Owns the waits. Each is over exactly once: when enough data is there, when its time is up, when its connection closes
+or when the broker stops. What is then answered is read by the handler at the moment the answer can leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from .handling import ConnectionInfo
+from .log import PartitionLog
+
+
+class FetchWait:
+    """One waiting Fetch. `done` has no result: it only says that waiting is over."""
+
+    __slots__ = ("_connection", "_enough", "_logs", "_purgatory", "_timer", "done")
+
+    def __init__(
+        self,
+        purgatory: FetchPurgatory,
+        logs: list[PartitionLog],
+        enough: Callable[[], bool],
+        max_wait_s: float,
+        connection: ConnectionInfo,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = loop.create_future()
+        self._purgatory = purgatory
+        self._logs = logs
+        self._enough = enough
+        self._connection = connection
+        self._timer = loop.call_later(max_wait_s, self.release)
+        for log in logs:
+            log.add_listener(self._advanced)
+        connection.closed.add_done_callback(self._closed)
+
+    def _advanced(self, log: PartitionLog) -> None:
+        if not self.done.done() and self._enough():
+            self.release()
+
+    def _closed(self, closed: asyncio.Future[None]) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """End the wait."""
+        if self.done.done():
+            return
+        self.done.set_result(None)
+        self._timer.cancel()
+        for log in self._logs:
+            log.remove_listener(self._advanced)
+        self._connection.closed.remove_done_callback(self._closed)
+        self._purgatory.waiting.discard(self)
+
+
+class FetchPurgatory:
+    """All waiting Fetches of the broker."""
+
+    def __init__(self) -> None:
+        self.waiting: set[FetchWait] = set()
+        self._closed = False
+
+    def wait(
+        self, logs: Iterable[PartitionLog], enough: Callable[[], bool], max_wait_s: float, connection: ConnectionInfo
+    ) -> asyncio.Future[None]:
+        """A future that is done when `enough()` holds after one of the logs moved, or `max_wait_s` has passed."""
+        wait = FetchWait(self, list(logs), enough, 0 if self._closed else max_wait_s, connection)
+        self.waiting.add(wait)
+        return wait.done
+
+    def release_all(self) -> None:
+        """The broker stops: nobody waits any more."""
+        self._closed = True
+        for wait in list(self.waiting):
+            wait.release()

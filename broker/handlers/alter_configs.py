@@ -1,0 +1,64 @@
+"""AlterConfigs: replaces all of a topic's own settings; deprecated by IncrementalAlterConfigs, but clients use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from ..config_changes import change_configs
+from ..handling import Reply, RequestContext, handles
+from ..metadata_store import Topic
+
+
+@handles(AlterConfigsRequest)
+def handle(context: RequestContext, request: AlterConfigsRequest) -> Reply:
+    times = Counter((item.resource_type, item.resource_name) for item in request.resources)
+    results: list[AlterConfigsResourceResponse] = []
+    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []
+    for item in request.resources:
+        result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
+        results.append(result)
+        try:
+            if times[item.resource_type, item.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
+            change = change_configs(
+                context.broker,
+                item.resource_type,
+                item.resource_name,
+                lambda configs, item=item: _replace(item, configs),  # type: ignore[misc]
+                validate_only=request.validate_only,
+            )
+            if change is not None:
+                pending.append((result, change))
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.code), error.message
+    return _answer(results, pending) if pending else AlterConfigsResponse(responses=results)
+
+
+def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
+    configs.clear()
+    for config in item.configs:
+        if config.name in configs:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once.")
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {config.name} can't be null.")
+        configs[config.name] = config.value
+
+
+async def _answer(
+    results: list[AlterConfigsResourceResponse],
+    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]],
+) -> AlterConfigsResponse:
+    for result, change in pending:
+        try:
+            await change
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.code), error.message
+    return AlterConfigsResponse(responses=results)

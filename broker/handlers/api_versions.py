@@ -1,0 +1,49 @@
+"""ApiVersions: which APIs and versions this broker answers, and its features (KIP-511, KIP-584)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from ..handling import RequestContext, handles
+
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+SUPPORTED_FEATURES: Final = {"transaction.version": (0, 2)}
+"""Feature → levels that this release can work at. `group.aware.transaction` joins here once the broker implements it,
+and only at inter.broker.protocol.version 4.1 or above."""
+
+FIRST_VERSION_WITH_ZERO: Final = 4
+"""Clients of lower versions fail on a supported feature whose minimum is 0 (KAFKA-17011), so it is left out there."""
+
+
+@handles(ApiVersionsRequest)
+def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if context.api_version >= 3:
+        for software in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE_NAME.fullmatch(software):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{software!r} is no name or version of a client.")
+        context.connection.state["client_software"] = (request.client_software_name, request.client_software_version)
+    metadata = context.broker.metadata
+    return ApiVersionsResponse(
+        api_keys=[ApiVersion(api.key, api.versions.low, api.versions.high) for api in context.broker.dispatcher.apis()],
+        supported_features=[
+            SupportedFeatureKey(name, low, high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+            if low > 0 or context.api_version >= FIRST_VERSION_WITH_ZERO
+        ],
+        finalized_features_epoch=metadata.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name, level, level)
+            for name, level in metadata.features.items()
+            if level > 0 and name in SUPPORTED_FEATURES
+        ],
+    )

@@ -1,0 +1,31 @@
+"""DescribeCluster: the cluster's id and its brokers."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED
+from ..handling import RequestContext, handles
+
+BROKERS = 1
+"""The endpoint type of brokers; 2 would be controllers, which have no endpoint of their own here."""
+
+
+@handles(DescribeClusterRequest)
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    broker = context.broker
+    if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == 2
+        raise KafkaError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            "This endpoint is a broker's." if known else f"There is no endpoint type {request.endpoint_type}.",
+        )
+    host, port = broker.endpoint(context.connection)
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterBroker(broker.node_id, host, port, broker.config.broker_rack or None)],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        endpoint_type=BROKERS,
+    )

@@ -1,0 +1,38 @@
+"""DescribeLogDirs: the data directory, the size of the partitions in it, and the room that is left."""
+
+from __future__ import annotations
+
+import os
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ..handling import RequestContext, handles
+
+
+@handles(DescribeLogDirsRequest)
+def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    broker = context.broker
+    result = DescribeLogDirsResult(0, os.path.abspath(broker.data_dir))
+    if broker.log_manager.failed is not None:
+        result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        return DescribeLogDirsResponse(results=[result])
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for log in broker.replica_manager.logs():
+        if wanted is None or (log.topic, log.partition) in wanted:
+            topics.setdefault(log.topic, []).append(DescribeLogDirsPartition(log.partition, log.size, 0, False))
+    result.topics = [DescribeLogDirsTopic(name, partitions) for name, partitions in sorted(topics.items())]
+    try:
+        disk = os.statvfs(broker.data_dir)
+    except OSError:
+        return DescribeLogDirsResponse(results=[result])
+    result.total_bytes, result.usable_bytes = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    return DescribeLogDirsResponse(results=[result])

@@ -1,0 +1,70 @@
+"""DescribeTopicPartitions: Metadata of topics in pages (KIP-966)."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ..authorization import TOPIC_OPERATIONS
+from ..handling import RequestContext, handles
+from ..metadata_store import Topic
+from ..partition import LEADER_EPOCH
+from ..topic_names import name_problem
+
+MAX_PARTITIONS = 2000
+"""Most partitions in one answer, whatever is asked (max.request.partition.size.limit of Kafka)."""
+
+
+@handles(DescribeTopicPartitionsRequest)
+def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    metadata = context.broker.metadata
+    names = sorted({topic.name for topic in request.topics} or metadata.topics)
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        first = max(0, request.cursor.partition_index)
+    left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        start = first if request.cursor is not None and name == request.cursor.topic_name else 0
+        if left <= 0:
+            response.next_cursor = Cursor(name, start)
+            break
+        topic = metadata.topic(name)
+        if topic is None:
+            problem = name_problem(name) is not None
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            response.topics.append(DescribeTopicPartitionsResponseTopic(int(code), name))
+            continue
+        end = min(topic.partitions, start + left)
+        response.topics.append(_topic(context, topic, start, end))
+        left -= end - start
+        if end < topic.partitions:
+            response.next_cursor = Cursor(name, end)
+            break
+    return response
+
+
+def _topic(context: RequestContext, topic: Topic, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    node = context.broker.node_id
+    offline = {index for name, index in context.broker.log_manager.offline if name == topic.name}
+    return DescribeTopicPartitionsResponseTopic(
+        0,
+        topic.name,
+        topic.topic_id,
+        topic.is_internal,
+        [
+            DescribeTopicPartitionsResponsePartition(
+                int(ErrorCode.LEADER_NOT_AVAILABLE), index, -1, LEADER_EPOCH, [node], [], None, None, [node]
+            )
+            if index in offline
+            else DescribeTopicPartitionsResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [], [], [])
+            for index in range(start, end)
+        ],
+        TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,101 @@
+"""IncrementalAlterConfigs: set, delete, append to or subtract from single settings of topics (KIP-339)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from enum import IntEnum
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ..config_changes import change_configs
+from ..handling import Reply, RequestContext, handles
+from ..metadata_store import Topic
+from ..settings import ConfigType, format_value
+from ..topic_config import TopicConfig, topic_config
+
+
+class Operation(IntEnum):
+    """What is done to a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@handles(IncrementalAlterConfigsRequest)
+def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> Reply:
+    times = Counter((item.resource_type, item.resource_name) for item in request.resources)
+    results: list[AlterConfigsResourceResponse] = []
+    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []
+    for item in request.resources:
+        result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
+        results.append(result)
+        try:
+            if times[item.resource_type, item.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
+            change = change_configs(
+                context.broker,
+                item.resource_type,
+                item.resource_name,
+                lambda configs, item=item: _edit(context, item, configs),  # type: ignore[misc]
+                validate_only=request.validate_only,
+            )
+            if change is not None:
+                pending.append((result, change))
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.code), error.message
+    return _answer(results, pending) if pending else IncrementalAlterConfigsResponse(responses=results)
+
+
+def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str, str]) -> None:
+    names = Counter(config.name for config in item.configs)
+    for config in item.configs:
+        if names[config.name] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is changed more than once.")
+        _edit_one(context, config, configs)
+
+
+def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[str, str]) -> None:
+    name, value = config.name, config.value
+    setting = TopicConfig.settings.get(name)
+    if setting is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: there is no such topic setting")
+    if config.config_operation == Operation.DELETE:
+        configs.pop(name, None)
+        return
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The new value of {name} can't be null.")
+    if config.config_operation == Operation.SET:
+        configs[name] = value
+        return
+    if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no operation {config.config_operation}.")
+    if setting.type is not ConfigType.LIST:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is no list: it can be set or deleted only.")
+    items: list[str] = list(topic_config(context.broker.config, configs).get(name))
+    given = [part.strip() for part in value.split(",") if part.strip()]
+    if config.config_operation == Operation.APPEND:
+        items += [part for part in given if part not in items]
+    else:
+        items = [part for part in items if part not in given]
+    configs[name] = format_value(items)
+
+
+async def _answer(
+    results: list[AlterConfigsResourceResponse],
+    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]],
+) -> IncrementalAlterConfigsResponse:
+    for result, change in pending:
+        try:
+            await change
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.code), error.message
+    return IncrementalAlterConfigsResponse(responses=results)

@@ -1,0 +1,33 @@
+"""ListConfigResources: which resources have settings (KIP-1142). Version 0 asks for client metrics; there are none."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from ..config_sources import ResourceType
+from ..handling import RequestContext, handles
+
+BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+KNOWN = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+
+@handles(ListConfigResourcesRequest)
+def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if context.api_version == 0:
+        return ListConfigResourcesResponse()
+    wanted = request.resource_types or list(KNOWN)
+    for resource_type in wanted:
+        if resource_type not in KNOWN:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no resource type {resource_type}.")
+    broker = context.broker
+    found: list[ConfigResource] = []
+    if ResourceType.TOPIC in wanted:
+        found += [ConfigResource(name, int(ResourceType.TOPIC)) for name in sorted(broker.metadata.topics)]
+    for resource_type in (ResourceType.BROKER, BROKER_LOGGER):
+        if resource_type in wanted:
+            found.append(ConfigResource(str(broker.node_id), int(resource_type)))
+    return ListConfigResourcesResponse(config_resources=found)

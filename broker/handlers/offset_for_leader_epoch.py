@@ -1,0 +1,33 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, by which a consumer sees that a log was cut (KIP-320)."""
+
+from __future__ import annotations
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ..handling import RequestContext, handles
+
+
+@handles(OffsetForLeaderEpochRequest)
+def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(topic.topic, [_end(context, topic.topic, item) for item in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def _end(context: RequestContext, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = context.broker.replica_manager.partition(topic, item.partition)
+        partition.check_leader_epoch(item.current_leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(item.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(int(error.code), item.partition)
+    return EpochEndOffset(0, item.partition, epoch, end_offset)

@@ -1,0 +1,333 @@
+"""The cluster's metadata: topics, their configs, feature levels, producer-id blocks.
+
+Owns the log `__cluster_metadata-0` and the maps that its replay gives. Every change is one record batch, appended and
+fsynced (whatever `durability` says) before the maps show it and before anyone is told: what a reader of the maps sees
+survives a crash. It never touches partition logs; who must act on a change subscribes.
+
+Deleting a topic is three steps, each repeatable after a crash: the topic is recorded as `deleting` (from then on no
+client sees it), its subscribers drop the data, its record is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from ..protocol.codec import (
+    UnknownRecord,
+    decode_record_key,
+    decode_record_value,
+    encode_record_key,
+    encode_record_value,
+)
+from ..protocol.errors import DecodeError, ErrorCode, KafkaError
+from ..protocol.messages.metadata_log import (
+    BrokerConfigKey,
+    BrokerConfigValue,
+    FeatureLevelKey,
+    FeatureLevelValue,
+    ProducerIdsKey,
+    ProducerIdsValue,
+    TopicConfigEntry,
+    TopicMetadataKey,
+    TopicMetadataValue,
+)
+from ..protocol.records import Record, decode_batch, encode_batch
+from ..protocol.schema import Message
+from .log import AppendOrigin, LogConfig, LogManager, PartitionLog
+from .ports import Clock, RandomIds
+from .topic_names import INTERNAL_TOPICS, METADATA_TOPIC, colliding
+
+PRODUCER_ID_BLOCK: Final = 1000
+_KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic. `configs` holds its own settings only, as text; `partitions` is their number."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    configs: dict[str, str] = field(default_factory=dict)
+    deleting: bool = False
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is the broker's own."""
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataStore:
+    """Lookups are plain attributes and methods; changes return a future that is done when they are durable and visible.
+
+    A change goes through even if the one who waits for it is cancelled. Changes raise KafkaError at once where they
+    are refused, and through the future (KAFKA_STORAGE_ERROR) where the disk fails.
+    """
+
+    def __init__(self, log_manager: LogManager, node_id: int, clock: Clock, ids: RandomIds, logger: Any) -> None:
+        self.node_id = node_id
+        self.cluster_id = ""
+        self.topics: dict[str, Topic] = {}
+        self.features: dict[str, int] = {}
+        self.broker_configs: dict[str, str] = {}
+        self.on_topic_changed: list[Callable[[Topic], None]] = []
+        self.on_topic_deleted: list[Callable[[Topic], None]] = []
+        self._log_manager = log_manager
+        self._clock = clock
+        self._ids = ids
+        self._logger = logger
+        self._by_id: dict[bytes, Topic] = {}
+        self._deleting: dict[bytes, Topic] = {}
+        self._newest: dict[bytes, Topic] = {}
+        self._pending_names: set[str] = set()
+        self._next_producer_id = 0
+        self._log: PartitionLog | None = None
+
+    # ---- lookups
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name; None when there is none, or it is being deleted."""
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of that id; None when there is none, or it is being deleted."""
+        return self._by_id.get(topic_id)
+
+    @property
+    def epoch(self) -> int:
+        """Grows with every change (the end offset of the metadata log)."""
+        return self._log.log_end_offset if self._log is not None else 0
+
+    # ---- start
+
+    def start(self) -> None:
+        """Open and replay the log. Raises KafkaError KAFKA_STORAGE_ERROR when it is damaged."""
+        self.cluster_id = self._log_manager.cluster_id
+        config = LogConfig(cleanup_policy=("compact",), durability="flush", internal=True)
+        log = self._log_manager.get(METADATA_TOPIC, 0)
+        if log is None:
+            log = self._log_manager.create(METADATA_TOPIC, 0, config)
+        else:
+            log.update_config(config)
+        self._log = log
+        for header, batch in log.batches():
+            if header.is_control:
+                continue
+            for record in decode_batch(batch, 0, header):
+                self._replay(record)
+
+    def _replay(self, record: Record) -> None:
+        if record.key is None:
+            return
+        try:
+            key = decode_record_key(record.key, _KEYS)
+        except DecodeError as error:
+            self._logger.warning("metadata_record_unreadable", offset=record.offset, why=str(error))
+            return
+        if isinstance(key, UnknownRecord):
+            return  # of a newer release: kept in the log, not acted on
+        try:
+            self._take(key, record.value)
+        except DecodeError as error:
+            self._logger.warning("metadata_record_unreadable", offset=record.offset, key=repr(key), why=str(error))
+
+    def _take(self, key: Message, value: bytes | None) -> None:
+        if isinstance(key, TopicMetadataKey):
+            known = self._by_id.pop(key.topic_id, None) or self._deleting.pop(key.topic_id, None)
+            if known is not None and self.topics.get(known.name) is known:
+                del self.topics[known.name]
+            if value is not None:
+                read = decode_record_value(TopicMetadataValue, value)
+                configs = {entry.name: entry.value for entry in read.configs}
+                self._install(Topic(read.name, key.topic_id, read.partitions, configs, read.deleting))
+        elif isinstance(key, ProducerIdsKey) and value is not None:
+            self._next_producer_id = decode_record_value(ProducerIdsValue, value).next_producer_id
+        elif isinstance(key, FeatureLevelKey):
+            self.features.pop(key.name, None)
+            if value is not None:
+                self.features[key.name] = decode_record_value(FeatureLevelValue, value).level
+        elif isinstance(key, BrokerConfigKey):
+            self.broker_configs.pop(key.name, None)
+            if value is not None:
+                self.broker_configs[key.name] = decode_record_value(BrokerConfigValue, value).value
+
+    def _install(self, topic: Topic) -> None:
+        if topic.deleting:
+            self._deleting[topic.topic_id] = topic
+        else:
+            self._by_id[topic.topic_id] = topic
+            self.topics[topic.name] = topic
+
+    def deleting(self) -> list[Topic]:
+        """Topics whose deletion is recorded and not finished."""
+        return list(self._deleting.values())
+
+    def finish_deletions(self) -> None:
+        """Go on with the deletions that a crash interrupted."""
+        for topic in list(self._deleting.values()):
+            self._drop(topic)
+
+    # ---- changes
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:
+        """Create a topic whose name and configs have been validated.
+
+        Raises TOPIC_ALREADY_EXISTS, and INVALID_TOPIC_EXCEPTION where the name collides with another's.
+        """
+        self.check_new(name)
+        topic = Topic(name, self._ids.uuid(), partitions, dict(configs))
+        self._pending_names.add(name)
+
+        def visible() -> Topic:
+            self._install(topic)
+            return topic
+
+        return self._commit([_topic_record(topic)], visible, lambda: self._pending_names.discard(name))
+
+    def check_new(self, name: str) -> None:
+        """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION where a topic of that name can't be created."""
+        if name in self.topics or name in self._pending_names:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
+        other = colliding(name, (*self.topics, *self._pending_names))
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic {name!r} collides with the existing topic {other!r}: '.' and '_' count as the same.",
+            )
+
+    def change_topic(
+        self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> asyncio.Future[Topic]:
+        """Give a topic more partitions, or other configs; to be worked out from `newest(topic)`."""
+        base = self.newest(topic)
+        newer = self._newest[topic.topic_id] = Topic(base.name, base.topic_id, base.partitions, dict(base.configs))
+        if partitions is not None:
+            newer.partitions = partitions
+        if configs is not None:
+            newer.configs = dict(configs)
+
+        def visible() -> Topic:
+            if topic.topic_id in self._by_id:  # not deleted meanwhile
+                topic.partitions, topic.configs = newer.partitions, newer.configs
+                for subscriber in self.on_topic_changed:
+                    subscriber(topic)
+            return topic
+
+        def settled() -> None:
+            if self._newest.get(topic.topic_id) is newer:
+                del self._newest[topic.topic_id]
+
+        return self._commit([_topic_record(newer)], visible, settled)
+
+    def newest(self, topic: Topic) -> Topic:
+        """The topic after the changes that are still on their way to the disk: the base of the next one."""
+        return self._newest.get(topic.topic_id, topic)
+
+    def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
+        """Delete a topic: done when no client sees it any more and its data is dropped."""
+
+        def gone() -> Topic:
+            if self._by_id.pop(topic.topic_id, None) is None:
+                return topic  # someone else asked for it too
+            topic.deleting = True
+            if self.topics.get(topic.name) is topic:
+                del self.topics[topic.name]
+            self._deleting[topic.topic_id] = topic
+            self._drop(topic)
+            return topic
+
+        record = Topic(topic.name, topic.topic_id, topic.partitions, {}, deleting=True)
+        return self._commit([_topic_record(record)], gone)
+
+    def _drop(self, topic: Topic) -> None:
+        try:
+            for subscriber in self.on_topic_deleted:
+                subscriber(topic)
+            self._commit(
+                [(TopicMetadataKey(topic.topic_id), None, 0)], lambda: self._deleting.pop(topic.topic_id, None)
+            )
+        except KafkaError as error:
+            # The record stays, so the next start goes on with it.
+            self._logger.error("topic_deletion_unfinished", topic=topic.name, why=str(error))
+
+    def allocate_producer_ids(self) -> asyncio.Future[range]:
+        """A block of producer ids that nobody else was or will be given."""
+        block = range(self._next_producer_id, self._next_producer_id + PRODUCER_ID_BLOCK)
+        self._next_producer_id = block.stop
+        return self._commit([(ProducerIdsKey(self.node_id), ProducerIdsValue(block.stop), 0)], lambda: block)
+
+    def set_feature(self, name: str, level: int) -> asyncio.Future[None]:
+        """Finalize a feature at a level."""
+        return self._commit(
+            [(FeatureLevelKey(name), FeatureLevelValue(level), 0)], lambda: self.features.__setitem__(name, level)
+        )
+
+    def _commit(
+        self,
+        records: Iterable[tuple[Message, Message | None, int]],
+        apply: Callable[[], T],
+        finally_: Callable[[], None] | None = None,
+    ) -> asyncio.Future[T]:
+        """Append the records as one batch; once they are on disk, `apply` makes the change visible.
+
+        `apply` runs whether or not someone still waits: the record is on disk, so the maps must follow.
+        """
+        log = self._log
+        assert log is not None, "started"
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        # Nobody may be left to look at a failure; the log manager has reported it anyway.
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())
+        try:
+            result = log.append(self._batch(records), origin=AppendOrigin.COORDINATOR)
+            flush = log.flushed(result.last_offset + 1)
+        except BaseException:
+            if finally_ is not None:
+                finally_()
+            raise
+
+        def settle(flushed: asyncio.Future[None] | None) -> None:
+            if finally_ is not None:
+                finally_()
+            try:
+                if flushed is not None:
+                    if flushed.cancelled():
+                        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The broker is stopping.")
+                    flushed.result()
+                outcome = apply()
+            except Exception as error:
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(outcome)
+
+        if flush is None:
+            settle(None)
+        else:
+            flush.add_done_callback(settle)
+        return done
+
+    def _batch(self, records: Iterable[tuple[Message, Message | None, int]]) -> bytearray:
+        now = self._clock.now_ms()
+
+        def encoded() -> Iterator[Record]:
+            for index, (key, value, version) in enumerate(records):
+                payload = None if value is None else encode_record_value(value, version)
+                yield Record(index, now, encode_record_key(key), payload, [])
+
+        return bytearray(encode_batch(list(encoded())))
+
+
+def _topic_record(topic: Topic) -> tuple[Message, Message, int]:
+    configs = [TopicConfigEntry(name, value) for name, value in sorted(topic.configs.items())]
+    return (
+        TopicMetadataKey(topic.topic_id),
+        TopicMetadataValue(topic.name, topic.partitions, topic.deleting, configs),
+        0,
+    )

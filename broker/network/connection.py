@@ -1,0 +1,307 @@
+"""One client connection: executes its requests in order and sends their answers in order.
+
+Owns the socket's two directions and nothing else: what a request means is the dispatcher's business.
+
+* A request is executed as soon as its frame is whole, in the callback that delivered the last byte.
+* An answer that comes later takes a place in `_pending`; answers behind it wait, requests behind it do not.
+* A handler that runs as a coroutine parks the connection: nothing behind it is executed, the buffer is pinned.
+* Nothing is executed while the peer does not read (`connection.write.buffer.bytes`), or while
+  `connection.max.inflight.requests` answers are outstanding. The socket is then read only into the buffer that is
+  there, so that a close is noticed, and then no further: TCP holds the peer back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from ...protocol.schema import Buffer, Response
+from ..dispatcher import Dispatcher, Exchange, MalformedRequest
+from ..handling import Answer, Deferred
+from .receive_buffer import FrameSizeError, ReceiveBuffer
+
+if TYPE_CHECKING:
+    from .listener import Listener
+
+
+class _Slot:
+    """A place in the line of answers. `ready` is set once `answer` (or `failure`) is known."""
+
+    __slots__ = ("answer", "deferred", "exchange", "failure", "ready")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.ready = False
+        self.answer: Any = None
+        self.failure: BaseException | None = None
+        self.deferred: Deferred[Any] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object that the event loop feeds; one per accepted socket."""
+
+    def __init__(self, id: int, listener: Listener, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
+        config = listener.config
+        self.id = id
+        self.listener = listener.name
+        self.peer_host = ""
+        self.local_address: tuple[str, int] = ("", 0)
+        self.state: dict[str, Any] = {}
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self.last_active = loop.time()
+        self._listener = listener
+        self._dispatcher = dispatcher
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._buffer = ReceiveBuffer(config.socket_request_max_bytes, listener.memory.kept_bytes)
+        self._reserved = 0
+        self._max_inflight = config.connection_max_inflight_requests
+        self._write_limit = config.connection_write_buffer_bytes
+        self._pending: deque[_Slot] = deque()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._parked = False
+        self._write_paused = False
+        self._read_paused = False
+        self._processing = False
+        self._waiting_for_memory = False
+        self._draining = False
+
+    # ---- the event loop's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open: note who it is, and close it again when a limit is reached."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer_host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        local = transport.get_extra_info("sockname")
+        self.local_address = (str(local[0]), int(local[1])) if isinstance(local, tuple) else ("", 0)
+        self._transport.set_write_buffer_limits(high=self._write_limit)
+        self._listener.opened(self, transport.get_extra_info("socket"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed: give up what was in hand."""
+        self._transport = None
+        self._pending.clear()
+        for task in self._tasks:
+            task.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._listener.memory.release(self._reserved)
+        self._reserved = 0
+        self._listener.lost(self)
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; Kafka's clients never half-close, so close (answers in the buffer still leave)."""
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop may write what arrives."""
+        return self._buffer.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` arrived: execute what is whole."""
+        self._buffer.received(nbytes)
+        self.last_active = self._loop.time()
+        self._process()
+
+    def pause_writing(self) -> None:
+        """The peer doesn't read: execute nothing more."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._write_paused = False
+        self.last_active = self._loop.time()
+        self._flush()
+        self._process()
+
+    # ---- requests
+
+    def close(self, reason: str) -> None:
+        """Close at once; bytes already handed to the transport still leave."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._listener.log.info("connection_closed", reason=reason, connection=self.id, peer=self.peer_host)
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close without sending what is still buffered."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are in hand or answers not yet taken by the socket."""
+        transport = self._transport
+        return transport is not None and (bool(self._pending) or self._parked or transport.get_write_buffer_size() > 0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked, or the peer doesn't take its answers."""
+        return self._write_paused or not (self._pending or self._parked)
+
+    def drain(self) -> None:
+        """Execute no further request; what is in hand is still answered."""
+        self._draining = True
+        self._pause_reading()
+
+    def _process(self) -> None:
+        """Execute the whole frames in the buffer, as far as nothing forbids it, then see to the reading side."""
+        if self._processing:
+            return
+        self._processing = True
+        buffer = self._buffer
+        try:
+            while not (
+                self._parked or self._write_paused or self._draining or len(self._pending) >= self._max_inflight
+            ):
+                if self._transport is None or self._transport.is_closing():
+                    return
+                frame = buffer.next_frame()
+                if frame is None:
+                    break
+                self._execute(frame)
+        except (FrameSizeError, MalformedRequest) as error:
+            self._listener.log.warning("request_refused", why=str(error), connection=self.id, peer=self.peer_host)
+            self.close("malformed request")
+            return
+        finally:
+            self._processing = False
+        self._adjust_reading()
+
+    def _adjust_reading(self) -> None:
+        """Read when there is room for it; `queued.max.request.bytes` may make a large frame wait for memory."""
+        buffer = self._buffer
+        memory = self._listener.memory
+        if memory.limited and not self._parked:
+            wanted = max(0, buffer.capacity + buffer.missing_capacity - memory.free_bytes)
+            if wanted > self._reserved:
+                if not memory.reserve(wanted - self._reserved):
+                    self._pause_reading()
+                    if not self._waiting_for_memory:
+                        self._waiting_for_memory = True
+                        memory.wait(self)
+                    return
+                self._reserved = wanted
+            elif not len(buffer) and self._reserved:
+                memory.release(self._reserved)
+                self._reserved = 0
+        if buffer.full or self._draining:
+            self._pause_reading()
+        elif self._read_paused and self._transport is not None and not self._transport.is_closing():
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def memory_available(self) -> None:
+        """Called by the shared memory when some became free."""
+        self._waiting_for_memory = False
+        if self._transport is not None:
+            self._adjust_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and self._transport is not None and not self._transport.is_closing():
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def _execute(self, frame: memoryview) -> None:
+        """Run one request. Its answer is written at once where nothing is before it."""
+        exchange = self._dispatcher.accept(self, frame)
+        reply = self._dispatcher.execute(exchange)
+        if isinstance(reply, Response):
+            if not self._pending:
+                self._write(self._dispatcher.encode(exchange, reply))
+                return
+            slot = _Slot(exchange)
+            slot.answer = reply
+            slot.ready = True
+            self._pending.append(slot)
+        elif isinstance(reply, Deferred):
+            slot = _Slot(exchange)
+            self._pending.append(slot)
+            self._wait_for(slot, reply)
+            if slot.ready:
+                self._flush()
+        elif reply is not None:
+            slot = _Slot(exchange)
+            self._pending.append(slot)
+            self._park(slot, reply)
+
+    def _wait_for(self, slot: _Slot, deferred: Deferred[Any]) -> None:
+        slot.deferred = deferred
+        awaitable = deferred.awaitable
+        if awaitable is None:
+            slot.ready = True
+            return
+        future: asyncio.Future[Any]
+        if isinstance(awaitable, asyncio.Future):
+            future = awaitable
+            if future.done():
+                self._settle(slot, future)
+                return
+        else:
+            task: asyncio.Task[Any] = self._loop.create_task(_await(awaitable))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            future = task
+        future.add_done_callback(lambda done: self._arrived(slot, done))
+
+    def _settle(self, slot: _Slot, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            slot.failure = asyncio.CancelledError()
+        else:
+            slot.failure = future.exception()
+            if slot.failure is None:
+                slot.answer = future.result()
+        slot.ready = True
+
+    def _arrived(self, slot: _Slot, future: asyncio.Future[Any]) -> None:
+        self._settle(slot, future)
+        if self._transport is None:
+            return
+        if self._pending and self._pending[0] is slot:
+            self._flush()
+            self._process()
+
+    def _park(self, slot: _Slot, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        """Run the handler's coroutine; the frame it may still look at stays where it is until it ends."""
+        self._parked = True
+        self._buffer.pinned = True
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+
+        def ended(done: asyncio.Task[Answer]) -> None:
+            self._tasks.discard(task)
+            self._parked = False
+            self._buffer.pinned = False
+            reply = None if done.cancelled() or done.exception() is not None else done.result()
+            if isinstance(reply, Deferred):
+                self._wait_for(slot, reply)
+            else:
+                self._settle(slot, done)
+            if self._transport is not None:
+                self._flush()
+                self._process()
+
+        task.add_done_callback(ended)
+
+    # ---- answers
+
+    def _flush(self) -> None:
+        """Send the answers that are next in line and ready."""
+        pending = self._pending
+        while pending and pending[0].ready and not self._write_paused and self._transport is not None:
+            slot = pending.popleft()
+            response = self._dispatcher.conclude(slot.exchange, slot.deferred, slot.answer, slot.failure)
+            if response is not None:
+                self._write(self._dispatcher.encode(slot.exchange, response))
+
+    def _write(self, pieces: list[Buffer]) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            self.last_active = self._loop.time()
+            transport.writelines(pieces)
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable

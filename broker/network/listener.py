@@ -1,0 +1,202 @@
+"""One listener: accepts connections within the limits, closes idle ones, and winds down in order.
+
+Owns the set of open connections and the memory that they share for requests. More than one listener, and TLS, are a
+matter of making more of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+from collections import Counter, deque
+from typing import Any, Final
+
+from ..config import BrokerConfig
+from ..config import Listener as ListenerConfig
+from ..dispatcher import Dispatcher
+from .connection import Connection
+from .receive_buffer import INITIAL_BYTES, KEPT_BYTES
+
+IDLE_SWEEP_S: Final = 30.0
+_ids = itertools.count(1)
+
+
+class RequestMemory:
+    """The bytes that all connections together may hold for requests being received (`queued.max.request.bytes`).
+
+    Like Kafka's pool it hands out the last bytes generously: a reservation succeeds while anything is left, so that one
+    request larger than the whole limit can still pass.
+    """
+
+    __slots__ = ("_left", "_waiting", "free_bytes", "kept_bytes", "limited")
+
+    def __init__(self, limit: int) -> None:
+        self.limited = limit > 0
+        self.free_bytes = INITIAL_BYTES
+        self.kept_bytes = INITIAL_BYTES if self.limited else KEPT_BYTES
+        self._left = limit
+        self._waiting: deque[Connection] = deque()
+
+    def reserve(self, count: int) -> bool:
+        """Take `count` bytes; False when nothing is left."""
+        if self._left <= 0:
+            return False
+        self._left -= count
+        return True
+
+    def wait(self, connection: Connection) -> None:
+        """Call `connection.memory_available` when bytes come back."""
+        self._waiting.append(connection)
+
+    def release(self, count: int) -> None:
+        """Give `count` bytes back, and let those who wait try again."""
+        if not count:
+            return
+        self._left += count
+        for _ in range(len(self._waiting)):
+            if self._left <= 0:
+                return
+            self._waiting.popleft().memory_available()
+
+
+class Listener:
+    """A bound socket and its connections."""
+
+    def __init__(self, listener: ListenerConfig, config: BrokerConfig, dispatcher: Dispatcher, log: Any) -> None:
+        self.name = listener.name
+        self.config = config
+        self.log = log.bind(listener=listener.name)
+        self.memory = RequestMemory(config.queued_max_request_bytes)
+        self.host = listener.host
+        self.port = listener.port
+        self._dispatcher = dispatcher
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._by_host: Counter[str] = Counter()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event = asyncio.Event()
+
+    async def start(self) -> None:
+        """Bind and accept. Raises OSError where the address can't be had; afterwards `port` is the real one."""
+        loop = asyncio.get_running_loop()
+        sockets = self._bind()
+        self.port = sockets[0].getsockname()[1]
+        for sock in sockets:
+            sock.setblocking(False)
+        self._servers = [
+            await loop.create_server(
+                lambda: Connection(next(_ids), self, self._dispatcher, loop),
+                sock=sock,
+                backlog=self.config.socket_listen_backlog_size,
+            )
+            for sock in sockets
+        ]
+        if self.config.connections_max_idle_ms > 0:
+            self._schedule_sweep(loop)
+
+    def _bind(self) -> list[socket.socket]:
+        """One socket per address; an empty host is every interface, IPv6 included where the system has it."""
+        host = self.host
+        if host in ("", "::"):
+            if socket.has_dualstack_ipv6():
+                with contextlib.suppress(OSError):
+                    return [self._bind_one(socket.AF_INET6, ("::", self.port), dual=True)]
+            host = "0.0.0.0"
+        infos = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = infos[0]
+        return [self._bind_one(family, address)]
+
+    def _bind_one(self, family: int, address: Any, dual: bool = False) -> socket.socket:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if dual:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            if self.config.socket_receive_buffer_bytes > 0:
+                # Before listen(): accepted sockets inherit it, and the window scale is agreed on in the handshake.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.socket_receive_buffer_bytes)
+            sock.bind(address)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    # ---- connections
+
+    def opened(self, connection: Connection, sock: socket.socket | None) -> None:
+        """A connection came; it is refused past `max.connections` or `max.connections.per.ip`."""
+        self._connections.add(connection)
+        self._by_host[connection.peer_host] += 1
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.config.socket_send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.socket_send_buffer_bytes)
+        if len(self._connections) > self.config.max_connections:
+            self._refuse(connection, "max.connections", self.config.max_connections)
+        elif self._by_host[connection.peer_host] > self.config.max_connections_per_ip:
+            self._refuse(connection, "max.connections.per.ip", self.config.max_connections_per_ip)
+
+    def _refuse(self, connection: Connection, limit: str, value: int) -> None:
+        self.log.warning("connection_refused", limit=limit, value=value, peer=connection.peer_host)
+        connection.abort()
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        self._by_host[connection.peer_host] -= 1
+        if not self._by_host[connection.peer_host]:
+            del self._by_host[connection.peer_host]
+        if not self._connections:
+            self._all_closed.set()
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        pause = min(IDLE_SWEEP_S, self.config.connections_max_idle_ms / 2000)
+        self._sweep = loop.call_later(pause, self._close_idle, loop)
+
+    def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        limit = loop.time() - self.config.connections_max_idle_ms / 1000
+        for connection in list(self._connections):
+            if connection.last_active < limit and connection.idle:
+                connection.close("idle for connections.max.idle.ms")
+                connection.abort()
+        self._schedule_sweep(loop)
+
+    # ---- the end
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket; open connections go on."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for server in self._servers:
+            server.close()
+        self._servers = []
+
+    def drain(self) -> None:
+        """Execute no further request on any connection."""
+        for connection in list(self._connections):
+            connection.drain()
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait until what is in hand is answered (at most `timeout_s`), then close everything."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        self.drain()
+        # A transport doesn't tell when its buffer has left, so this has to look.
+        while any(connection.busy for connection in self._connections) and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        abandoned = sum(connection.busy for connection in self._connections)
+        if abandoned:
+            self.log.warning("requests_abandoned", connections=abandoned, waited_ms=round(timeout_s * 1000))
+        self._all_closed.clear()
+        for connection in list(self._connections):
+            connection.abort()
+        if self._connections:
+            await self._all_closed.wait()

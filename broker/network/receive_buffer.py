@@ -1,0 +1,123 @@
+"""One connection's receive buffer: bytes go in as the socket delivers them, whole frames come out as memoryviews.
+
+A frame view lies in the buffer, uncopied and writable (the log patches offsets in place). It is valid until the next
+call of `writable`, unless the buffer is `pinned`: then nothing moves, and new bytes only go behind what is there.
+The buffer is as large as the frame that is on its way, but grows with what has really arrived (at most to twice
+that), so that a peer can't make the broker allocate by announcing a large frame. Sans-I/O.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+INITIAL_BYTES: Final = 16 * 1024
+"""Capacity of a fresh or drained buffer: room for the small requests of an idle connection."""
+
+KEPT_BYTES: Final = 2 * 1024 * 1024
+"""A drained buffer larger than this is given back; up to it, it is kept for the next frame of that size."""
+
+UNCHECKED_GROWTH: Final = 128 * 1024
+"""Up to this capacity a buffer grows at once to what the frame announces."""
+
+SIZE_BYTES: Final = 4
+_size = struct.Struct(">i").unpack_from
+
+
+class FrameSizeError(Exception):
+    """A frame announces a size that is negative or larger than allowed."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"a frame announces {size} bytes, allowed are 0..{limit}")
+        self.size = size
+
+
+class ReceiveBuffer:
+    """The buffer; `limit` is the largest frame (`socket.request.max.bytes`), `kept` what a drained buffer may keep."""
+
+    __slots__ = ("_buffer", "_end", "_kept", "_limit", "_needed", "_start", "_view", "pinned")
+
+    def __init__(self, limit: int, kept: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._kept = kept
+        self._buffer = bytearray(INITIAL_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._needed = SIZE_BYTES
+        self.pinned = False
+
+    def __len__(self) -> int:
+        """Bytes received and not yet taken as a frame."""
+        return self._end - self._start
+
+    @property
+    def capacity(self) -> int:
+        """Bytes allocated."""
+        return len(self._buffer)
+
+    @property
+    def missing_capacity(self) -> int:
+        """How much larger the buffer must become for the frame that is on its way."""
+        return max(0, self._needed - len(self._buffer))
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing can be received before a frame is taken (or unpinned)."""
+        if self.pinned:
+            return self._end == len(self._buffer)
+        return self._end - self._start >= max(self._needed, len(self._buffer))
+
+    def writable(self) -> memoryview:
+        """Where the next bytes go; never empty unless `full`."""
+        if self.pinned:
+            return self._view[self._end :]
+        start, end, capacity = self._start, self._end, len(self._buffer)
+        if start == end:
+            self._start = self._end = start = end = 0
+            if capacity > self._kept and self._needed <= INITIAL_BYTES:
+                self._replace(INITIAL_BYTES)
+                capacity = INITIAL_BYTES
+        if capacity - start < self._needed or end == capacity:
+            held = end - start
+            wanted = capacity
+            if self._needed > capacity:
+                wanted = min(self._needed, max(2 * held, UNCHECKED_GROWTH))
+                # Room behind the frame for the next one's head saves a read; only once the frame is surely large.
+                wanted = max(wanted, capacity)
+            if wanted > capacity:
+                self._replace(wanted)
+            elif start:
+                self._view[:held] = self._view[start:end]
+                self._start, self._end = 0, held
+        return self._view[self._end :]
+
+    def _replace(self, capacity: int) -> None:
+        held = self._end - self._start
+        buffer = bytearray(capacity)
+        view = memoryview(buffer)
+        view[:held] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, view
+        self._start, self._end = 0, held
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written to the last `writable`."""
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """Take the next whole frame, without its size; None until it is there. Raises FrameSizeError."""
+        start = self._start
+        held = self._end - start
+        if held < SIZE_BYTES:
+            self._needed = SIZE_BYTES
+            return None
+        (size,) = _size(self._view, start)
+        if not 0 <= size <= self._limit:
+            raise FrameSizeError(size, self._limit)
+        end = start + SIZE_BYTES + size
+        if end > self._end:
+            self._needed = SIZE_BYTES + size
+            return None
+        self._needed = SIZE_BYTES
+        self._start = end
+        return self._view[start + SIZE_BYTES : end]

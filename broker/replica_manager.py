@@ -1,0 +1,188 @@
+"""The partitions that this broker leads, and what is done to several of them at once.
+
+Owns the map from (topic, index) to Partition, follows the metadata (new configs, deleted topics), and writes
+transaction markers. Decides nothing about transactions or groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..protocol.control_records import control_batch
+from ..protocol.errors import ErrorCode, KafkaError
+from .config import BrokerConfig
+from .log import AppendOrigin, LogConfig, LogManager, PartitionLog
+from .metadata_store import MetadataStore, Topic
+from .partition import Partition
+from .ports import Clock
+from .topic_config import log_config
+from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from .coordinator.transaction.gateway import Marker
+
+TopicPartition = tuple[str, int]
+
+
+class OffsetsOwner(Protocol):
+    """Who keeps the offsets that a transaction's marker settles: the group coordinator."""
+
+    def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """A marker of that producer is durable in that partition of `__consumer_offsets`."""
+
+
+class ReplicaManager:
+    """Partitions by name and id."""
+
+    def __init__(
+        self, config: BrokerConfig, log_manager: LogManager, metadata: MetadataStore, clock: Clock, logger: Any
+    ) -> None:
+        self.offsets_owner: OffsetsOwner | None = None
+        self._config = config
+        self._log_manager = log_manager
+        self._metadata = metadata
+        self._clock = clock
+        self._logger = logger
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._strays: set[str] = set()
+
+    def start(self) -> None:
+        """Give every log found on disk its topic's config, and set aside logs of topics that metadata doesn't know."""
+        self._metadata.on_topic_changed.append(self._topic_changed)
+        self._metadata.on_topic_deleted.append(self._topic_deleted)
+        deleting = {topic.name for topic in self._metadata.deleting()}
+        for log in list(self._log_manager.logs()):
+            if log.topic == METADATA_TOPIC:
+                continue
+            topic = self._metadata.topic(log.topic)
+            if topic is not None and log.partition < topic.partitions:
+                log.update_config(self.log_config(topic))
+            elif log.topic not in deleting:
+                self._strays.add(log.topic)
+                log.update_config(LogConfig(retention_ms=-1, retention_bytes=-1, durability=self._config.durability))
+                self._logger.warning(
+                    "stray_partition",
+                    topic=log.topic,
+                    partition=log.partition,
+                    remedy="its topic is not in the metadata; the directory is kept and not served. Move it away.",
+                )
+        self._metadata.finish_deletions()
+
+    # ---- lookups
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The partition; KafkaError UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+        found = self._partitions.get((topic, index))
+        return found if found is not None else self._make(self._metadata.topic(topic), index)
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
+        """The partition; KafkaError UNKNOWN_TOPIC_ID or (no such index) UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._metadata.topic_by_id(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        found = self._partitions.get((topic.name, index))
+        return found if found is not None else self._make(topic, index)
+
+    def _make(self, topic: Topic | None, index: int) -> Partition:
+        if topic is None or not 0 <= index < topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        made = self._partitions[topic.name, index] = Partition(topic, index, self._open_log)
+        return made
+
+    def _open_log(self, partition: Partition) -> PartitionLog:
+        topic = self._metadata.topic(partition.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log = self._log_manager.get(partition.topic, partition.index)
+        return log or self._log_manager.create(partition.topic, partition.index, self.log_config(topic))
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        """The log settings of a topic."""
+        return log_config(self._config, topic.configs, internal=topic.is_internal)
+
+    def existing_partitions(self, topic: str) -> set[int]:
+        """The partitions of a topic that are on disk, offline ones included."""
+        known = self._metadata.topic(topic)
+        if known is None:
+            return set()
+        on_disk = {log.partition for log in self._log_manager.logs() if log.topic == topic}
+        on_disk |= {index for name, index in self._log_manager.offline if name == topic}
+        return {index for index in on_disk if index < known.partitions}
+
+    def logs(self) -> Iterator[PartitionLog]:
+        """The logs of all topics that metadata knows."""
+        for log in list(self._log_manager.logs()):
+            topic = self._metadata.topic(log.topic)
+            if topic is not None and log.partition < topic.partitions:
+                yield log
+
+    def is_stray(self, topic: str) -> bool:
+        """Whether directories of that topic name lie on disk that metadata doesn't know: it can't be created."""
+        return topic in self._strays
+
+    # ---- following the metadata
+
+    def _topic_changed(self, topic: Topic) -> None:
+        config = self.log_config(topic)
+        for log in self._log_manager.logs():
+            if log.topic == topic.name:
+                log.update_config(config)
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        for key in [key for key in self._partitions if key[0] == topic.name]:
+            del self._partitions[key]
+        on_disk = {log.partition for log in self._log_manager.logs() if log.topic == topic.name}
+        on_disk |= {index for name, index in self._log_manager.offline if name == topic.name}
+        for index in sorted(on_disk):
+            self._log_manager.delete(topic.name, index)
+
+    # ---- transaction markers
+
+    async def append_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
+        """Append each marker to its partitions and wait until all are durable; a code for each partition of each.
+
+        For a partition of `__consumer_offsets` the group coordinator then settles the offsets that were pending.
+        """
+        results: list[dict[TopicPartition, ErrorCode]] = []
+        waiting: list[tuple[dict[TopicPartition, ErrorCode], TopicPartition, Marker, asyncio.Future[None] | None]] = []
+        for marker in markers:
+            codes: dict[TopicPartition, ErrorCode] = {}
+            results.append(codes)
+            for key in marker.partitions:
+                try:
+                    waiting.append((codes, key, marker, self._append_marker(key, marker)))
+                except KafkaError as error:
+                    codes[key] = error.code
+        for codes, key, marker, flush in waiting:
+            try:
+                if flush is not None:
+                    await asyncio.shield(flush)
+                if key[0] == OFFSETS_TOPIC and self.offsets_owner is not None:
+                    self.offsets_owner.complete_transaction(
+                        key[1], marker.producer_id, marker.producer_epoch, marker.commit
+                    )
+                codes[key] = ErrorCode.NONE
+            except KafkaError as error:
+                codes[key] = error.code
+        return results
+
+    def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
+        partition = self.partition(*key)
+        batch = control_batch(
+            marker.commit,
+            marker.coordinator_epoch,
+            marker.producer_id,
+            marker.producer_epoch,
+            self._clock.now_ms(),
+            leader_epoch=partition.leader_epoch,
+        )
+        log = partition.log
+        result = log.append(
+            bytearray(batch),
+            origin=AppendOrigin.COORDINATOR,
+            leader_epoch=partition.leader_epoch,
+            transaction_version=getattr(marker, "transaction_version", 0),
+        )
+        return log.flushed(result.last_offset + 1)

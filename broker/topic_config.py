@@ -1,0 +1,207 @@
+"""The settings of a topic: one table, with Kafka's names, and the broker settings that each falls back to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .config import BrokerConfig
+from .log import LogConfig
+from .settings import (
+    INT64_MAX,
+    ConfigError,
+    ConfigTable,
+    Setting,
+    at_least,
+    between,
+    boolean,
+    double,
+    integer,
+    long,
+    one_replica,
+    text,
+    text_list,
+)
+
+
+def _policy(value: list[str]) -> str | None:
+    return None if value else "is empty: give delete, compact or both"
+
+
+class TopicConfig(ConfigTable):
+    """Every setting of a topic; `topic_config` makes one with the broker's defaults under the topic's own values."""
+
+    cleanup_policy: list[str] = text_list(
+        ["delete"],
+        _policy,
+        choices=("delete", "compact"),
+        doc="delete: old segments are removed; compact: the newest record of each key is kept.",
+        synonyms=("log.cleanup.policy",),
+    )
+    compression_type: str = text(
+        "producer",
+        choices=("producer",),
+        doc="Batches are stored as the producer compressed them.",
+        synonyms=("compression.type",),
+    )
+    delete_retention_ms: int = long(
+        86400000,
+        at_least(0),
+        doc="How long compaction keeps tombstones.",
+        synonyms=("log.cleaner.delete.retention.ms",),
+    )
+    file_delete_delay_ms: int = long(
+        60000, at_least(0), doc="Delay before files are removed.", synonyms=("log.segment.delete.delay.ms",)
+    )
+    flush_messages: int = long(
+        INT64_MAX,
+        at_least(1),
+        doc="Accepted; the broker's `durability` decides when data is on disk.",
+        synonyms=("log.flush.interval.messages",),
+    )
+    flush_ms: int = long(
+        INT64_MAX,
+        at_least(0),
+        doc="Accepted; the broker's `durability` decides when data is on disk.",
+        synonyms=("log.flush.interval.ms",),
+    )
+    index_interval_bytes: int = integer(
+        4096, at_least(0), doc="Bytes between index entries.", synonyms=("log.index.interval.bytes",)
+    )
+    max_compaction_lag_ms: int = long(
+        INT64_MAX,
+        at_least(1),
+        doc="Records older than this are compacted whatever the ratio.",
+        synonyms=("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_message_bytes: int = integer(
+        1048588,
+        at_least(0),
+        doc="Largest record batch, as compressed by the client.",
+        synonyms=("message.max.bytes",),
+    )
+    message_timestamp_after_max_ms: int = long(
+        3600000,
+        at_least(0),
+        doc="How far a record's timestamp may lie in the future.",
+        synonyms=("log.message.timestamp.after.max.ms",),
+    )
+    message_timestamp_before_max_ms: int = long(
+        INT64_MAX,
+        at_least(0),
+        doc="How far a record's timestamp may lie in the past.",
+        synonyms=("log.message.timestamp.before.max.ms",),
+    )
+    message_timestamp_type: str = text(
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Whose clock stamps records: the producer's or the broker's.",
+        synonyms=("log.message.timestamp.type",),
+    )
+    min_cleanable_dirty_ratio: float = double(
+        0.5,
+        between(0, 1),
+        doc="Share of uncleaned bytes at which the log is compacted.",
+        synonyms=("log.cleaner.min.cleanable.ratio",),
+    )
+    min_compaction_lag_ms: int = long(
+        0,
+        at_least(0),
+        doc="Records younger than this are not compacted.",
+        synonyms=("log.cleaner.min.compaction.lag.ms",),
+    )
+    min_insync_replicas: int = integer(
+        1, one_replica, doc="Replicas that acks=all needs; one node has one.", synonyms=("min.insync.replicas",)
+    )
+    preallocate: bool = boolean(False, doc="Accepted; segments grow as they fill.", synonyms=("log.preallocate",))
+    retention_bytes: int = long(
+        -1, at_least(-1), doc="A partition is cut to this size; -1: no limit.", synonyms=("log.retention.bytes",)
+    )
+    retention_ms: int = long(
+        604800000,
+        at_least(-1),
+        doc="Records are kept so long; -1: forever.",
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    segment_bytes: int = integer(
+        1073741824, at_least(1024), doc="A segment is rolled at this size.", synonyms=("log.segment.bytes",)
+    )
+    segment_index_bytes: int = integer(
+        10485760, at_least(4), doc="Largest offset or time index.", synonyms=("log.index.size.max.bytes",)
+    )
+    segment_jitter_ms: int = long(
+        0,
+        at_least(0),
+        doc="Random part of the age at which segments are rolled.",
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    segment_ms: int = long(
+        604800000,
+        at_least(1),
+        doc="A segment is rolled at this age.",
+        synonyms=("log.roll.ms", "log.roll.hours"),
+    )
+    unclean_leader_election_enable: bool = boolean(
+        False, doc="Accepted; a single replica has no other to elect.", synonyms=()
+    )
+
+
+def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
+    """The value a topic setting has where the topic does not set it."""
+    match setting.name:
+        case "retention.ms":
+            return broker.retention_ms
+        case "segment.ms":
+            return broker.roll_ms
+        case "segment.jitter.ms":
+            return broker.roll_jitter_ms
+    return broker.get(setting.synonyms[0]) if setting.synonyms else setting.default
+
+
+def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
+    """A topic's settings: its own over the broker's. Raises ConfigError for an own one that can't be."""
+    for name in own:
+        if name not in TopicConfig.settings:  # a topic's names are exact: there are no aliases on the wire
+            raise ConfigError(name, "there is no such topic setting")
+    config = TopicConfig({name: broker_default(row, broker) for name, row in TopicConfig.settings.items()} | dict(own))
+    config.explicit = frozenset(own)
+    return config
+
+
+def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) -> LogConfig:
+    """What the log of a partition needs to know; own settings that can't be (another release's) are left out."""
+    try:
+        topic = topic_config(broker, own)
+    except ConfigError:
+        usable = {name: value for name, value in own.items() if _fits(broker, name, value)}
+        topic = topic_config(broker, usable)
+    return LogConfig(
+        segment_bytes=topic.segment_bytes,
+        segment_ms=topic.segment_ms,
+        segment_jitter_ms=topic.segment_jitter_ms,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        cleanup_policy=tuple(topic.cleanup_policy),
+        max_message_bytes=topic.max_message_bytes,
+        index_interval_bytes=topic.index_interval_bytes,
+        segment_index_bytes=topic.segment_index_bytes,
+        message_timestamp_type=topic.message_timestamp_type,
+        message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        delete_retention_ms=topic.delete_retention_ms,
+        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=topic.min_compaction_lag_ms,
+        max_compaction_lag_ms=topic.max_compaction_lag_ms,
+        file_delete_delay_ms=topic.file_delete_delay_ms,
+        durability=broker.durability,
+        producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        internal=internal,
+    )
+
+
+def _fits(broker: BrokerConfig, name: str, value: str) -> bool:
+    try:
+        topic_config(broker, {name: value})
+    except ConfigError:
+        return False
+    return True

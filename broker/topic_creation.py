@@ -1,0 +1,121 @@
+"""Whether a topic may be created or changed as asked: names, numbers, assignments, settings.
+
+Owns the rules that CreateTopics, CreatePartitions and automatic creation share. Changes nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..protocol.errors import ErrorCode, KafkaError
+from .settings import ConfigError
+from .topic_config import TopicConfig, topic_config
+from .topic_names import METADATA_TOPIC, name_problem
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic that may be created."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str]
+    effective: TopicConfig
+
+
+def plan_topic(
+    broker: Broker,
+    name: str,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    assignments: Mapping[int, Sequence[int]] | None = None,
+    configs: Mapping[str, str | None] | None = None,
+) -> TopicPlan:
+    """Check a new topic; -1 is the broker's default. Raises KafkaError with the code that CreateTopics answers."""
+    if (problem := name_problem(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name == METADATA_TOPIC:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} belongs to the broker.")
+    broker.metadata.check_new(name)
+    if broker.replica_manager.is_stray(name):
+        raise KafkaError(
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            f"The data directory holds partitions of an unknown topic {name!r}; move them away first.",
+        )
+    if assignments:
+        partitions = _assigned(broker, partitions, replication_factor, assignments)
+    else:
+        partitions = _counted(broker, partitions, replication_factor)
+    own: dict[str, str] = {}
+    for key, value in (configs or {}).items():
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"The topic setting {key} can't be null.")
+        own[key] = value
+    return TopicPlan(name, partitions, own, checked_config(broker, own))
+
+
+def checked_config(broker: Broker, own: Mapping[str, str]) -> TopicConfig:
+    """A topic's effective settings; raises INVALID_CONFIG naming the setting that can't be."""
+    try:
+        return topic_config(broker.config, own)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _counted(broker: Broker, partitions: int, replication_factor: int) -> int:
+    if partitions != -1 and partitions < 1:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic can't have {partitions} partitions.")
+    if replication_factor != -1 and replication_factor < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor {replication_factor} is not above 0, nor -1 for the default.",
+        )
+    if replication_factor > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor {replication_factor} can't be had: there is 1 broker. Use 1 or -1.",
+        )
+    count = broker.config.num_partitions if partitions == -1 else partitions
+    check_partition_limit(broker, count)
+    return count
+
+
+def check_partition_limit(broker: Broker, partitions: int) -> None:
+    """Raise INVALID_PARTITIONS above `topic.max.partitions`."""
+    limit = broker.config.topic_max_partitions
+    if partitions > limit:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions are more than topic.max.partitions = {limit}."
+        )
+
+
+def _assigned(
+    broker: Broker, partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]]
+) -> int:
+    if replication_factor != -1 or partitions != -1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "With manual assignments, the number of partitions and the replication factor must both be -1.",
+        )
+    if sorted(assignments) != list(range(len(assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The assigned partitions are not 0, 1, 2, ... without gaps."
+        )
+    check_partition_limit(broker, len(assignments))
+    for index, brokers in assignments.items():
+        check_assignment(broker, index, brokers)
+    return len(assignments)
+
+
+def check_assignment(broker: Broker, index: int, brokers: Sequence[int]) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT unless a partition is assigned to this broker alone."""
+    if list(brokers) != [broker.node_id]:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Partition {index} is assigned to brokers {list(brokers)}; the only broker is {broker.node_id}.",
+        )

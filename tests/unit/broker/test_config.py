@@ -1,0 +1,132 @@
+"""The table of settings: one source for files, environment, flags and what DescribeConfigs says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from oncelog.broker.config import BrokerConfig, Listener, load
+from oncelog.broker.settings import ConfigError
+from oncelog.broker.topic_config import TopicConfig, topic_config
+
+
+def test_defaults_are_kafkas() -> None:
+    config = BrokerConfig()
+    assert config.num_partitions == 1
+    assert config.message_max_bytes == 1048588
+    assert config.transactional_id_expiration_ms == 7 * 24 * 3600 * 1000
+    assert config.offsets_topic_num_partitions == 50
+    assert config.group_initial_rebalance_delay_ms == 3000
+    assert config.retention_ms == 168 * 3600 * 1000
+
+
+def test_every_setting_is_documented_and_its_default_passes_its_own_check() -> None:
+    for table in (BrokerConfig, TopicConfig):
+        for name, row in table.settings.items():
+            assert row.doc.endswith("."), name
+            assert row.parse(row.default) == row.default, name
+
+
+def test_every_synonym_of_a_topic_setting_is_a_broker_setting() -> None:
+    for row in TopicConfig.settings.values():
+        for synonym in row.synonyms:
+            assert synonym in BrokerConfig.settings
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["default.replication.factor", "offsets.topic.replication.factor", "transaction.state.log.replication.factor"],
+)
+def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=name) as caught:
+        BrokerConfig({name: 3})
+    assert "1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num.partition": 1}, "num.partitions"),
+        ({"num.partitions": "many"}, "not an int"),
+        ({"num.partitions": "1_000"}, "not an int"),
+        ({"num.partitions": True}, "not an int"),
+        ({"num.partitions": 0}, "1..100000"),
+        ({"message.max.bytes": 2**31}, "can hold"),
+        ({"durability": "maybe"}, "flush, os"),
+        ({"auto.create.topics.enable": "yes"}, "boolean"),
+        ({"listeners": "SSL://:9092"}, "PLAINTEXT"),
+        ({"listeners": "localhost"}, "HOST:PORT"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "exactly one"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "host name"),
+        ({"log.cleanup.policy": "delete,shrink"}, "delete, compact"),
+        ({"group.min.session.timeout.ms": 60000, "group.max.session.timeout.ms": 1000}, "group.max.session.timeout.ms"),
+        ({"max.transaction.timeout.ms": 5, "transaction.max.timeout.ms": 6}, "twice"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_key_and_a_reason(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        BrokerConfig(settings)
+    assert caught.value.key in (*settings, *(BrokerConfig.names.get(name) for name in settings))
+
+
+def test_aliases_set_the_setting_they_stand_for() -> None:
+    config = BrokerConfig({"max.transaction.timeout.ms": 5, "transactional.id.timeout.ms": 6, "broker.id": 7})
+    assert (config.transaction_max_timeout_ms, config.transactional_id_expiration_ms, config.node_id) == (5, 6, 7)
+
+
+def test_the_finest_unit_of_retention_wins() -> None:
+    assert BrokerConfig({"log.retention.hours": 1}).retention_ms == 3_600_000
+    assert BrokerConfig({"log.retention.hours": 1, "log.retention.minutes": 2}).retention_ms == 120_000
+    assert BrokerConfig({"log.retention.minutes": 2, "log.retention.ms": 3}).retention_ms == 3
+    assert BrokerConfig({"log.retention.hours": -1}).retention_ms == -1
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('num.partitions = 2\nmessage.max.bytes = 5\n[log]\ndirs = "/data"\nretention.ms = 9\n')
+    environment = {"ONCELOG_NUM_PARTITIONS": "3", "ONCELOG_MESSAGE_MAX_BYTES": "6", "PATH": "/bin"}
+    config, ignored = load(file, environment, ["num.partitions=4", "num.io.threads=8"])
+    assert (config.num_partitions, config.message_max_bytes, config.retention_ms) == (4, 6, 9)
+    assert config.log_dirs == "/data"
+    assert ignored == ["num.io.threads"]
+
+
+def test_a_misspelt_environment_variable_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="ONCELOG_NUM_PARTITION:"):
+        load(None, {"ONCELOG_NUM_PARTITION": "3"}, [])
+
+
+def test_a_broken_file_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("num.partitions = ")
+    with pytest.raises(ConfigError, match=r"broker\.toml"):
+        load(file, {}, [])
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
+        load(tmp_path / "missing.toml", {}, [])
+
+
+def test_a_topic_takes_the_brokers_values_under_its_own() -> None:
+    broker = BrokerConfig({"log.segment.bytes": 5000, "log.retention.hours": 2})
+    config = topic_config(broker, {"retention.ms": "7"})
+    assert (config.segment_bytes, config.retention_ms) == (5000, 7)
+    assert config.explicit == {"retention.ms"}
+    assert topic_config(broker, {}).retention_ms == 7_200_000
+
+
+@pytest.mark.parametrize("own", [{"retention_ms": "1"}, {"retention.ms": "x"}, {"compression.type": "lz4"}])
+def test_a_topic_setting_that_cannot_be_is_refused(own: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(own))):
+        topic_config(BrokerConfig(), own)
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("PLAINTEXT://:9092", ("PLAINTEXT", "", 9092)),
+        ("127.0.0.1:0", ("PLAINTEXT", "127.0.0.1", 0)),
+        ("EXTERNAL://[::1]:9093", ("EXTERNAL", "::1", 9093)),
+    ],
+)
+def test_listeners_are_read(item: str, expected: tuple[str, str, int]) -> None:
+    listener = Listener.parse(item)
+    assert (listener.name, listener.host, listener.port) == expected

@@ -1,0 +1,312 @@
+"""A connection: requests in order, answers in order, and nothing that a peer does makes it grow without bound."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from oncelog.broker.config import BrokerConfig
+from oncelog.broker.config import Listener as Row
+from oncelog.broker.dispatcher import Exchange, MalformedRequest
+from oncelog.broker.handling import Deferred
+from oncelog.broker.logging import make_logger
+from oncelog.broker.network.listener import Listener
+from oncelog.protocol.schema import Buffer, Response
+
+
+class Word(Response):
+    """A response that is one byte string."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class WordDispatcher:
+    """Stands where the dispatcher does: frames are words, `replies` says what each is answered with."""
+
+    def __init__(self) -> None:
+        self.replies: dict[bytes, Callable[[], Any]] = {}
+        self.executed: list[bytes] = []
+
+    def accept(self, connection: Any, frame: memoryview) -> Any:
+        if bytes(frame) == b"bad":
+            raise MalformedRequest("bad word")
+        return bytes(frame)
+
+    def execute(self, exchange: Any) -> Any:
+        self.executed.append(exchange)
+        return self.replies.get(exchange, lambda: Word(exchange.upper()))()
+
+    def conclude(self, exchange: Exchange, deferred: Any, answer: Any, failure: BaseException | None) -> Any:
+        if failure is not None:
+            return Word(b"failed")
+        return deferred.finish(answer) if deferred is not None and deferred.finish is not None else answer
+
+    def encode(self, exchange: Exchange, response: Any) -> list[Buffer]:
+        return [struct.pack(">i", len(response.data)), response.data]
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def ask(self, *words: bytes) -> None:
+        self.writer.write(b"".join(struct.pack(">i", len(word)) + word for word in words))
+
+    async def answers(self, count: int) -> list[bytes]:
+        got = []
+        for _ in range(count):
+            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+            got.append(await self.reader.readexactly(size))
+        return got
+
+    async def until_closed(self) -> bytes:
+        return await self.reader.read()
+
+
+class House:
+    """A listener on a free port with a word dispatcher behind it."""
+
+    def __init__(self, **settings: object) -> None:
+        self.dispatcher = WordDispatcher()
+        config = BrokerConfig({"listeners": "127.0.0.1:0", **settings})
+        row = Row.parse("127.0.0.1:0")
+        self.listener = Listener(row, config, self.dispatcher, make_logger("error"))  # type: ignore[arg-type]
+        self.peers: list[Peer] = []
+
+    async def __aenter__(self) -> House:
+        await self.listener.start()
+        return self
+
+    async def connect(self) -> Peer:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.listener.port))
+        self.peers.append(peer)
+        return peer
+
+    async def __aexit__(self, *_: object) -> None:
+        self.listener.stop_accepting()
+        await self.listener.finish(0.2)
+        for peer in self.peers:
+            peer.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await peer.writer.wait_closed()
+
+
+async def settle(condition: Callable[[], bool]) -> None:
+    """Let the loop run until `condition` holds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    async with House() as house:
+        peer = await house.connect()
+        words = [b"w%d" % n for n in range(500)]
+        peer.ask(*words)
+        assert await peer.answers(500) == [word.upper() for word in words]
+
+
+async def test_a_deferred_answer_holds_back_answers_but_not_requests() -> None:
+    async with House() as house:
+        later: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        house.dispatcher.replies[b"slow"] = lambda: Deferred(later)
+        peer = await house.connect()
+        peer.ask(b"a", b"slow", b"b")
+        assert await peer.answers(1) == [b"A"]
+        await settle(lambda: house.dispatcher.executed == [b"a", b"slow", b"b"])
+        later.set_result(Word(b"done"))
+        assert await peer.answers(2) == [b"done", b"B"]
+
+
+async def test_a_coroutine_holds_back_the_requests_behind_it_on_its_connection_only() -> None:
+    async with House() as house:
+        gate = asyncio.Event()
+
+        async def parked() -> Response:
+            await gate.wait()
+            return Word(b"parked")
+
+        house.dispatcher.replies[b"park"] = parked
+        peer, other = await house.connect(), await house.connect()
+        peer.ask(b"park", b"b")
+        other.ask(b"c")
+        assert await other.answers(1) == [b"C"]
+        assert house.dispatcher.executed == [b"park", b"c"]
+        gate.set()
+        assert await peer.answers(2) == [b"parked", b"B"]
+
+
+async def test_the_frame_of_a_parked_request_stays_as_it_is() -> None:
+    async with House() as house:
+        gate = asyncio.Event()
+        frames: list[memoryview] = []
+        accept = house.dispatcher.accept
+
+        def keep(connection: Any, frame: memoryview) -> Any:
+            frames.append(frame)
+            return accept(connection, frame)
+
+        async def parked() -> Response:
+            await gate.wait()
+            return Word(bytes(frames[0]))
+
+        house.dispatcher.accept = keep  # type: ignore[method-assign]
+        house.dispatcher.replies[b"park" * 100] = parked
+        peer = await house.connect()
+        peer.ask(b"park" * 100)
+        await settle(lambda: bool(house.dispatcher.executed))
+        peer.ask(*[b"x" * 9000] * 20)
+        await peer.writer.drain()
+        gate.set()
+        assert await peer.answers(21) == [b"park" * 100, *[b"X" * 9000] * 20]
+
+
+async def test_a_parked_request_is_cancelled_when_its_connection_closes() -> None:
+    async with House() as house:
+        ended = asyncio.Event()
+
+        async def parked() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        house.dispatcher.replies[b"park"] = parked
+        peer = await house.connect()
+        peer.ask(b"park", b"behind")
+        await settle(lambda: bool(house.dispatcher.executed))
+        peer.writer.close()
+        async with asyncio.timeout(5):
+            await ended.wait()
+        assert house.dispatcher.executed == [b"park"]
+
+
+async def test_a_malformed_request_closes_the_connection_after_the_answers_before_it() -> None:
+    async with House() as house:
+        peer = await house.connect()
+        peer.ask(b"a", b"bad", b"b")
+        assert await peer.until_closed() == struct.pack(">i", 1) + b"A"
+        assert house.dispatcher.executed == [b"a"]
+
+
+@pytest.mark.parametrize("size", [-1, 1025, 2**31 - 1])
+def test_sizes_out_of_bounds_close_the_connection(size: int) -> None:
+    async def run() -> None:
+        async with House(**{"socket.request.max.bytes": 1024}) as house:
+            peer = await house.connect()
+            peer.writer.write(struct.pack(">i", size))
+            assert await peer.until_closed() == b""
+
+    asyncio.run(run())
+
+
+async def test_a_client_that_does_not_read_is_not_served_on_and_on() -> None:
+    async with House(**{"connection.write.buffer.bytes": 65536}) as house:
+        big = Word(bytes(1 << 20))
+        house.dispatcher.replies[b"big"] = lambda: big
+        peer = await house.connect()
+        peer.ask(*[b"big"] * 400)
+        await settle(lambda: len(house.dispatcher.executed) > 0)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        stuck = len(house.dispatcher.executed)
+        assert stuck < 50, "most requests wait until the client reads"
+        assert [len(word) for word in await peer.answers(400)] == [1 << 20] * 400
+
+
+async def test_large_deferred_answers_are_made_one_at_a_time() -> None:
+    async with House(**{"connection.write.buffer.bytes": 65536}) as house:
+        made: list[int] = []
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def answer(_: object) -> Response:
+            made.append(1)
+            return Word(bytes(8 << 20))
+
+        house.dispatcher.replies[b"big"] = lambda: Deferred(gate, answer)
+        peer = await house.connect()
+        peer.ask(*[b"big"] * 30)
+        await settle(lambda: len(house.dispatcher.executed) == 30)
+        gate.set_result(None)
+        await settle(lambda: bool(made))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(made) < 5
+        assert len(await peer.answers(30)) == 30
+
+
+async def test_unanswered_requests_are_bounded() -> None:
+    async with House(**{"connection.max.inflight.requests": 3}) as house:
+        gate: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        house.dispatcher.replies[b"slow"] = lambda: Deferred(gate)
+        peer = await house.connect()
+        peer.ask(*[b"slow"] * 10)
+        await settle(lambda: len(house.dispatcher.executed) == 3)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(house.dispatcher.executed) == 3
+        gate.set_result(Word(b"x"))
+        assert await peer.answers(10) == [b"x"] * 10
+
+
+async def test_connections_past_the_limit_are_refused_and_a_closed_one_makes_room() -> None:
+    async with House(**{"max.connections": 1}) as house:
+        first = await house.connect()
+        first.ask(b"a")
+        assert await first.answers(1) == [b"A"]
+        second = await house.connect()
+        second.ask(b"b")
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await second.answers(1)
+        first.writer.close()
+        await settle(lambda: house.listener.connection_count == 0)
+        third = await house.connect()
+        third.ask(b"c")
+        assert await third.answers(1) == [b"C"]
+
+
+async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+    async with House(**{"connections.max.idle.ms": 40}) as house:
+        gate: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        house.dispatcher.replies[b"slow"] = lambda: Deferred(gate)
+        waiting, idle = await house.connect(), await house.connect()
+        waiting.ask(b"slow")
+        async with asyncio.timeout(5):
+            assert await idle.until_closed() == b""
+        gate.set_result(Word(b"still here"))
+        assert await waiting.answers(1) == [b"still here"]
+
+
+async def test_request_memory_is_shared_and_nobody_starves() -> None:
+    async with House(**{"queued.max.request.bytes": 200_000}) as house:
+        peers = [await house.connect() for _ in range(6)]
+        for number, peer in enumerate(peers):
+            peer.ask(b"%d" % number * 150_000)
+        for number, peer in enumerate(peers):
+            async with asyncio.timeout(10):
+                assert await peer.answers(1) == [b"%d" % number * 150_000]
+
+
+async def test_what_is_in_hand_is_answered_before_the_end() -> None:
+    house = House()
+    async with house:
+        gate: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        house.dispatcher.replies[b"slow"] = lambda: Deferred(gate)
+        peer = await house.connect()
+        peer.ask(b"slow", b"next")
+        await settle(lambda: len(house.dispatcher.executed) == 2)
+        house.listener.stop_accepting()
+        house.listener.drain()
+        peer.ask(b"too late")
+        asyncio.get_running_loop().call_later(0.02, gate.set_result, Word(b"done"))
+        await house.listener.finish(5)
+        assert await peer.answers(2) == [b"done", b"NEXT"]
+        assert house.dispatcher.executed == [b"slow", b"next"]
