@@ -7,13 +7,14 @@ importing all of them would take a tenth of a second; a module is imported when 
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
+from . import messages
 from .schema import Request
 
 _DEFINITION: Final = re.compile(r"^@request\(key=(\d+)[^\n]*\)\nclass (\w+)Request\(", re.MULTILINE)
@@ -23,10 +24,10 @@ _DEFINITION: Final = re.compile(r"^@request\(key=(\d+)[^\n]*\)\nclass (\w+)Reque
 def _modules() -> dict[int, tuple[str, str]]:
     """Map each API key to (module name, API name)."""
     found: dict[int, tuple[str, str]] = {}
-    package = f"{__package__}.messages"
-    for file in Path(__file__).with_name("messages").glob("*.py"):
-        for key, name in _DEFINITION.findall(file.read_text("utf-8")):
-            found[int(key)] = (f"{package}.{file.stem}", name)
+    for module in pkgutil.iter_modules(messages.__path__, f"{messages.__name__}."):
+        source = pkgutil.get_data(messages.__name__, f"{module.name.rpartition('.')[2]}.py") or b""
+        for key, name in _DEFINITION.findall(source.decode()):
+            found[int(key)] = (module.name, name)
     return dict(sorted(found.items()))
 
 

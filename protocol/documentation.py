@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Final
 
 from . import messages
@@ -169,5 +168,7 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        path = Path(name)
-        path.write_text(updated(path.read_text("utf-8")), "utf-8")
+        with open(name, encoding="utf-8") as file:
+            page = file.read()
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(updated(page))
