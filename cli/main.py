@@ -13,9 +13,13 @@ import sys
 
 import click
 
+from .consume import consume
 from .failures import explain
+from .group import group
 from .log import log
+from .produce import produce
 from .serve import serve
+from .topic import topic
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -36,7 +40,7 @@ def oncelog() -> None:
     """
 
 
-for command in (serve, log):
+for command in (serve, topic, produce, consume, group, log):
     oncelog.add_command(command)
 
 

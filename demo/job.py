@@ -10,6 +10,7 @@ ends, however it ends, none of its processes is left. A transformer that ends wi
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Final, Protocol
 from .flights import TOTAL_FLIGHTS, expected, flight_record, flights
 from .kills import DEFAULT_SCHEDULE, Kill
 from .processes import BrokerProcess, ChildProcess, StartFailed
-from .topics import CARRIERS, ENRICHED, FLIGHTS, GROUP, committed_flights, create_topics, feeder, read_committed
+from .topics import CARRIERS, ENRICHED, FLIGHTS, GROUP, Watcher, create_topics, feeder, read_committed
 from .verify import CarrierCheck, FlightCheck
 
 WATCH_INTERVAL_S: Final = 0.1
@@ -156,21 +157,25 @@ class _Job:
     async def watch(self) -> None:
         """Carry out the kills as the job gets along; returns when every flight is done."""
         rows = self.options.rows
-        while self.done < rows:
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            done = await committed_flights(self.broker.address)
-            if done is not None:
-                self.done = done
-            self.observer.progress(self.fed, self.done)
-            for member, transformer in enumerate(self.transformers):
-                if not transformer.running:
-                    raise JobFailed(f"transformer {member} ended by itself: {transformer.last_words()}")
-            if not self.broker.running:
-                raise JobFailed(f"the broker ended by itself: {self.broker.last_words()}")
-            if self.pending_kills and self.done >= self.pending_kills[0].at * rows:
-                await self._carry_out(self.pending_kills[0])
-                self.pending_kills.pop(0)
-                self._gate.set()
+        async with Watcher(self.broker.address) as watcher:
+            while self.done < rows or self.pending_kills:
+                await asyncio.sleep(WATCH_INTERVAL_S)
+                done = await watcher.committed_flights()
+                if done is not None:
+                    self.done = done
+                self.observer.progress(self.fed, self.done)
+                self._check_alive()
+                if self.pending_kills and self.done >= self.pending_kills[0].at * rows:
+                    await self._carry_out(self.pending_kills[0])
+                    self.pending_kills.pop(0)
+                    self._gate.set()
+
+    def _check_alive(self) -> None:
+        for member, transformer in enumerate(self.transformers):
+            if not transformer.running:
+                raise JobFailed(f"transformer {member} ended by itself")
+        if not self.broker.running:
+            raise JobFailed("the broker ended by itself")
 
     async def _carry_out(self, kill: Kill) -> None:
         await asyncio.sleep(kill.delay_s)
@@ -213,7 +218,7 @@ class _Job:
         """Stop the transformers as a user would; a clean stop leaves nothing open."""
         for transformer in self.transformers:
             code = transformer.terminate()
-            if code:
+            if code not in (0, -signal.SIGTERM):  # the latter: too young to have a signal handler yet
                 raise JobFailed(f"a transformer stopped with exit code {code}: {transformer.last_words()}")
 
     def stop(self) -> None:

@@ -1,0 +1,93 @@
+"""`oncelog group`: list and describe consumer groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .bootstrap import bootstrap_option, run
+
+
+@click.group(short_help="List and describe consumer groups.")
+def group() -> None:
+    """List and describe consumer groups.
+
+    \b
+    oncelog group list
+    oncelog group describe billing
+    """
+
+
+@group.command("list")
+@bootstrap_option
+def list_(bootstrap: str) -> None:
+    """Print all groups, one per line: name, state, protocol type."""
+
+    async def work() -> None:
+        from ..client.admin import Admin
+
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            for each in sorted(await admin.list_groups(), key=lambda listed: listed.group_id):
+                click.echo(f"{each.group_id}\t{each.group_state or '-'}\t{each.protocol_type or '-'}")
+
+    run(work())
+
+
+@group.command()
+@click.argument("name")
+@bootstrap_option
+def describe(name: str, bootstrap: str) -> None:
+    """Show the group NAME: its members, what each one reads, and how far behind it is.
+
+    Lag is the number of offsets between what the group has committed and the end of the partition.
+    """
+
+    async def work() -> int:
+        from rich.console import Console
+        from rich.table import Table
+
+        from ..client.admin import Admin
+
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            described = (await admin.describe_groups([name]))[name]
+            if isinstance(described, BaseException):
+                raise described
+            committed = await admin.group_offsets(name)
+            ends = await admin.list_offsets(dict.fromkeys(committed, -1)) if committed else {}
+            readers = _readers(described)
+            if not committed and not readers and described.group_state in ("Dead", ""):
+                click.echo(
+                    f"oncelog group describe: there is no group {name}. `oncelog group list` shows all.", err=True
+                )
+                return 1
+            table = Table(title=f"{name}: {described.group_state}, {len(described.members)} member(s)")
+            for column, justify in (
+                ("topic", "left"),
+                ("partition", "right"),
+                ("committed", "right"),
+                ("end", "right"),
+            ):
+                table.add_column(column, justify="left" if justify == "left" else "right")
+            table.add_column("lag", justify="right")
+            table.add_column("member")
+            for partition in sorted({*committed, *readers}):
+                position = committed.get(partition)
+                end = getattr(ends.get(partition), "offset", ends.get(partition))
+                lag = end - position.offset if isinstance(end, int) and position is not None else None
+                table.add_row(
+                    partition.topic,
+                    str(partition.partition),
+                    "-" if position is None else str(position.offset),
+                    "-" if end is None else str(end),
+                    "-" if lag is None else str(lag),
+                    readers.get(partition, "-"),
+                )
+            Console().print(table)
+            return 0
+
+    click.get_current_context().exit(run(work()))
+
+
+def _readers(described: Any) -> dict[Any, str]:
+    return {partition: member.member_id for member in described.members for partition in member.assignment}

@@ -1,0 +1,169 @@
+"""`oncelog produce`: records from the command line or from stdin, one per line.
+
+Owns: turning lines into records. Reads ahead of the broker by a bounded number of lines only, so that any file may be
+piped through. With --txn everything is one transaction: all lines or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from .bootstrap import bootstrap_option, run
+
+if TYPE_CHECKING:
+    from ..client.producer import Producer
+
+LINES_AHEAD = 64
+"""Chunks of lines that may wait between the reading thread and the producer."""
+CHUNK = 64 * 1024
+
+
+@click.command(short_help="Write records: --value, or lines from stdin.")
+@click.argument("topic")
+@click.option("--value", help="Send this one record instead of reading stdin.")
+@click.option("--key", help="The key of every record.")
+@click.option("--key-separator", metavar="TEXT", help="Lines are KEY<TEXT>VALUE; a line without it has no key.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="For every record; may be repeated.")
+@click.option("--partition", type=click.IntRange(0), help="The partition.  [default: by key]")
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec of the batches.",
+)
+@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "--txn", metavar="ID", help="Send everything as one transaction of this transactional id: all or nothing."
+)
+@bootstrap_option
+def produce(
+    topic: str,
+    value: str | None,
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    compression: str,
+    acks: str,
+    txn: str | None,
+    bootstrap: str,
+) -> int:
+    """Write records to TOPIC: each line of stdin is a value.
+
+    \b
+    echo 'hello' | oncelog produce orders
+    oncelog produce orders --key alice --value '42 apples'
+    oncelog produce orders --key-separator : < orders.txt        lines like alice:42 apples
+    oncelog produce orders --txn import-1 < orders.txt           all lines in one transaction, or none
+    """
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator exclude each other")
+    if txn is not None and acks != "all":
+        raise click.UsageError("a transaction needs --acks all")
+    fixed = None if key is None else key.encode()
+    separator = None if key_separator is None else key_separator.encode()
+    pairs = [_header(header) for header in headers]
+
+    async def work() -> int:
+        from ..client.producer import Producer
+
+        settings: dict[str, object] = {"compression_type": compression, "acks": acks, "linger_ms": 5}
+        if acks != "all":
+            settings["enable_idempotence"] = False
+        if txn is not None:
+            settings["transactional_id"] = txn
+        async with Producer(bootstrap_servers=bootstrap, **settings) as producer, _transaction(producer, txn):
+            sent = 0
+            deliveries: list[asyncio.Future[object]] = []
+            async for line in _lines(value):
+                record_key, record_value = _split(line, fixed, separator)
+                deliveries.append(
+                    await producer.send(topic, record_value, key=record_key, partition=partition, headers=pairs)
+                )
+                sent += 1
+                if len(deliveries) >= 10_000:
+                    await asyncio.gather(*deliveries)
+                    deliveries.clear()
+                    _progress(sent)
+            await producer.flush()
+            await asyncio.gather(*deliveries)
+        _progress(None)
+        if sys.stderr.isatty() or value is None:
+            click.echo(f"{sent} record{'' if sent == 1 else 's'} written to {topic}.", err=True)
+        return 0
+
+    return run(work())
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, content = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+    return name, content.encode()
+
+
+def _split(line: bytes, key: bytes | None, separator: bytes | None) -> tuple[bytes | None, bytes]:
+    if separator is None:
+        return key, line
+    head, found, tail = line.partition(separator)
+    return (head, tail) if found else (None, line)
+
+
+@contextlib.asynccontextmanager
+async def _transaction(producer: Producer, txn: str | None) -> AsyncIterator[None]:
+    if txn is None:
+        yield
+        return
+    async with producer.transaction():
+        yield
+
+
+def _progress(sent: int | None) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K" if sent is None else f"\r{sent:,} records acknowledged")
+        sys.stderr.flush()
+
+
+async def _lines(value: str | None) -> AsyncIterator[bytes]:
+    if value is not None:
+        yield value.encode()
+        return
+    # A daemon thread reads, because a regular file can't be awaited, and a terminal must not hold up the end.
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[list[bytes] | BaseException | None] = asyncio.Queue(LINES_AHEAD)
+
+    def put(item: list[bytes] | BaseException | None) -> None:
+        asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
+
+    thread = threading.Thread(target=_read_lines, args=(sys.stdin.buffer, put), daemon=True)
+    thread.start()
+    while (lines := await queue.get()) is not None:
+        if isinstance(lines, BaseException):
+            raise lines
+        for line in lines:
+            yield line
+
+
+def _read_lines(source: IO[bytes], put: Callable[[list[bytes] | BaseException | None], None]) -> None:
+    with contextlib.suppress(RuntimeError, asyncio.CancelledError):  # the loop is closed: nobody listens any more
+        try:
+            descriptor = source.fileno()
+            rest = b""
+            while chunk := os.read(descriptor, CHUNK):
+                *lines, rest = (rest + chunk).split(b"\n")
+                if lines:
+                    put([line.removesuffix(b"\r") for line in lines])
+            if rest:
+                put([rest.removesuffix(b"\r")])
+        except OSError as error:
+            put(error)
+        put(None)

@@ -1,0 +1,118 @@
+"""The demo's topics, and all that its main process does with a Kafka client: create, feed, watch, read back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from ..client.admin import Admin, NewTopic
+from ..client.consumer import Consumer
+from ..client.producer import Producer
+from ..client.values import TopicPartition
+from ..protocol.errors import KafkaError
+
+FLIGHTS: Final = "flights"
+ENRICHED: Final = "flights-enriched"
+CARRIERS: Final = "carrier-delays"
+GROUP: Final = "flight-transformer"
+PARTITIONS: Final = 3
+
+DELIVERY_TIMEOUT_MS: Final = 120_000
+READ_STALL_S: Final = 30.0
+"""A reader that gets nothing for so long although the end is not reached gives up."""
+
+
+async def create_topics(bootstrap: str) -> None:
+    """Create the three topics; `carrier-delays` has one partition."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics(
+            [NewTopic(FLIGHTS, PARTITIONS), NewTopic(ENRICHED, PARTITIONS), NewTopic(CARRIERS, 1)]
+        )
+
+
+class Watcher:
+    """Asks again and again how many flights are transformed and committed; knows when the broker does not answer."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = Admin(
+            bootstrap_servers=bootstrap,
+            request_timeout_ms=2000,
+            default_api_timeout_ms=2000,
+            reconnect_backoff_max_ms=200,
+        )
+
+    async def __aenter__(self) -> Watcher:
+        await self._admin.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._admin.close()
+
+    async def committed_flights(self) -> int | None:
+        """How many flights the group has committed; None while nobody can tell."""
+        try:
+            offsets = await self._admin.group_offsets(GROUP)
+        except (KafkaError, OSError):
+            return None
+        # `flights` has no transactions in it: its offsets count flights.
+        return sum(position.offset for partition, position in offsets.items() if partition.topic == FLIGHTS)
+
+
+@contextlib.asynccontextmanager
+async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes], Awaitable[object]]]:
+    """An idempotent producer for `flights`: yields `send(key, value)`, which waits only for buffer memory.
+
+    All records are delivered when the context ends; the first that can't be raises.
+    """
+    async with Producer(
+        bootstrap_servers=bootstrap, linger_ms=20, compression_type="lz4", delivery_timeout_ms=DELIVERY_TIMEOUT_MS
+    ) as producer:
+        failures: list[BaseException] = []
+
+        def note(delivery: asyncio.Future[object]) -> None:
+            if not delivery.cancelled() and (error := delivery.exception()) is not None:
+                failures.append(error)
+
+        async def send(key: bytes | None, value: bytes) -> None:
+            (await producer.send(FLIGHTS, value, key=key)).add_done_callback(note)
+            if failures:
+                raise failures[0]
+
+        yield send
+        await producer.flush()
+        if failures:
+            raise failures[0]
+
+
+async def read_committed(
+    bootstrap: str, topic: str, take: Callable[[int, int, bytes | None, bytes | None], object]
+) -> int:
+    """Give every committed record to `take(partition, offset, key, value)`, in offset order per partition.
+
+    Returns the sum of the partitions' end offsets. Raises TimeoutError when the end can't be reached.
+    """
+    async with Consumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        max_poll_records=5000,
+        enable_auto_commit=False,
+    ) as consumer:
+        partitions = [TopicPartition(topic, index) for index in range(PARTITIONS if topic != CARRIERS else 1)]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        ends = await consumer.end_offsets(partitions)
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while True:
+            records = await consumer.poll(timeout_ms=200)
+            for record in records:
+                take(record.partition, record.offset, record.key, record.value)
+            if records:
+                last = loop.time()
+            elif all([await consumer.position(partition) >= end for partition, end in ends.items()]):
+                return sum(ends.values())
+            elif loop.time() - last > READ_STALL_S:
+                raise TimeoutError(f"reading {topic} stalled before its end")
