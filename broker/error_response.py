@@ -8,7 +8,6 @@ identity (name, id, index) and the code. No API is named here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from typing import Any, Final
 
 from ..protocol.schema import FieldSpec, Request, Response, Struct
@@ -48,7 +47,6 @@ def _blame(target: Struct, version: int, code: int, message: str | None) -> bool
     return found
 
 
-@cache
 def has_error_codes(struct: type[Struct]) -> bool:
     """Whether the struct, or something inside it, has an error code."""
     return any(spec.name in _CODES or (spec.struct and has_error_codes(spec.struct)) for spec in struct.fields)
