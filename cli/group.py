@@ -37,7 +37,7 @@ def list_(bootstrap: str) -> None:
 @group.command()
 @click.argument("name")
 @bootstrap_option
-def describe(name: str, bootstrap: str) -> None:
+def describe(name: str, bootstrap: str) -> int:
     """Show the group NAME: its members, what each one reads, and how far behind it is.
 
     Lag is the number of offsets between what the group has committed and the end of the partition.
@@ -86,7 +86,7 @@ def describe(name: str, bootstrap: str) -> None:
             Console().print(table)
             return 0
 
-    click.get_current_context().exit(run(work()))
+    return run(work())
 
 
 def _readers(described: Any) -> dict[Any, str]:

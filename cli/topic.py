@@ -133,7 +133,7 @@ def _offset(found: object) -> object:
 @click.option("--if-exists", is_flag=True, help="It is fine if a topic is not there.")
 @click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when stdin is not a terminal.")
 @bootstrap_option
-def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: str) -> None:
+def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: str) -> int:
     """Delete the topics NAMES with all of their records.
 
     \b
@@ -159,4 +159,4 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: str) -
                     failed += 1
         return 1 if failed else 0
 
-    sys.exit(run(work()))
+    return run(work())

@@ -1,0 +1,75 @@
+"""The demo's job with its processes killed: nothing lost, nothing doubled, nothing altered, everything in order."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from oncelog.demo.job import JobOptions, Outcome, run_job
+from oncelog.demo.kills import Kill, random_schedule
+
+SHORT_SESSIONS = ("group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200")
+
+
+class Notes:
+    """An Observer that keeps what it was told, for the message of a failing test."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def progress(self, fed: int, done: int) -> None:
+        pass
+
+    def event(self, text: str) -> None:
+        self.events.append(text)
+
+
+async def outcome_of(tmp_path: Path, rows: int, kills: tuple[Kill, ...], durability: str, limit_s: float) -> Outcome:
+    notes = Notes()
+    outcome = await run_job(
+        JobOptions(
+            directory=tmp_path,
+            rows=rows,
+            kills=kills,
+            durability=durability,
+            session_timeout_ms=2000,
+            max_poll_records=500,
+            time_limit_s=limit_s,
+            broker_settings=SHORT_SESSIONS,
+        ),
+        notes,
+    )
+    print("\n".join(notes.events))
+    return outcome
+
+
+def assert_exactly_once(outcome: Outcome, kills: int) -> None:
+    assert len(outcome.kills) == kills
+    for check in (outcome.flights, outcome.enriched):
+        assert check.exact, (
+            f"{check.topic}: {check.lost} lost, {check.doubled} doubled, {check.altered} altered,"
+            f" {check.out_of_order} out of order; first: {check.first_fault}"
+        )
+    assert outcome.carriers.exact, outcome.carriers.differing
+
+
+@pytest.mark.oncelog_only(reason="kills the broker's process")
+async def test_job_is_exactly_once_while_broker_and_transformers_are_killed(tmp_path: Path) -> None:
+    kills = (Kill(0.15, "transformer"), Kill(0.4, "broker"), Kill(0.7, "transformer"))
+    outcome = await outcome_of(tmp_path, rows=12_000, kills=kills, durability="flush", limit_s=100)
+    assert_exactly_once(outcome, kills=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.oncelog_only(reason="kills the broker's process")
+@pytest.mark.parametrize("run", range(20))
+async def test_job_is_exactly_once_under_kills_at_random_moments(tmp_path: Path, run: int) -> None:
+    """A kill of processes alone can't lose what the system has: durability `os` must hold as well as `flush`."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    schedule = random_schedule(seed, brokers=1 + run % 3, transformers=2)
+    print(f"seed {seed}: {', '.join(map(str, schedule))}")
+    durability = "os" if run % 2 else "flush"
+    outcome = await outcome_of(tmp_path, rows=30_000, kills=schedule, durability=durability, limit_s=300)
+    assert_exactly_once(outcome, kills=len(schedule))
