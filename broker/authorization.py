@@ -44,5 +44,6 @@ TOPIC_OPERATIONS: Final = _bits(
 CLUSTER_OPERATIONS: Final = _bits(
     _O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE
 )
+GROUP_OPERATIONS: Final = _bits(_O.READ, _O.DELETE, _O.DESCRIBE)
 NOT_ASKED: Final = -(2**31)
 """What `authorized_operations` says when the request didn't ask."""

@@ -123,6 +123,11 @@ class Broker:
         """The address to tell the client of this connection (`advertised.listeners`)."""
         return self._endpoint(connection)
 
+    def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
+        """(node id, host, port) of the broker that leads a partition, as this client reaches it."""
+        assert self.metadata.topic(topic) is not None, (topic, index)
+        return (self.metadata.node_id, *self._endpoint(connection))  # the metadata knows one broker so far
+
     def _endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
         assert self._listener is not None, "started"
         port = self._listener.port
@@ -144,7 +149,9 @@ class Broker:
         from .coordinator.state_log import StateLog
 
         log = StateLog(self.replica_manager, OFFSETS_TOPIC, self._internal_topic(OFFSETS_TOPIC))
-        return GroupCoordinator(config=self.config, state_log=log, metadata=self.metadata, clock=self.clock)
+        return GroupCoordinator(
+            config=self.config, state_log=log, metadata=self.metadata, clock=self.clock, logger=self.log
+        )
 
     @cached_property
     def transaction_coordinator(self) -> TransactionCoordinator:
@@ -192,12 +199,9 @@ class Broker:
             raise BrokerStartError(f"The metadata can't be read: {error.message}") from error
         self.replica_manager.start()
         await self._complete_metadata()
-        try:  # noqa: SIM105 TEMPORARY
-            self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
-            self.replica_manager.offsets_owner = self.group_coordinator
-            await self.group_coordinator.start()
-        except ModuleNotFoundError:
-            pass
+        self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
+        self.replica_manager.offsets_owner = self.group_coordinator
+        await self.group_coordinator.start()
         await self.transaction_coordinator.start()
         row = Listener.parse(self.config.listeners[0])
         listener = ListeningSocket(row, self.config, self.dispatcher, self.log)

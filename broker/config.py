@@ -243,7 +243,10 @@ class BrokerConfig(ConfigTable):
     group_min_session_timeout_ms: int = integer(6000, at_least(1), doc="Smallest session timeout of a member.")
     group_max_session_timeout_ms: int = integer(1800000, at_least(1), doc="Largest session timeout of a member.")
     group_initial_rebalance_delay_ms: int = integer(
-        3000, at_least(0), doc="How long the first rebalance of an empty group waits for more members."
+        0,
+        at_least(0),
+        doc="How long the first rebalance of an empty group waits for more members. Kafka's default is 3000 and its"
+        " quickstart sets 0: no wait before the first record; set it where many members of a group start at once.",
     )
     group_max_size: int = integer(INT32_MAX, at_least(1), doc="Most members of a group.")
     offset_metadata_max_bytes: int = integer(4096, at_least(0), doc="Largest metadata of an offset commit.")

@@ -16,7 +16,7 @@ def test_defaults_are_kafkas() -> None:
     assert config.message_max_bytes == 1048588
     assert config.transactional_id_expiration_ms == 7 * 24 * 3600 * 1000
     assert config.offsets_topic_num_partitions == 50
-    assert config.group_initial_rebalance_delay_ms == 3000
+    assert config.group_initial_rebalance_delay_ms == 0
     assert config.retention_ms == 168 * 3600 * 1000
 
 

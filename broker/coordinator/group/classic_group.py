@@ -1,0 +1,247 @@
+"""A group of the classic protocol: its members, its generation, what they agreed on. Plain data and pure rules.
+
+Never waits, logs, answers or sets a timer; `rebalance` and `membership` do. Time is passed in.
+
+Invariants: all members have the group's protocol type and share at least one protocol; a static instance id belongs to
+one member; the leader is a member; a member id is either pending or a member, never both; EMPTY has no members,
+COMPLETING_REBALANCE and STABLE have some; the generation never falls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from ....protocol.codec import decode_versioned
+from ....protocol.errors import DecodeError, ErrorCode, KafkaError
+from ....protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from ....protocol.messages.join_group import JoinGroupResponseMember
+from .member import ClassicGroupMember, OfferedProtocol
+from .state import GroupState, may_follow
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+class ClassicGroup:
+    """One group. `state_timestamp_ms` is when it came into its state (wall clock), None if that isn't recorded.
+
+    `protocol_type` is None for a group that only ever stored offsets ("simple" consumers). `subscribed_topics` is None
+    where the coordinator can't know them. `storing_generation` is the generation whose assignment is on its way to the
+    log, or -1.
+    """
+
+    __slots__ = (
+        "_offers",
+        "generation_id",
+        "group_id",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_join",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "storing_generation",
+        "subscribed_topics",
+    )
+
+    def __init__(self, group_id: str, state_timestamp_ms: int | None) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.EMPTY
+        self.state_timestamp_ms = state_timestamp_ms
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, ClassicGroupMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_join: set[str] = set()
+        self.pending_sync: set[str] = set()
+        self.new_member_added = False
+        self.subscribed_topics: frozenset[str] | None = None
+        self.storing_generation = -1
+        self._offers: Counter[str] = Counter()
+
+    # ---- state
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        """Go to `state`, which must be allowed to follow the current one."""
+        assert may_follow(state, self.state), f"{self.group_id}: {self.state} -> {state}"
+        self.previous_state, self.state = self.state, state
+        self.state_timestamp_ms = now_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin (and hasn't yet)."""
+        return may_follow(GroupState.PREPARING_REBALANCE, self.state)
+
+    def next_generation(self, now_ms: int) -> None:
+        """Everyone who had to join has: begin the next generation, with what its members vote for."""
+        self.generation_id += 1
+        self.pending_sync.clear()
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = self.compute_subscribed_topics()
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+
+    # ---- members
+
+    def add(self, member: ClassicGroupMember) -> None:
+        """Take a member in; the first one gives the group its protocol type and leads it."""
+        assert self.supports_protocols(member.protocol_type, [offered.name for offered in member.protocols])
+        assert member.member_id not in self.members
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._offers.update({offered.name for offered in member.protocols})
+        self.pending_join.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Let a member, or one that is pending, go; another one becomes leader where needed."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._offers.subtract({offered.name for offered in member.protocols})
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicGroupMember:
+        """Give a static member's place to a new member id; returns the member that has it now."""
+        old = self.members.pop(self.static_members[group_instance_id])
+        new = ClassicGroupMember(
+            new_member_id,
+            group_instance_id,
+            old.client,
+            rebalance_timeout_ms=old.rebalance_timeout_ms,
+            session_timeout_ms=old.session_timeout_ms,
+            protocol_type=old.protocol_type,
+            protocols=old.protocols,
+            assignment=old.assignment,
+        )
+        self.members[new_member_id] = new
+        self.static_members[group_instance_id] = new_member_id
+        if self.leader_id == old.member_id:
+            self.leader_id = new_member_id
+        if old.member_id in self.pending_sync:
+            self.pending_sync.remove(old.member_id)
+            self.pending_sync.add(new_member_id)
+        return new
+
+    def update_protocols(self, member: ClassicGroupMember, protocols: Sequence[OfferedProtocol]) -> None:
+        """A member joins again, with what it offers now."""
+        self._offers.subtract({offered.name for offered in member.protocols})
+        member.protocols = tuple(protocols)
+        self._offers.update({offered.name for offered in member.protocols})
+
+    def is_leader(self, member_id: str) -> bool:
+        """Whether that member computes the assignment."""
+        return self.leader_id == member_id
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is one that has joined; False when nobody has."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaiting_join is None:
+            joined = next((m.member_id for m in self.members.values() if m.awaiting_join is not None), None)
+            if joined is None:
+                return False
+            self.leader_id = joined
+        return True
+
+    @property
+    def awaiting_join_count(self) -> int:
+        """How many members have joined the coming generation."""
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        """Whether nobody has to be waited for."""
+        return not self.pending_join and all(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks to be waited for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> None:
+        """Raise KafkaError FENCED_INSTANCE_ID when another member took the instance id over, UNKNOWN_MEMBER_ID."""
+        if group_instance_id is not None:
+            holder = self.static_members.get(group_instance_id)
+            if holder is not None and holder != member_id:
+                raise KafkaError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"Group {self.group_id!r}: instance {group_instance_id!r} is member {holder!r} now.",
+                )
+            if holder is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if member_id not in self.members:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    # ---- protocols
+
+    def supports_protocols(self, protocol_type: str, names: Collection[str]) -> bool:
+        """Whether someone who offers these can be a member: an empty group takes anybody with a type and an offer."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(names)
+        if protocol_type != self.protocol_type:
+            return False
+        return any(self._offers[name] == len(self.members) for name in names)
+
+    def select_protocol(self) -> str:
+        """The protocol with most votes among those that all members offer; on a tie, the one that was named first."""
+        size = len(self.members)
+        candidates = {name for name, count in self._offers.items() if count == size}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def joined_members(self) -> list[JoinGroupResponseMember]:
+        """The members with their metadata, as the leader is told them."""
+        assert self.protocol_name is not None
+        return [
+            JoinGroupResponseMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
+            for member in self.members.values()
+        ]
+
+    @property
+    def is_consumer_group(self) -> bool:
+        """Whether the members' metadata are consumer subscriptions."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member subscribes to it; assumed when the members' subscriptions can't be read."""
+        if self.subscribed_topics is None:
+            return self.is_consumer_group
+        return topic in self.subscribed_topics
+
+    def compute_subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that the members of this generation subscribe to; None when that can't be known."""
+        if not self.is_consumer_group:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        try:
+            return frozenset(_subscribed(member.metadata(self.protocol_name) for member in self.members.values()))
+        except DecodeError:
+            return (
+                None  # the metadata is the members' business; whoever calls itself a consumer may still send anything
+            )
+
+
+def _subscribed(subscriptions: Iterable[bytes]) -> Iterable[str]:
+    for subscription in subscriptions:
+        yield from decode_versioned(ConsumerProtocolSubscription, subscription).topics

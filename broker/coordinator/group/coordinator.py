@@ -1,0 +1,407 @@
+"""The group coordinator: what handlers, the transaction markers and topic deletion call.
+
+Lifecycle: `start` replays `__consumer_offsets`; members found there have a session timeout to show up again and
+go on in their generation. `stop` answers whatever is parked, so that clients look for the coordinator again. All on
+the event loop's thread.
+
+Every state change is a plain call: checked, appended, in effect. A method that changes something returns at once with
+what is to be answered, and handlers wait for `settled` before they say it. Nothing is dropped when a client goes away:
+what was appended stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.join_group import JoinGroupResponse
+from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
+from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ...config import BrokerConfig
+from ...ports import Clock
+from ..state_log import StateLog
+from .classic_group import ClassicGroup
+from .group_log import GroupLog
+from .membership import GroupMembership, Join
+from .offset_rules import check_commit, check_group_delete, check_offset_delete, expired
+from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .rebalance import Rebalance, failed_join
+from .state import GroupState
+from .timer import DeadlineTimer
+
+if TYPE_CHECKING:
+    from ...metadata_store import MetadataStore
+
+
+class Commit(NamedTuple):
+    """One partition of an OffsetCommit or TxnOffsetCommit."""
+
+    partition: TopicPartition
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+class Committer(NamedTuple):
+    """Who commits: a member, or (as the defaults say) somebody outside of the group."""
+
+    member_id: str = ""
+    group_instance_id: str | None = None
+    generation_id: int = -1
+
+
+class FetchedOffset(NamedTuple):
+    """One partition of an OffsetFetch. `offset` is None where nothing was committed; `is_pending` says that a
+    transaction which isn't decided has committed there too."""
+
+    partition: TopicPartition
+    offset: OffsetAndMetadata | None
+    is_pending: bool
+
+
+class GroupCoordinator:
+    """Groups of the classic protocol, and committed offsets."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        state_log: StateLog,
+        metadata: MetadataStore,
+        clock: Clock,
+        logger: Any = None,
+    ) -> None:
+        self._logger = logger if logger is not None else structlog.get_logger(__name__)
+        self._config = config
+        self._metadata = metadata
+        self._clock = clock
+        self._offsets = OffsetStore()
+        self._log = GroupLog(state_log, self._offsets, clock, config.offsets_commit_timeout_ms, self._logger)
+        self._timer = DeadlineTimer(clock, self._rearm)
+        self._rebalance = Rebalance(
+            self._timer, clock, self._log, config.group_initial_rebalance_delay_ms, self._logger
+        )
+        self._membership = GroupMembership(
+            self._rebalance, self._log, clock, lambda: str(uuid.uuid4()), config.group_max_size, self._logger
+        )
+        self._wake_up: asyncio.TimerHandle | None = None
+        self._loaded = False
+        self._stopped = False
+
+    # ---- lifecycle
+
+    async def start(self) -> None:
+        """Replay the log and take the groups up again."""
+        groups = await self._log.load()
+        for group in groups.values():
+            self._membership.resume(group)
+        for group_id in self._offsets.groups():
+            self._membership.get_or_create(group_id)
+        self._loaded = True
+        self._remove_offsets_of_lost_topics()
+        self._schedule_expiry()
+        self._rearm()
+
+    async def stop(self) -> None:
+        """Answer what is parked and stop the clocks; what was acknowledged is in the log."""
+        self._stopped = True
+        self._timer.clear()
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        self._membership.release_all(ErrorCode.NOT_COORDINATOR)
+
+    def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
+        """Raise KafkaError where the group can't be served, or has no name."""
+        if self._stopped:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
+        if not self._loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if not group_id and not may_be_empty:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+        if self._log.unreadable or self._log.unreadable_groups:
+            reason = self._log.unreadable.get(self._log.partition_for(group_id))
+            reason = reason or self._log.unreadable_groups.get(group_id)
+            if reason is not None:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+
+    def _rearm(self) -> None:
+        if not self._loaded or self._stopped:
+            return
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
+        deadline = self._timer.next_deadline()
+        if deadline is not None:
+            delay = max(0.0, deadline - self._clock.monotonic())
+            self._wake_up = asyncio.get_running_loop().call_later(delay, self._on_wake_up)
+
+    def _on_wake_up(self) -> None:
+        self._wake_up = None
+        try:
+            self._timer.run_due()
+        except Exception:
+            self._logger.exception("group_timer_failed")
+        self._rearm()
+
+    def settled(self, group_id: str) -> asyncio.Future[None] | None:
+        """None when everything appended for the group so far is durable; else what resolves when it is.
+
+        The future is the caller's own; it fails, or the call raises, with KafkaError in a coordinator's codes.
+        """
+        return self._log.settled(self._log.partition_for(group_id))
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that holds the group."""
+        return self._log.partition_for(group_id)
+
+    # ---- membership
+
+    def join(self, request: Join) -> asyncio.Future[JoinGroupResponse]:
+        """JoinGroup: resolves when the generation begins, or at once. Never fails: errors are in the response."""
+        future: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
+        try:
+            self._check(request.group_id)
+        except KafkaError as error:
+            future.set_result(failed_join(error.code, request.member_id))
+            return future
+        config = self._config
+        timeout_ms = request.session_timeout_ms
+        if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
+            future.set_result(failed_join(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+            return future
+        self._membership.join(request, future.set_result)
+        return future
+
+    def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
+        """SyncGroup: resolves when the assignment is durable, or at once. Raises KafkaError where nothing is served."""
+        self._check(request.group_id)
+        future: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
+        self._membership.sync(request, future.set_result)
+        return future
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who isn't a member any more."""
+        self._check(group_id)
+        return self._membership.heartbeat(group_id, member_id, group_instance_id, generation_id)
+
+    def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
+        """LeaveGroup: a code for each. Raises KafkaError where nothing is served."""
+        self._check(group_id)
+        return self._membership.leave(group_id, leaving)
+
+    # ---- groups
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """The group as it is, to be looked at only. Raises KafkaError where it can't be known."""
+        self._check(group_id, may_be_empty=True)
+        return self._membership.groups.get(group_id)
+
+    def groups(self) -> list[ClassicGroup]:
+        """All groups, to be looked at only. Raises KafkaError until they are loaded."""
+        self._check("", may_be_empty=True)
+        return list(self._membership.groups.values())
+
+    def delete_group(self, group_id: str) -> None:
+        """DeleteGroups: forget the group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and log errors."""
+        self._check(group_id, may_be_empty=True)
+        self._delete(check_group_delete(self._membership.groups.get(group_id), group_id))
+
+    def _delete(self, group: ClassicGroup) -> None:
+        self._log.remove(group.group_id, self._offsets.partitions(group.group_id), group_too=True)
+        group.transition_to(GroupState.DEAD, self._clock.now_ms())
+        del self._membership.groups[group.group_id]
+        self._logger.info("group_deleted", group=group.group_id)
+
+    # ---- offsets
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        committer: Committer,
+        commits: Iterable[Commit],
+        *,
+        retention_ms: int = -1,
+        knows_missing_groups: bool = True,
+    ) -> list[ErrorCode]:
+        """OffsetCommit: a code for each commit, in order. Raises KafkaError where all of them are refused.
+
+        `knows_missing_groups`: the client is sent GROUP_ID_NOT_FOUND (v9+), which others know as ILLEGAL_GENERATION.
+        """
+        self._check(group_id, may_be_empty=True)
+        codes, valid = self._sort_out(commits)
+        if not valid:
+            return codes
+        missing = ErrorCode.GROUP_ID_NOT_FOUND if knows_missing_groups else ErrorCode.ILLEGAL_GENERATION
+        group = self._check_committer(group_id, committer, missing, transactional=False)
+        now_ms = self._clock.now_ms()
+        expire_ms = -1 if retention_ms == -1 else now_ms + retention_ms
+        self._log.put_offsets(
+            group_id, [(commit.partition, self._value(group_id, commit, now_ms, expire_ms)) for commit in valid]
+        )
+        group = group or self._membership.get_or_create(group_id)
+        self._membership.offsets_committed(group, committer.member_id)
+        return codes
+
+    def check_txn_commit(self, group_id: str, committer: Committer) -> None:
+        """What `commit_txn_offsets` checks of the group, to be asked before a partition joins a transaction for it."""
+        self._check(group_id)
+        self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
+
+    def commit_txn_offsets(
+        self, group_id: str, committer: Committer, producer_id: int, producer_epoch: int, commits: Iterable[Commit]
+    ) -> list[ErrorCode]:
+        """TxnOffsetCommit: pending until the producer's marker. A code for each commit, in order.
+
+        The caller has made sure that the group's partition is part of the producer's ongoing transaction. Raises
+        KafkaError where all commits are refused.
+        """
+        self._check(group_id)
+        codes, valid = self._sort_out(commits)
+        if not valid:
+            return codes
+        self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
+        now_ms = self._clock.now_ms()
+        self._log.put_offsets(
+            group_id,
+            [(commit.partition, self._value(group_id, commit, now_ms)) for commit in valid],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        self._membership.get_or_create(group_id)
+        return codes
+
+    def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """The producer's marker is durable in that partition: what was pending there is committed, or gone."""
+        self._offsets.complete_transaction((partition, producer_id), commit)
+
+    def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
+        """A code for each commit, and those that are fine by themselves."""
+        codes = []
+        valid = []
+        largest = self._config.offset_metadata_max_bytes
+        for commit in commits:
+            topic = self._metadata.topic(commit.partition[0])
+            if topic is None or not 0 <= commit.partition[1] < topic.partitions:
+                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif commit.metadata is not None and len(commit.metadata) > largest:
+                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            else:
+                codes.append(ErrorCode.NONE)
+                valid.append(commit)
+        return codes, valid
+
+    def _check_committer(
+        self, group_id: str, committer: Committer, missing: ErrorCode, *, transactional: bool
+    ) -> ClassicGroup | None:
+        group = self._membership.groups.get(group_id)
+        if group is None:
+            if committer.generation_id >= 0:
+                raise KafkaError(missing, f"There is no group {group_id!r}.")
+        else:
+            check_commit(group, *committer, transactional=transactional)
+        return group
+
+    def _value(self, group_id: str, commit: Commit, now_ms: int, expire_ms: int = -1) -> OffsetAndMetadata:
+        topic = self._metadata.topic(commit.partition[0])
+        assert topic is not None
+        before = self._offsets.get(group_id, commit.partition)
+        return OffsetAndMetadata(
+            commit.offset,
+            commit.leader_epoch,
+            commit.metadata or "",
+            now_ms,
+            expire_ms,
+            topic.topic_id,
+            None if before is None else before.claim,
+        )
+
+    def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
+        """OffsetFetch: what is committed on `wanted`, or on everything (None). An unknown group has nothing."""
+        self._check(group_id, may_be_empty=True)
+        known = self._offsets.of_group(group_id)
+        partitions = list(known) if wanted is None else wanted
+        return [FetchedOffset(p, known.get(p), self._offsets.is_pending(group_id, p)) for p in partitions]
+
+    def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:
+        """OffsetDelete (KIP-496): a code for each partition. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, log errors."""
+        self._check(group_id)
+        group = check_offset_delete(self._membership.groups.get(group_id), group_id)
+        known = self._offsets.partitions(group_id)
+        codes = []
+        doomed = []
+        for partition in wanted:
+            topic = self._metadata.topic(partition[0])
+            if topic is None or not 0 <= partition[1] < topic.partitions:
+                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif group.is_subscribed_to(partition[0]):
+                codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            else:
+                codes.append(ErrorCode.NONE)
+                if partition in known:
+                    doomed.append(partition)
+        if doomed:
+            self._log.remove(group_id, dict.fromkeys(doomed), group_too=False)
+        return codes
+
+    # ---- what goes by itself
+
+    def on_topics_deleted(self, topics: Iterable[str]) -> None:
+        """Topics are gone: their offsets go too, or a new topic of the same name would be read from the wrong place."""
+        gone = set(topics)
+        self._remove_where(lambda partition, _: partition[0] in gone)
+
+    def _remove_offsets_of_lost_topics(self) -> None:
+        """A crash may have come between a topic's deletion and the removal of its offsets."""
+
+        def is_lost(partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
+            topic = self._metadata.topic(partition[0])
+            if topic is None:
+                return True
+            return offset is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
+
+        self._remove_where(is_lost)
+
+    def _remove_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata | None], bool]) -> None:
+        for group_id in list(self._offsets.groups()):
+            doomed = [p for p in self._offsets.partitions(group_id) if is_gone(p, self._offsets.get(group_id, p))]
+            if not doomed:
+                continue
+            try:
+                self._log.remove(group_id, doomed, group_too=False)
+            except KafkaError as error:
+                self._logger.error("offsets_not_removed", group=group_id, error=str(error))
+            else:
+                self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
+
+    def _schedule_expiry(self) -> None:
+        self._timer.schedule("expiry", self._config.offsets_retention_check_interval_ms, self._expire_and_reschedule)
+
+    def _expire_and_reschedule(self) -> None:
+        self._schedule_expiry()
+        self.expire_offsets()
+
+    def expire_offsets(self) -> None:
+        """Remove offsets that have outlived their retention, and groups that have nothing left and nobody in them."""
+        now_ms = self._clock.now_ms()
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        for group in list(self._membership.groups.values()):
+            group_id = group.group_id
+            doomed = [
+                partition
+                for partition in expired(group, self._offsets.of_group(group_id), now_ms, retention_ms)
+                if not self._offsets.is_pending(group_id, partition)
+            ]
+            try:
+                if doomed:
+                    self._log.remove(group_id, doomed, group_too=False)
+                    self._logger.info("offsets_expired", group=group_id, partitions=len(doomed))
+                has_nothing = not self._offsets.of_group(group_id) and not self._offsets.has_pending(group_id)
+                if group.state is GroupState.EMPTY and has_nothing and not group.pending_join:
+                    self._delete(group)
+            except KafkaError as error:
+                self._logger.warning("expiry_not_written", group=group_id, error=str(error))

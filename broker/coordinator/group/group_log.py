@@ -1,0 +1,240 @@
+"""The groups' log: what is appended, what of it is durable, and how it is read at start.
+
+Memory follows the log, not the disk: a record takes effect when it is appended, so that memory is at any moment what a
+replay would give. Therefore nobody may be told of anything before the log is durable that far, readers included:
+`settled` is what they wait for. Under durability=os that is never a wait.
+
+Failures are told in a coordinator's codes. After a failed flush nothing more can be settled, so nobody is told of what
+may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ....protocol.codec import UnknownRecord
+from ....protocol.control_records import ControlType
+from ....protocol.errors import DecodeError, ErrorCode, KafkaError
+from ....protocol.messages.group_log import GroupMetadataKey
+from ...ports import Clock
+from ..state_log import StateLog, StateRecord
+from .classic_group import ClassicGroup
+from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .rebalance import Stored
+from .records import decode_group, decode_key, decode_offset, encode_group, encode_offset, group_key, offset_key
+
+GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
+_RECORDS_PER_BATCH: Final = 1000
+_REPLAY_SLICE: Final = 2000
+
+_COORDINATOR_CODES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a failure of the log means to a client of the coordinator."""
+
+
+class GroupLog:
+    """The partitions of `__consumer_offsets`, and the offsets that follow from them."""
+
+    def __init__(
+        self, state_log: StateLog, offsets: OffsetStore, clock: Clock, commit_timeout_ms: int, logger: Any
+    ) -> None:
+        self.unreadable: dict[int, str] = {}
+        """Partitions that could not be replayed, and why. Nothing may be concluded from what isn't known of them."""
+        self.unreadable_groups: dict[str, str] = {}
+        """Groups with a record that can't be understood, and why: their offsets are not what they seem to be."""
+        self._state_log = state_log
+        self._offsets = offsets
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+        self._logger = logger
+        self._end_offsets: dict[int, int] = {}
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition where a group lives."""
+        return self._state_log.partition_for(group_id)
+
+    # ---- appending
+
+    def put_offsets(
+        self,
+        group_id: str,
+        offsets: Sequence[tuple[TopicPartition, OffsetAndMetadata | None]],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> None:
+        """Append offsets, or tombstones for them, in one batch: all take effect or none does.
+
+        With a producer they are pending until its marker. Raises KafkaError in a coordinator's codes.
+        """
+        partition = self.partition_for(group_id)
+        records = [
+            (offset_key(group_id, target), None if value is None else encode_offset(value)) for target, value in offsets
+        ]
+        base_offset = self._append(partition, records, producer_id, producer_epoch)
+        producer = (partition, producer_id) if producer_id >= 0 else None
+        for record_offset, (target, value) in enumerate(offsets, base_offset):
+            self._offsets.replay(group_id, target, value, record_offset, producer)
+
+    def remove(self, group_id: str, partitions: Iterable[TopicPartition], *, group_too: bool) -> None:
+        """Append tombstones for a group's offsets and, where `group_too`, for the group itself, which comes last."""
+        targets: list[tuple[TopicPartition, None]] = [(target, None) for target in partitions]
+        for start in range(0, len(targets), _RECORDS_PER_BATCH):
+            self.put_offsets(group_id, targets[start : start + _RECORDS_PER_BATCH])
+        if group_too:
+            self._append(self.partition_for(group_id), [(group_key(group_id), None)])
+
+    def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
+        """Append a group's metadata; see `rebalance.GroupStore`."""
+        try:
+            partition = self.partition_for(group.group_id)
+            self._append(partition, [(group_key(group.group_id), encode_group(group, assignments))])
+            flush = self.settled(partition)
+        except KafkaError as error:
+            stored(error)
+            return
+        if flush is None:
+            stored(None)
+        else:
+            flush.add_done_callback(lambda done: stored(_failure(done)))
+
+    def _append(
+        self,
+        partition: int,
+        records: list[tuple[bytes, bytes | None]],
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> int:
+        try:
+            result = self._state_log.append(
+                partition,
+                records,
+                timestamp_ms=self._clock.now_ms(),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transactional=producer_id >= 0,
+            )
+        except KafkaError as error:
+            raise _coordinator_error(error) from error
+        self._end_offsets[partition] = result.last_offset + 1
+        return result.base_offset
+
+    # ---- durability
+
+    def settled(self, partition: int) -> asyncio.Future[None] | None:
+        """None when all that was appended to the partition so far is durable; else a future that says so.
+
+        The future belongs to the caller; it fails with KafkaError in a coordinator's codes, COORDINATOR_NOT_AVAILABLE
+        when the disk takes longer than `offsets.commit.timeout.ms`. Raises KafkaError as it would.
+        """
+        end_offset = self._end_offsets.get(partition)
+        if end_offset is None:
+            return None  # nothing was ever written there; asking would create the partition
+        try:
+            flush = self._state_log.pending_flush(partition, end_offset)
+        except KafkaError as error:
+            raise _coordinator_error(error) from error
+        if flush is None:
+            return None
+        loop = asyncio.get_running_loop()
+        settled: asyncio.Future[None] = loop.create_future()
+
+        def timed_out() -> None:
+            if not settled.done():
+                settled.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The disk takes too long."))
+                settled.exception()  # whoever waited may be gone
+
+        timeout = loop.call_later(self._commit_timeout_ms / 1000, timed_out)
+
+        def flushed(done: asyncio.Future[None]) -> None:
+            timeout.cancel()
+            failure = _failure(done)
+            if settled.done():
+                return
+            if failure is None:
+                settled.set_result(None)
+            else:
+                settled.set_exception(failure)
+                settled.exception()
+
+        flush.add_done_callback(flushed)
+        return settled
+
+    # ---- reading
+
+    async def load(self) -> dict[str, ClassicGroup]:
+        """Replay every partition; returns the groups whose metadata was found, and fills the offsets.
+
+        A partition that can't be read is noted in `unreadable`, a record that can't be understood makes its group
+        unreadable; the rest is served.
+        """
+        groups: dict[str, ClassicGroup] = {}
+        for partition in self._state_log.existing():
+            try:
+                await self._load_partition(partition, groups)
+            except (KafkaError, ValueError) as error:
+                self.unreadable[partition] = str(error)
+                self._logger.error(
+                    "group_state_unreadable",
+                    partition=partition,
+                    error=str(error),
+                    remedy="its groups are not served; repair the log (oncelog log repair), then restart",
+                )
+        return groups
+
+    async def _load_partition(self, partition: int, groups: dict[str, ClassicGroup]) -> None:
+        count = 0
+        for count, record in enumerate(self._state_log.replay(partition), 1):
+            if count % _REPLAY_SLICE == 0:
+                await asyncio.sleep(0)
+            self._end_offsets[partition] = record.offset + 1
+            if record.control is not None:
+                if record.control.type is not ControlType.UNKNOWN:
+                    self._offsets.complete_transaction((partition, record.producer_id), record.control.is_commit)
+            elif record.key is not None:
+                self._replay(partition, record, record.key, groups)
+        self._logger.info("group_state_loaded", partition=partition, records=count)
+
+    def _replay(self, partition: int, record: StateRecord, raw_key: bytes, groups: dict[str, ClassicGroup]) -> None:
+        try:
+            key = decode_key(raw_key)
+        except DecodeError as error:
+            self._logger.warning("group_record_unreadable", partition=partition, offset=record.offset, why=str(error))
+            return
+        if isinstance(key, UnknownRecord):
+            return  # of another kind of group, or of a newer release
+        try:
+            if isinstance(key, GroupMetadataKey):
+                groups.pop(key.group, None)
+                if record.value is not None:
+                    groups[key.group] = decode_group(key.group, record.value)
+            else:
+                value = None if record.value is None else decode_offset(record.value)
+                producer = (partition, record.producer_id) if record.is_transactional else None
+                self._offsets.replay(key.group, (key.topic, key.partition), value, record.offset, producer)
+        except DecodeError as error:
+            why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {record.offset}: {error}"
+            self.unreadable_groups[key.group] = why
+            self._logger.error("group_unreadable", group=key.group, why=why, remedy="use the release that wrote it")
+
+
+def _failure(done: asyncio.Future[None]) -> KafkaError | None:
+    if done.cancelled():
+        return KafkaError(ErrorCode.NOT_COORDINATOR, "The broker is stopping.")
+    error = done.exception()
+    if error is None or isinstance(error, KafkaError):
+        return None if error is None else _coordinator_error(error)
+    return KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
+
+
+def _coordinator_error(error: KafkaError) -> KafkaError:
+    return KafkaError(_COORDINATOR_CODES.get(error.code, error.code), error.message)

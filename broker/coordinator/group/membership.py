@@ -1,0 +1,360 @@
+"""What a member may ask of its group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+Decides whether a request is acceptable in the group's state, and what it sets in motion; how a generation comes about
+is `rebalance`. Owns the map of groups. Every method is a plain call: it runs to its end before the next one begins.
+
+KIP-394: a member without id is given one and asked to join with it (v4+). KIP-345: a static member that comes back
+without its id takes its place over, and the one that had it is fenced; in a stable group that costs no rebalance as
+long as the protocol stays the same. KIP-814: the leader that comes back this way is told not to assign (v9+).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
+from ....protocol.messages.sync_group import SyncGroupRequest
+from ...ports import Clock
+from .classic_group import ClassicGroup
+from .member import ClassicGroupMember, ClientIdentity, JoinAnswer, OfferedProtocol, SyncAnswer
+from .rebalance import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    GroupStore,
+    Rebalance,
+    answer_join,
+    answer_sync,
+    assigned,
+    failed_join,
+    failed_sync,
+    joined,
+)
+from .state import GroupState
+
+
+class Join(NamedTuple):
+    """A JoinGroup request, whatever its version. `rebalance_timeout_ms` is the session timeout where v0 has none."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    client: ClientIdentity
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[OfferedProtocol]
+    reason: str = "not provided"
+    requires_known_member_id: bool = True
+    supports_skipping_assignment: bool = True
+
+
+class GroupMembership:
+    """The groups of this coordinator, by id."""
+
+    def __init__(
+        self,
+        rebalance: Rebalance,
+        store: GroupStore,
+        clock: Clock,
+        new_member_id: Callable[[], str],
+        max_size: int,
+        logger: Any,
+    ) -> None:
+        """`new_member_id` gives the part of a member id that nobody else has."""
+        self.groups: dict[str, ClassicGroup] = {}
+        self._rebalance = rebalance
+        self._store = store
+        self._clock = clock
+        self._new_member_id = new_member_id
+        self._max_size = max_size
+        self._logger = logger
+
+    def get_or_create(self, group_id: str) -> ClassicGroup:
+        """The group, made where there is none."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self._clock.now_ms())
+        return group
+
+    def resume(self, group: ClassicGroup) -> None:
+        """Take up a group that was replayed: its members have a whole session timeout to show up again."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._rebalance.keep_alive(group, member)
+        if len(group.members) > self._max_size:
+            self._rebalance.prepare(group, f"{len(group.members)} members are more than group.max.size allows")
+
+    # ---- JoinGroup
+
+    def join(self, request: Join, answer: JoinAnswer) -> None:
+        """JoinGroup; `answer` is called once, now or when the generation begins."""
+        group = self.groups.get(request.group_id)
+        if group is None and request.member_id:
+            answer(failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            return
+        group = group or self.get_or_create(request.group_id)
+        names = [offered.name for offered in request.protocols]
+        if not self._has_room(group, request):
+            if request.member_id in group.members:
+                self._rebalance.remove_member(group, group.members[request.member_id])
+            group.remove(request.member_id)
+            answer(failed_join(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            self._rebalance.after_removal(group, "")
+        elif not group.supports_protocols(request.protocol_type, names):
+            answer(failed_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        elif not request.member_id:
+            self._join_new(group, request, answer)
+        elif request.member_id in group.pending_join and request.group_instance_id is None:
+            self._add(group, request, request.member_id, answer)
+        else:
+            self._join_again(group, request, answer)
+
+    def _has_room(self, group: ClassicGroup, request: Join) -> bool:
+        if group.state is GroupState.EMPTY or request.group_instance_id in group.static_members:
+            return True
+        member = group.members.get(request.member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            # By those who have joined, not by size: a group that became too large must be able to shrink.
+            return (member is not None and member.awaiting_join is not None) or (
+                group.awaiting_join_count < self._max_size
+            )
+        return member is not None or len(group.members) < self._max_size
+
+    def _join_new(self, group: ClassicGroup, request: Join, answer: JoinAnswer) -> None:
+        instance = request.group_instance_id
+        member_id = f"{request.client.client_id if instance is None else instance}-{self._new_member_id()}"
+        if instance is not None and instance in group.static_members:
+            self._take_over(group, request, member_id, answer)
+        elif instance is None and request.requires_known_member_id:
+            self._rebalance.expect_join(group, member_id, request.session_timeout_ms)
+            answer(failed_join(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._add(group, request, member_id, answer)
+
+    def _add(self, group: ClassicGroup, request: Join, member_id: str, answer: JoinAnswer) -> None:
+        member = ClassicGroupMember(
+            member_id,
+            request.group_instance_id,
+            request.client,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=request.protocols,
+        )
+        member.is_new = True
+        member.awaiting_join = answer
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        group.add(member)
+        self._rebalance.keep_alive(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance.prepare_or_complete(group, f"member {member_id} joins: {request.reason}")
+
+    def _join_again(self, group: ClassicGroup, request: Join, answer: JoinAnswer) -> None:
+        member_id = request.member_id
+        try:
+            group.check_member(member_id, request.group_instance_id)
+        except KafkaError as error:
+            answer(failed_join(error.code, member_id))
+            return
+        member = group.members[member_id]
+        unchanged = member.protocols == tuple(request.protocols)
+        if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
+            # It may have missed the answer to its first JoinGroup.
+            answer(joined(group, member_id))
+        elif group.state is GroupState.STABLE and unchanged and not group.is_leader(member_id):
+            answer(joined(group, member_id))
+        else:
+            # In a stable group the leader may ask for a new assignment whenever it sees fit.
+            self._update(group, member, request, answer)
+            self._rebalance.prepare_or_complete(group, f"member {member_id} joins again: {request.reason}")
+
+    def _update(self, group: ClassicGroup, member: ClassicGroupMember, request: Join, answer: JoinAnswer) -> None:
+        # A member that asks twice without waiting has given up on the first request; Kafka's clients do so when their
+        # connection breaks.
+        answer_join(member, failed_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        group.update_protocols(member, request.protocols)
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        member.awaiting_join = answer
+
+    # ---- static members
+
+    def _take_over(self, group: ClassicGroup, request: Join, member_id: str, answer: JoinAnswer) -> None:
+        instance = request.group_instance_id
+        assert instance is not None
+        old = group.members[group.static_members[instance]]
+        old_leader = group.leader_id
+        self._logger.info(
+            "static_member_replaced",
+            group=group.group_id,
+            instance=instance,
+            old_member=old.member_id,
+            new_member=member_id,
+        )
+        answer_join(old, failed_join(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+        answer_sync(old, failed_sync(ErrorCode.FENCED_INSTANCE_ID))
+        self._rebalance.forget_session(group, old.member_id)
+        member = group.replace_static_member(instance, member_id)
+        member.client = request.client
+        self._update(group, member, request, answer)
+        self._rebalance.keep_alive(group, member)
+        if group.state is GroupState.STABLE:
+            if group.select_protocol() == group.protocol_name:
+                self._store_take_over(group, old, member, old_leader, request)
+            else:
+                self._rebalance.prepare_or_complete(group, f"static member {instance} came back with another protocol")
+        elif group.state is GroupState.COMPLETING_REBALANCE:
+            # The leader may be assigning to the old member id right now.
+            self._rebalance.prepare(group, f"static member {instance} came back as {member_id}")
+        else:
+            self._rebalance.complete_if_all_joined(group)
+
+    def _store_take_over(
+        self,
+        group: ClassicGroup,
+        old: ClassicGroupMember,
+        member: ClassicGroupMember,
+        old_leader: str | None,
+        request: Join,
+    ) -> None:
+        """The group stays stable: the new member id takes the assignment over as soon as that is durable."""
+        generation_id = group.generation_id
+
+        def stored(error: KafkaError | None) -> None:
+            if group.members.get(member.member_id) is not member:
+                return  # replaced or removed meanwhile, and answered then
+            if group.state is not GroupState.STABLE or group.generation_id != generation_id:
+                return  # a rebalance has begun meanwhile, and answers it
+            if error is not None:
+                self._put_back(group, old, member, error)
+            elif request.supports_skipping_assignment:
+                response = joined(group, member.member_id)
+                response.skip_assignment = group.is_leader(member.member_id)
+                answer_join(member, response)
+            else:
+                # Told that somebody else leads, it does not assign, which would force a rebalance.
+                leader_id = old_leader if old_leader == old.member_id else group.leader_id
+                answer_join(member, joined(group, member.member_id, leader_id=leader_id))
+
+        assignments = {other.member_id: other.assignment for other in group.members.values()}
+        self._store.store_group(group, assignments, stored)
+
+    def _put_back(
+        self, group: ClassicGroup, old: ClassicGroupMember, member: ClassicGroupMember, error: KafkaError
+    ) -> None:
+        assert member.group_instance_id is not None
+        answer_join(member, failed_join(error.code))
+        restored = group.replace_static_member(member.group_instance_id, old.member_id)
+        group.update_protocols(restored, old.protocols)
+        restored.rebalance_timeout_ms = old.rebalance_timeout_ms
+        restored.session_timeout_ms = old.session_timeout_ms
+        self._rebalance.forget_session(group, member.member_id)
+        self._rebalance.keep_alive(group, restored)
+
+    # ---- SyncGroup
+
+    def sync(self, request: SyncGroupRequest, answer: SyncAnswer) -> None:
+        """SyncGroup; `answer` is called once, now or when the assignment is durable."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            answer(failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        try:
+            group.check_member(request.member_id, request.group_instance_id)
+            _check_generation(group, request.generation_id)
+        except KafkaError as error:
+            answer(failed_sync(error.code))
+            return
+        member = group.members[request.member_id]
+        if _contradicts(request.protocol_type, group.protocol_type) or _contradicts(
+            request.protocol_name, group.protocol_name
+        ):
+            answer(failed_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            answer(failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+        elif group.state is GroupState.STABLE:
+            self._rebalance.synced(group, member.member_id)
+            answer(assigned(group, member))
+        else:
+            answer_sync(member, failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # it asked twice: the first is given up
+            member.awaiting_sync = answer
+            self._rebalance.synced(group, member.member_id)
+            if group.is_leader(member.member_id):
+                assignments = {item.member_id: bytes(item.assignment) for item in request.assignments}
+                self._rebalance.store_assignment(group, assignments)
+
+    # ---- Heartbeat
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who isn't a member any more."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        group.check_member(member_id, group_instance_id)
+        _check_generation(group, generation_id)
+        self._rebalance.keep_alive(group, group.members[member_id])
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
+
+    def offsets_committed(self, group: ClassicGroup, member_id: str) -> None:
+        """An OffsetCommit is as good as a heartbeat."""
+        member = group.members.get(member_id)
+        if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._rebalance.keep_alive(group, member)
+
+    # ---- LeaveGroup
+
+    def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
+        """LeaveGroup: members go at once, and the rest is rebalanced; a code for each."""
+        group = self.groups.get(group_id)
+        responses = []
+        gone = []
+        for identity in leaving:
+            code = ErrorCode.NONE
+            try:
+                gone.append(self._leave_one(group, identity))
+            except KafkaError as error:
+                code = error.code
+            responses.append(MemberResponse(identity.member_id, identity.group_instance_id, int(code)))
+        if group is not None and gone:
+            self._rebalance.after_removal(group, f"{', '.join(gone)} left")
+        return responses
+
+    def _leave_one(self, group: ClassicGroup | None, identity: MemberIdentity) -> str:
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member_id = identity.member_id
+        if not member_id and identity.group_instance_id is not None:
+            # An administrator removes a static member by its instance id alone.
+            member_id = group.static_members.get(identity.group_instance_id, "")
+        elif member_id in group.pending_join:
+            group.remove(member_id)
+            self._rebalance.forget_session(group, member_id)
+            return member_id
+        group.check_member(member_id, identity.group_instance_id)
+        self._rebalance.remove_member(group, group.members[member_id])
+        self._logger.info(
+            "member_left", group=group.group_id, member=member_id, reason=identity.reason or "not provided"
+        )
+        return member_id
+
+    # ---- the end
+
+    def release_all(self, code: ErrorCode) -> None:
+        """Answer every parked request with `code`: the broker stops."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                answer_join(member, failed_join(code, member.member_id))
+                answer_sync(member, failed_sync(code))
+
+
+def _check_generation(group: ClassicGroup, generation_id: int) -> None:
+    if generation_id != group.generation_id:
+        raise KafkaError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}.",
+        )
+
+
+def _contradicts(asked: str | None, agreed: str | None) -> bool:
+    return asked is not None and agreed is not None and asked != agreed

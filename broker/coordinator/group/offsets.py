@@ -1,0 +1,155 @@
+"""Committed offsets, and those that wait for the end of a transaction: exactly what a replay of the log gives.
+
+Every change is a record that was appended: `replay` and `complete_transaction` are called for records as they are
+appended and again, in the same order, at start. Never appends, never decides what may be committed.
+
+Invariants
+
+* The offset of a partition is that of the newest record in the log which is outside of a transaction, or in one that
+  was committed. Newest means by `record_offset`, not by when a transaction ended: compaction may leave a marker far
+  behind its records.
+* A transaction's offsets are pending from its append to its marker in the same `__consumer_offsets` partition; an
+  aborted one leaves no trace.
+* A tombstone removes everything with a smaller record offset, pending ones included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from ....protocol.schema import NO_UUID
+
+TopicPartition: TypeAlias = tuple[str, int]
+ProducerKey: TypeAlias = tuple[int, int]
+"""(partition of `__consumer_offsets`, producer id): what one marker settles."""
+
+
+class Claim(NamedTuple):
+    """The producer that alone may commit on a partition, until one of a newer generation claims it."""
+
+    producer_id: int
+    transactional_id: str
+    generation_id: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position. `record_offset` is where its record lies in the log; `expire_timestamp_ms` is -1 unless an
+    old client asked for its own retention; `topic_id` is zero where it isn't known."""
+
+    committed_offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: bytes = NO_UUID
+    claim: Claim | None = None
+    record_offset: int = -1
+
+
+_NONE: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
+
+
+class OffsetStore:
+    """The offsets of all groups of this coordinator."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._pending: dict[ProducerKey, dict[tuple[str, TopicPartition], OffsetAndMetadata]] = {}
+        # Which producers have something pending on a partition of a group: what OffsetFetch asks for.
+        self._pending_by_target: dict[tuple[str, TopicPartition], set[ProducerKey]] = {}
+        self._pending_by_group: Counter[str] = Counter()
+
+    # ---- lookups
+
+    def get(self, group_id: str, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """The committed offset."""
+        offsets = self._committed.get(group_id)
+        return offsets.get(partition) if offsets is not None else None
+
+    def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """All committed offsets of a group."""
+        return self._committed.get(group_id, _NONE)
+
+    def groups(self) -> Iterator[str]:
+        """Groups with committed or pending offsets."""
+        yield from dict.fromkeys((*self._committed, *self._pending_by_group))
+
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a transaction that isn't decided has committed on the partition."""
+        return (group_id, partition) in self._pending_by_target
+
+    def pending_producers(self, group_id: str, partition: TopicPartition) -> frozenset[int]:
+        """The producers with pending offsets on the partition."""
+        return frozenset(producer for _, producer in self._pending_by_target.get((group_id, partition), ()))
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether any transaction that isn't decided has committed offsets of the group."""
+        return group_id in self._pending_by_group
+
+    def partitions(self, group_id: str) -> set[TopicPartition]:
+        """Partitions with a committed or a pending offset of the group."""
+        pending = {partition for group, partition in self._pending_by_target if group == group_id}
+        return pending.union(self.of_group(group_id))
+
+    # ---- changes, each one record of the log
+
+    def replay(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        value: OffsetAndMetadata | None,
+        record_offset: int,
+        producer: ProducerKey | None = None,
+    ) -> None:
+        """A record was appended: an offset (pending where `producer` is given), or a tombstone."""
+        target = (group_id, partition)
+        if value is None:
+            self._remove(group_id, partition, record_offset)
+            for key in list(self._pending_by_target.get(target, ())):
+                if self._pending[key][target].record_offset < record_offset:
+                    self._drop_pending(key, target)
+        elif producer is None:
+            self._put(group_id, partition, value._replace(record_offset=record_offset))
+        else:
+            offsets = self._pending.setdefault(producer, {})
+            if target not in offsets:
+                self._pending_by_target.setdefault(target, set()).add(producer)
+                self._pending_by_group[group_id] += 1
+            offsets[target] = value._replace(record_offset=record_offset)
+
+    def complete_transaction(self, producer: ProducerKey, commit: bool) -> None:
+        """The producer's marker is in the log: its pending offsets become committed, or go."""
+        for target, value in list(self._pending.get(producer, {}).items()):
+            self._drop_pending(producer, target)
+            if commit:
+                self._put(*target, value)
+
+    def _put(self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata) -> None:
+        offsets = self._committed.setdefault(group_id, {})
+        existing = offsets.get(partition)
+        if existing is None or existing.record_offset < value.record_offset:
+            offsets[partition] = value
+
+    def _remove(self, group_id: str, partition: TopicPartition, record_offset: int) -> None:
+        offsets = self._committed.get(group_id)
+        if offsets is None or partition not in offsets or offsets[partition].record_offset > record_offset:
+            return
+        del offsets[partition]
+        if not offsets:
+            del self._committed[group_id]
+
+    def _drop_pending(self, producer: ProducerKey, target: tuple[str, TopicPartition]) -> None:
+        offsets = self._pending[producer]
+        del offsets[target]
+        if not offsets:
+            del self._pending[producer]
+        producers = self._pending_by_target[target]
+        producers.remove(producer)
+        if not producers:
+            del self._pending_by_target[target]
+        self._pending_by_group[target[0]] -= 1
+        if not self._pending_by_group[target[0]]:
+            del self._pending_by_group[target[0]]

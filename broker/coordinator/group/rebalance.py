@@ -1,0 +1,303 @@
+"""How a generation comes about: members are asked to join, then to sync, and the assignment is stored.
+
+The cycle is EMPTY or STABLE → PREPARING_REBALANCE (until all have joined or the rebalance timeout is over; the first
+rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members) → COMPLETING_REBALANCE (until
+the leader's assignment is durable) → STABLE. All JoinGroups of a generation are answered together, so are its
+SyncGroups. A member that misses its part, or whose session ends, is removed.
+
+Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Answers go through the
+members' `awaiting_join` and `awaiting_sync`, each called at most once. All plain calls: time comes from the clock and
+the timer, the log through `GroupStore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.join_group import JoinGroupResponse
+from ....protocol.messages.sync_group import SyncGroupResponse
+from ...ports import Clock
+from .classic_group import ClassicGroup
+from .member import ClassicGroupMember
+from .state import GroupState
+from .timer import DeadlineTimer
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long a new member's parked JoinGroup keeps it in the group; it has no other way to say that it is alive."""
+
+Stored = Callable[[KafkaError | None], None]
+
+
+class GroupStore(Protocol):
+    """Where a group's metadata goes."""
+
+    def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
+        """Append the group with these assignments; `stored` is called once, when it is durable or has failed."""
+
+
+def failed_join(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    """A JoinGroup's answer that carries nothing but an error."""
+    return JoinGroupResponse(error_code=int(code), member_id=member_id, protocol_name=None)
+
+
+def failed_sync(code: ErrorCode) -> SyncGroupResponse:
+    """A SyncGroup's answer that carries nothing but an error."""
+    return SyncGroupResponse(error_code=int(code))
+
+
+def joined(group: ClassicGroup, member_id: str, *, leader_id: str | None = None) -> JoinGroupResponse:
+    """The current generation, as a member is told it; the leader also gets the members."""
+    leader_id = leader_id or group.leader_id or ""
+    return JoinGroupResponse(
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=leader_id,
+        member_id=member_id,
+        members=group.joined_members() if leader_id == member_id else [],
+    )
+
+
+def assigned(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResponse:
+    """A member's assignment, as it is told it."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+    )
+
+
+def answer_join(member: ClassicGroupMember, response: JoinGroupResponse) -> None:
+    """Answer the parked JoinGroup, if there is one."""
+    answer, member.awaiting_join = member.awaiting_join, None
+    if answer is not None:
+        answer(response)
+
+
+def answer_sync(member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
+    """Answer the parked SyncGroup; False if there is none."""
+    answer, member.awaiting_sync = member.awaiting_sync, None
+    if answer is not None:
+        answer(response)
+    return answer is not None
+
+
+class Rebalance:
+    """The rebalances of all groups."""
+
+    def __init__(
+        self, timer: DeadlineTimer, clock: Clock, store: GroupStore, initial_delay_ms: int, logger: Any
+    ) -> None:
+        self._timer = timer
+        self._clock = clock
+        self._store = store
+        self._initial_delay_ms = initial_delay_ms
+        self._logger = logger
+
+    # ---- sessions
+
+    def keep_alive(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
+        """The member has shown that it is there: its session lasts another `timeout_ms` (its session timeout)."""
+        delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        self._timer.schedule(_session_key(group, member.member_id), delay_ms, lambda: self._session_over(group, member))
+
+    def expect_join(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+        """A member id was handed out (KIP-394): whoever got it has so long to join."""
+        group.pending_join.add(member_id)
+        self._timer.schedule(
+            _session_key(group, member_id), timeout_ms, lambda: self._pending_member_over(group, member_id)
+        )
+
+    def forget_session(self, group: ClassicGroup, member_id: str) -> None:
+        """The member id is no longer watched."""
+        self._timer.cancel(_session_key(group, member_id))
+
+    def _session_over(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        if group.members.get(member.member_id) is not member or member.has_satisfied_heartbeat:
+            return
+        self._logger.info("member_session_over", group=group.group_id, member=member.member_id)
+        self.remove_member(group, member)
+        self.after_removal(group, f"the session of member {member.member_id} is over")
+
+    def _pending_member_over(self, group: ClassicGroup, member_id: str) -> None:
+        if member_id in group.pending_join:
+            group.remove(member_id)
+            self.after_removal(group, "")
+
+    def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        """Take a member out; a parked request of it is told to begin anew. `after_removal` is to follow."""
+        self.forget_session(group, member.member_id)
+        answer_join(member, failed_join(ErrorCode.UNKNOWN_MEMBER_ID))
+        answer_sync(member, failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+        group.remove(member.member_id)
+
+    def after_removal(self, group: ClassicGroup, reason: str) -> None:
+        """Go on without those who are gone (`reason` is given where members are, not only pending ones)."""
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self.complete_if_all_joined(group)
+        elif reason and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.prepare(group, reason)
+
+    # ---- joining
+
+    def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
+        """Begin a rebalance; when one has begun, see whether this was the last member to join."""
+        if group.can_rebalance:
+            self.prepare(group, reason)
+        else:
+            self.complete_if_all_joined(group)
+
+    def prepare(self, group: ClassicGroup, reason: str) -> None:
+        """Begin a rebalance: from now on heartbeats tell the members to join."""
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_sync.clear()
+        self._timer.cancel(_sync_key(group))
+        is_initial = group.state is GroupState.EMPTY
+        group.transition_to(GroupState.PREPARING_REBALANCE, self._clock.now_ms())
+        self._logger.info(
+            "rebalance_begins",
+            group=group.group_id,
+            generation=group.generation_id,
+            members=len(group.members),
+            reason=reason,
+        )
+        if is_initial:
+            delay_ms = self._initial_delay_ms
+            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self._schedule_initial(group, delay_ms, remaining_ms)
+        elif group.has_all_members_joined:
+            self.complete_join(group)
+        else:
+            self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
+
+    def complete_if_all_joined(self, group: ClassicGroup) -> None:
+        """End the joining when nobody is missing; the first rebalance of an empty group waits for its delay."""
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
+            and group.has_all_members_joined
+        ):
+            self.complete_join(group)
+        elif group.state is GroupState.PREPARING_REBALANCE and not group.members and not group.pending_join:
+            self.complete_join(group)  # everybody left before the first generation
+
+    def _schedule_initial(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+        def over() -> None:
+            if group.state is not GroupState.PREPARING_REBALANCE:
+                return
+            if group.new_member_added and remaining_ms:
+                group.new_member_added = False
+                self._schedule_initial(
+                    group, min(self._initial_delay_ms, remaining_ms), max(remaining_ms - delay_ms, 0)
+                )
+            else:
+                self.complete_join(group)
+
+        self._timer.schedule(_join_key(group), delay_ms, over)
+
+    def _join_over(self, group: ClassicGroup) -> None:
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self.complete_join(group)
+
+    def complete_join(self, group: ClassicGroup) -> None:
+        """End the joining: dynamic members that are missing go, the others get the new generation."""
+        self._timer.cancel(_join_key(group))
+        for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
+            self._logger.info("member_missed_rebalance", group=group.group_id, member=member.member_id)
+            self.remove_member(group, member)
+        if group.members and not group.elect_joined_leader():
+            # Only static members, and none of them is back: wait until one is, or their sessions are over.
+            self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
+            return
+        group.new_member_added = False
+        group.next_generation(self._clock.now_ms())
+        if group.state is GroupState.EMPTY:
+            self._store.store_group(group, {}, lambda error: self._stored_empty(group, error))
+            return
+        for member in group.members.values():
+            answer_join(member, joined(group, member.member_id))
+            self.keep_alive(group, member)
+            member.is_new = False
+            group.pending_sync.add(member.member_id)
+        generation_id = group.generation_id
+        self._timer.schedule(
+            _sync_key(group), group.rebalance_timeout_ms, lambda: self._sync_over(group, generation_id)
+        )
+
+    def _stored_empty(self, group: ClassicGroup, error: KafkaError | None) -> None:
+        if error is not None:
+            # Nobody is harmed: after a restart the members of the generation before are there, and time out.
+            self._logger.warning("empty_group_not_stored", group=group.group_id, error=str(error))
+
+    # ---- syncing
+
+    def synced(self, group: ClassicGroup, member_id: str) -> None:
+        """The member has sent its SyncGroup."""
+        group.pending_sync.discard(member_id)
+        if not group.pending_sync:
+            self._timer.cancel(_sync_key(group))
+
+    def _sync_over(self, group: ClassicGroup, generation_id: int) -> None:
+        """The rebalance timeout is over: whoever hasn't sent its SyncGroup is taken for gone."""
+        if (
+            group.generation_id != generation_id
+            or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+            or not group.pending_sync
+        ):
+            return
+        missing = [group.members[member_id] for member_id in sorted(group.pending_sync)]
+        for member in missing:
+            self._logger.info("member_missed_sync", group=group.group_id, member=member.member_id)
+            self.remove_member(group, member)
+        self.prepare(group, f"{len(missing)} members sent no SyncGroup in time")
+
+    def store_assignment(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        """The leader has assigned: when that is durable, the group is stable and everyone is told.
+
+        A leader that repeats itself meanwhile is told the same: one generation has one assignment.
+        """
+        generation_id = group.generation_id
+        if group.storing_generation == generation_id:
+            return
+        group.storing_generation = generation_id
+        complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+
+        def stored(error: KafkaError | None) -> None:
+            if group.storing_generation == generation_id:
+                group.storing_generation = -1
+            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
+                return  # a new rebalance has begun meanwhile
+            if error is not None:
+                self._logger.warning("assignment_not_stored", group=group.group_id, error=str(error))
+                self._reset_assignments(group, error.code)
+                self.prepare(group, "the assignment could not be stored")
+                return
+            group.transition_to(GroupState.STABLE, self._clock.now_ms())
+            for member in group.members.values():
+                member.assignment = complete.get(member.member_id, b"")
+                if answer_sync(member, assigned(group, member)):
+                    self.keep_alive(group, member)
+            self._logger.info(
+                "group_stable", group=group.group_id, generation=generation_id, members=len(group.members)
+            )
+
+        self._store.store_group(group, complete, stored)
+
+    def _reset_assignments(self, group: ClassicGroup, code: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if answer_sync(member, failed_sync(code)):
+                self.keep_alive(group, member)
+
+
+def _session_key(group: ClassicGroup, member_id: str) -> tuple[str, str, str]:
+    return "session", group.group_id, member_id
+
+
+def _join_key(group: ClassicGroup) -> tuple[str, str]:
+    return "join", group.group_id
+
+
+def _sync_key(group: ClassicGroup) -> tuple[str, str]:
+    return "sync", group.group_id

@@ -1,0 +1,154 @@
+"""How groups and offsets are written in `__consumer_offsets`: keys, values and tombstones, in Kafka's layout.
+
+Owns the mapping between our objects and the records; never appends or replays. Kafka's tools read what we write, and
+we read what Kafka wrote. Records of other kinds (KIP-848 groups, share groups) are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....protocol.codec import (
+    UnknownRecord,
+    decode_record_key,
+    decode_record_value,
+    encode_record_key,
+    encode_record_value,
+)
+from ....protocol.messages.group_log import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ....protocol.schema import NO_UUID
+from .classic_group import ClassicGroup
+from .member import ClassicGroupMember, ClientIdentity, OfferedProtocol
+from .offsets import Claim, OffsetAndMetadata, TopicPartition
+from .state import GroupState
+
+GROUP_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
+OFFSET_VALUE_VERSION_WITH_TAGS = 4
+
+
+def group_key(group_id: str) -> bytes:
+    """The key of a group's metadata."""
+    return encode_record_key(GroupMetadataKey(group_id))
+
+
+def offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    """The key of a committed offset."""
+    return encode_record_key(OffsetCommitKey(group_id, *partition))
+
+
+def decode_key(key: bytes) -> GroupMetadataKey | OffsetCommitKey | UnknownRecord:
+    """Which kind of record this is. Raises DecodeError on a malformed key."""
+    decoded = decode_record_key(key, [GroupMetadataKey, OffsetCommitKey, LegacyOffsetCommitKey])
+    if isinstance(decoded, LegacyOffsetCommitKey):
+        return OffsetCommitKey(decoded.group, decoded.topic, decoded.partition)
+    assert isinstance(decoded, GroupMetadataKey | OffsetCommitKey | UnknownRecord)
+    return decoded
+
+
+def encode_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> bytes:
+    """A group's metadata with the given assignments (of member ids; missing ones are empty)."""
+    protocol = group.protocol_name or ""
+    members = [
+        MemberMetadata(
+            member.member_id,
+            member.group_instance_id,
+            member.client.client_id,
+            member.client.client_host,
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            member.metadata(protocol),
+            assignments.get(member.member_id, b""),
+        )
+        for member in group.members.values()
+    ]
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        members=members,
+    )
+    return encode_record_value(value, GROUP_VALUE_VERSION)
+
+
+def decode_group(group_id: str, value: bytes) -> ClassicGroup:
+    """Read a group back: EMPTY without members, else STABLE in its generation.
+
+    Raises DecodeError when it is malformed or of a version newer than known.
+    """
+    read = decode_record_value(GroupMetadataValue, value)
+    group = ClassicGroup(group_id, None if read.current_state_timestamp < 0 else read.current_state_timestamp)
+    for member in read.members:
+        timeout_ms = member.session_timeout if member.rebalance_timeout < 0 else member.rebalance_timeout
+        group.add(
+            ClassicGroupMember(
+                member.member_id,
+                member.group_instance_id,
+                ClientIdentity(member.client_id, member.client_host),
+                rebalance_timeout_ms=timeout_ms,
+                session_timeout_ms=member.session_timeout,
+                # A group of old may lack what a new member must have; it is taken as it is.
+                protocol_type=read.protocol_type or "unknown",
+                protocols=[OfferedProtocol(read.protocol or "", bytes(member.subscription))],
+                assignment=bytes(member.assignment),
+            )
+        )
+    group.generation_id = read.generation
+    group.protocol_type = read.protocol_type or None
+    if group.members:
+        group.state = group.previous_state = GroupState.STABLE
+        group.protocol_name = read.protocol or ""
+        if read.leader in group.members:
+            group.leader_id = read.leader
+    group.subscribed_topics = group.compute_subscribed_topics()
+    return group
+
+
+def encode_offset(offset: OffsetAndMetadata) -> bytes:
+    """A committed offset: version 1 where it has its own expiry, else 4 where it has a topic id or a claim, else 3.
+
+    A claim matters more than an old client's wish for another retention: no version carries both.
+    """
+    value = OffsetCommitValue(
+        offset=offset.committed_offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp=offset.commit_timestamp_ms,
+    )
+    if offset.expire_timestamp_ms >= 0 and offset.claim is None:
+        value.leader_epoch = -1
+        value.expire_timestamp = offset.expire_timestamp_ms
+        return encode_record_value(value, OFFSET_VALUE_VERSION_WITH_EXPIRY)
+    if offset.topic_id == NO_UUID and offset.claim is None:
+        return encode_record_value(value, OFFSET_VALUE_VERSION)
+    value.topic_id = offset.topic_id
+    if offset.claim is not None:
+        value.producer_id, value.transactional_id, value.generation = offset.claim
+    return encode_record_value(value, OFFSET_VALUE_VERSION_WITH_TAGS)
+
+
+def decode_offset(value: bytes) -> OffsetAndMetadata:
+    """Read an offset back. Raises DecodeError when it is malformed or of a version newer than known."""
+    read = decode_record_value(OffsetCommitValue, value)
+    claim = None
+    if read.producer_id >= 0 and read.transactional_id is not None:
+        claim = Claim(read.producer_id, read.transactional_id, read.generation)
+    return OffsetAndMetadata(
+        committed_offset=read.offset,
+        leader_epoch=read.leader_epoch,
+        metadata=read.metadata,
+        commit_timestamp_ms=read.commit_timestamp,
+        expire_timestamp_ms=read.expire_timestamp,
+        topic_id=read.topic_id,
+        claim=claim,
+    )

@@ -1,0 +1,38 @@
+"""The states of a group, and which may follow which.
+
+Only the table is here; what happens on a transition is in `classic_group` and `rebalance`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class GroupState(Enum):
+    """The value is the name that DescribeGroups and ListGroups show.
+
+    EMPTY: no members; the group may still have offsets. PREPARING_REBALANCE: members are asked to join.
+    COMPLETING_REBALANCE: the members of the new generation are known, their assignment is not. STABLE: it is.
+    DEAD: the group was deleted; whoever still holds it must look again.
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+VALID_PREVIOUS_STATES: Final[dict[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+def may_follow(state: GroupState, previous: GroupState) -> bool:
+    """Whether a group may go from `previous` to `state`."""
+    return previous in VALID_PREVIOUS_STATES[state]

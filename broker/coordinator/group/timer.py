@@ -1,0 +1,94 @@
+"""Named deadlines: at most one per key, each with something to do. Knows the time only through the Clock.
+
+Owns no event loop: whoever drives it asks `next_deadline` and calls `run_due`. That makes every time-out of the group
+protocol something that a test reaches by moving a clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from typing import TypeAlias
+
+from ...ports import Clock
+
+Action: TypeAlias = Callable[[], None]
+
+
+class DeadlineTimer:
+    """Deadlines on the monotonic clock. `on_earlier` is called when the next deadline comes before what was known."""
+
+    def __init__(self, clock: Clock, on_earlier: Callable[[], None] = lambda: None) -> None:
+        self._clock = clock
+        self._on_earlier = on_earlier
+        self._deadlines: dict[Hashable, tuple[float, Action]] = {}
+        # Entries that a later schedule() overtook stay in the heap until they come up: a heartbeat costs no heap push.
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._queued: dict[Hashable, float] = {}
+        self._counter = 0
+
+    def schedule(self, key: Hashable, delay_ms: float, action: Action) -> None:
+        """Do `action` in `delay_ms`, instead of what `key` stood for before."""
+        deadline = self._clock.monotonic() + delay_ms / 1000
+        self._deadlines[key] = (deadline, action)
+        queued = self._queued.get(key)
+        if queued is None or deadline < queued:
+            self._push(key, deadline)
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget what `key` stood for, if anything."""
+        self._deadlines.pop(key, None)
+
+    def is_scheduled(self, key: Hashable) -> bool:
+        """Whether something is to be done under that key."""
+        return key in self._deadlines
+
+    def next_deadline(self) -> float | None:
+        """When `run_due` is to be called, in seconds of the monotonic clock: never later than the next deadline."""
+        return self._heap[0][0] if self._heap else None
+
+    def run_due(self) -> None:
+        """Do what is due. What the actions schedule anew is left for the next call, even with no delay.
+
+        Raises ExceptionGroup when actions failed, after all of them ran.
+        """
+        now = self._clock.monotonic()
+        due: list[Hashable] = []
+        while self._heap and self._heap[0][0] <= now:
+            at, _, key = heapq.heappop(self._heap)
+            if self._queued.get(key) != at:
+                continue
+            del self._queued[key]
+            entry = self._deadlines.get(key)
+            if entry is None:
+                continue
+            if entry[0] > now:
+                self._push(key, entry[0])
+            else:
+                due.append(key)
+        failures: list[Exception] = []
+        for key in due:
+            entry = self._deadlines.get(key)
+            # An action before this one may have cancelled or moved it.
+            if entry is not None and entry[0] <= now and key not in self._queued:
+                del self._deadlines[key]
+                try:
+                    entry[1]()
+                except Exception as error:
+                    failures.append(error)  # a bug in one group must not stop the clock of all others
+        if failures:
+            raise ExceptionGroup("timed actions failed", failures)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._deadlines.clear()
+        self._heap.clear()
+        self._queued.clear()
+
+    def _push(self, key: Hashable, deadline: float) -> None:
+        earliest = self.next_deadline()
+        self._counter += 1
+        self._queued[key] = deadline
+        heapq.heappush(self._heap, (deadline, self._counter, key))
+        if earliest is None or deadline < earliest:
+            self._on_earlier()

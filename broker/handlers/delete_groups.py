@@ -1,0 +1,41 @@
+"""DeleteGroups v0-2: forget groups that have no members, with their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ..handling import Deferred, Reply, RequestContext, handles
+
+
+@handles(DeleteGroupsRequest)
+def handle(context: RequestContext, request: DeleteGroupsRequest) -> Reply:
+    """Answered when the tombstones are durable."""
+    coordinator = context.broker.group_coordinator
+    results = []
+    waiting: list[tuple[DeletableGroupResult, asyncio.Future[None]]] = []
+    for group_id in request.groups_names:
+        result = DeletableGroupResult(group_id)
+        results.append(result)
+        try:
+            coordinator.delete_group(group_id)
+            settled = coordinator.settled(group_id)
+        except KafkaError as error:
+            result.error_code = int(error.code)
+        else:
+            if settled is not None:
+                waiting.append((result, settled))
+    response = DeleteGroupsResponse(results=results)
+    return Deferred(_when_settled(response, waiting)) if waiting else response
+
+
+async def _when_settled(
+    response: DeleteGroupsResponse, waiting: list[tuple[DeletableGroupResult, asyncio.Future[None]]]
+) -> DeleteGroupsResponse:
+    for result, settled in waiting:
+        try:
+            await settled
+        except KafkaError as error:
+            result.error_code = int(error.code)
+    return response

@@ -1,0 +1,64 @@
+"""DescribeGroups v0-6: state and members of groups. v3: what the client may do. v6: an unknown group is an error
+(KIP-1043); before, it is shown as dead."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from ..authorization import GROUP_OPERATIONS, NOT_ASKED
+from ..coordinator.group.classic_group import ClassicGroup
+from ..coordinator.group.state import GroupState
+from ..handling import RequestContext, handles
+
+UNKNOWN_GROUP_FROM = 6
+
+
+@handles(DescribeGroupsRequest)
+def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """A failure is the group's, never the request's."""
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(groups=[_group(context, group_id, operations) for group_id in request.groups])
+
+
+def _group(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+    described = DescribedGroup(group_id=group_id)
+    knows_unknown = context.api_version >= UNKNOWN_GROUP_FROM
+    try:
+        group = context.broker.group_coordinator.group(group_id)
+    except KafkaError as error:
+        described.error_code = int(error.code)
+        described.error_message = error.message if knows_unknown else None
+        return described
+    if group is None:
+        described.group_state = GroupState.DEAD.value
+        if knows_unknown:
+            described.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
+            described.error_message = f"Group {group_id} not found."
+        return described
+    described.group_state = group.state.value
+    described.protocol_type = group.protocol_type or ""
+    described.authorized_operations = operations
+    is_stable = group.state is GroupState.STABLE
+    described.protocol_data = (group.protocol_name or "") if is_stable else ""
+    described.members = _members(group, is_stable)
+    return described
+
+
+def _members(group: ClassicGroup, is_stable: bool) -> list[DescribedGroupMember]:
+    """Metadata and assignment are shown only where they belong together."""
+    return [
+        DescribedGroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client.client_id,
+            member.client.client_host,
+            member.metadata(group.protocol_name or "") if is_stable else b"",
+            member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    ]

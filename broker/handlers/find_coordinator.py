@@ -1,0 +1,47 @@
+"""FindCoordinator v0-6: which broker is home to a group (key type 0) or a transactional id (1); v4+ asks for several.
+
+The home is the broker that leads the partition of the internal topic which holds the key's state.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ..coordinator.state_log import partition_for_key
+from ..handling import RequestContext, handles
+from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
+BATCHES_FROM = 4
+"""The first version that asks for several keys at once (KIP-699)."""
+
+
+@handles(FindCoordinatorRequest)
+def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Before v4 a failure is the request's; from then on it is the key's."""
+    if context.api_version < BATCHES_FROM:
+        node_id, host, port = _home(context, request.key_type, request.key)
+        return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        coordinators=[_coordinator(context, request.key_type, key) for key in request.coordinator_keys]
+    )
+
+
+def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinator:
+    try:
+        return Coordinator(key, *_home(context, key_type, key))
+    except KafkaError as error:
+        return Coordinator(key, -1, "", -1, int(error.code), error.message)
+
+
+def _home(context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
+    """(node id, host, port) of the key's home, as this client is to reach it."""
+    name = HOMES.get(key_type)
+    if name is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not known; 0 is a group, 1 a transactional id."
+        )
+    topic = context.broker.metadata.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return context.broker.leader(context.connection, name, partition_for_key(key, topic.partitions))

@@ -1,0 +1,23 @@
+"""ListGroups v0-5: the groups of this broker. v4: filtered by state (KIP-518). v5: by type (KIP-848)."""
+
+from __future__ import annotations
+
+from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ..handling import RequestContext, handles
+
+CLASSIC = "classic"
+
+
+@handles(ListGroupsRequest)
+def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Filters compare without case; a state or type that doesn't exist matches nothing."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+            for group in groups
+            if not states or group.state.value.lower() in states
+        ]
+    )

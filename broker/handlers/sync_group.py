@@ -1,0 +1,22 @@
+"""SyncGroup v0-5: the leader hands in the assignment of its generation, every member gets its own part.
+
+v3: static members. v5: names the protocol, so that a member of another opinion is found out (KIP-559).
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ..handling import Deferred, RequestContext, handles
+
+PROTOCOL_REQUIRED_FROM = 5
+
+
+@handles(SyncGroupRequest)
+def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    """Parked until the assignment is durable; the connection goes on meanwhile."""
+    if context.api_version >= PROTOCOL_REQUIRED_FROM and (
+        request.protocol_type is None or request.protocol_name is None
+    ):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return Deferred(context.broker.group_coordinator.sync(request))

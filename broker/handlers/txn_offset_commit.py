@@ -1,0 +1,94 @@
+"""TxnOffsetCommit v0-5: offsets that count when the producer's transaction commits.
+
+v3: the group's generation and member are checked (KIP-447). Up to v4 the group's offsets partition must have been
+added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ..coordinator.group.coordinator import Commit, Committer
+from ..handling import Answer, Deferred, Reply, RequestContext, handles
+from ..topic_names import OFFSETS_TOPIC
+
+IMPLICIT_PARTITIONS_FROM = 5
+MAX_REGISTRATIONS = 10
+"""How often the transaction may end and begin anew between registering the partition and appending to it."""
+
+
+@handles(TxnOffsetCommitRequest)
+def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
+    """Nothing is written unless the partition is, right then, part of the producer's ongoing transaction."""
+    groups = context.broker.group_coordinator
+    transactions = context.broker.transaction_coordinator
+    groups.check_txn_commit(request.group_id, _committer(request))
+    home = (OFFSETS_TOPIC, groups.partition_for(request.group_id))
+    identity = (request.transactional_id, request.producer_id, request.producer_epoch)
+    if context.api_version < IMPLICIT_PARTITIONS_FROM:
+        code = transactions.verify(*identity, home)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code)
+    elif transactions.add_partitions_now(*identity, [home]) is not None:
+        return _register_and_commit(context, request, home)
+    return _commit(context, request)
+
+
+async def _register_and_commit(
+    context: RequestContext, request: TxnOffsetCommitRequest, home: tuple[str, int]
+) -> Answer:
+    transactions = context.broker.transaction_coordinator
+    identity = (request.transactional_id, request.producer_id, request.producer_epoch)
+    for _ in range(MAX_REGISTRATIONS):
+        codes = await transactions.add_partitions_implicitly(*identity, [home])
+        if codes[home] is not ErrorCode.NONE:
+            raise KafkaError(codes[home])
+        # Between its registration and this moment the transaction may have been ended by a time-out or a fencing.
+        if transactions.verify(*identity, home) is ErrorCode.NONE:
+            return _commit(context, request)
+        await asyncio.sleep(0)
+    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _committer(request: TxnOffsetCommitRequest) -> Committer:
+    return Committer(request.member_id, request.group_instance_id, request.generation_id)
+
+
+def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
+    coordinator = context.broker.group_coordinator
+    codes = iter(
+        coordinator.commit_txn_offsets(
+            request.group_id,
+            _committer(request),
+            request.producer_id,
+            request.producer_epoch,
+            [
+                Commit(
+                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
+                )
+                for topic in request.topics
+                for p in topic.partitions
+            ],
+        )
+    )
+    response = TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    TxnOffsetCommitResponsePartition(partition.partition_index, int(next(codes)))
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+    settled = coordinator.settled(request.group_id)
+    return response if settled is None else Deferred(settled, lambda _: response)
