@@ -77,9 +77,14 @@ class Dispatcher:
         module = request.__module__.rpartition(".")[2]
         return self._import(module) if module in self._modules else None
 
-    def _import(self, module: str) -> HandledApi:
-        handle = import_module(f"{handlers.__name__}.{module}").handle
-        api: HandledApi = handle.api
+    def _import(self, module: str) -> HandledApi | None:
+        """Import a handler. One that fails is a bug that costs its API, not the others."""
+        try:
+            api: HandledApi = import_module(f"{handlers.__name__}.{module}").handle.api
+        except Exception as error:
+            self._modules.discard(module)
+            self._log.error("handler_unusable", module=module, exc_info=error)
+            return None
         self._apis[api.key] = api
         return api
 
