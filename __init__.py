@@ -1,1 +1,96 @@
-"""oncelog: a Kafka-compatible broker in one Python process, specialised in exactly-once, and its asyncio client."""
+"""oncelog: a Kafka-compatible broker in one Python process, specialised in exactly-once, and its asyncio client.
+
+The names below are loaded when they are first used (PEP 562): importing the client does not import the broker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .broker.broker import Broker
+    from .client import errors
+    from .client.admin import Admin
+    from .client.consumer import Consumer, ConsumerRecord
+    from .client.errors import (
+        AbortableError,
+        AuthorizationError,
+        BufferFullError,
+        CommitUnknownError,
+        ConfigError,
+        FatalError,
+        IllegalStateError,
+        InvalidTopicError,
+        KafkaError,
+        KafkaTimeoutError,
+        NetworkError,
+        ProducerFencedError,
+        RecordTooLargeError,
+        RetriableError,
+        UnsupportedVersionError,
+    )
+    from .client.processor import Processor
+    from .client.producer import Delivery, Producer, Transaction
+    from .client.values import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+
+__all__ = [
+    "AbortableError",
+    "Admin",
+    "AuthorizationError",
+    "Broker",
+    "BufferFullError",
+    "CommitUnknownError",
+    "ConfigError",
+    "Consumer",
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "Delivery",
+    "FatalError",
+    "IllegalStateError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "NetworkError",
+    "OffsetAndMetadata",
+    "Processor",
+    "Producer",
+    "ProducerFencedError",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "RetriableError",
+    "TopicPartition",
+    "Transaction",
+    "UnsupportedVersionError",
+    "errors",
+]
+
+_HOMES: Final = {
+    "Admin": "client.admin",
+    "Broker": "broker.broker",
+    "Consumer": "client.consumer",
+    "ConsumerGroupMetadata": "client.values",
+    "ConsumerRecord": "client.consumer",
+    "Delivery": "client.producer",
+    "OffsetAndMetadata": "client.values",
+    "Processor": "client.processor",
+    "Producer": "client.producer",
+    "RecordMetadata": "client.values",
+    "TopicPartition": "client.values",
+    "Transaction": "client.producer",
+}
+"""The module of each public name; those that are not here are errors."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "errors":
+        return import_module(".client.errors", __name__)
+    value = getattr(import_module("." + _HOMES.get(name, "client.errors"), __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -20,6 +20,7 @@ from ..protocol.errors import ErrorCode, KafkaError, error_code
 __all__ = [
     "AbortableError",
     "AuthorizationError",
+    "BufferFullError",
     "CommitUnknownError",
     "ConfigError",
     "CoordinatorError",
@@ -96,11 +97,20 @@ class ProducerFencedError(FatalError):
 class CommitUnknownError(_Client):
     """The decision to commit was sent, and no answer came: the transaction is committed or aborted, never half.
 
-    `commit_transaction()` may be called again and asks for the result. Where that is not possible any more, read what
-    the transaction would have written (the committed offsets of its group tell for consume-transform-produce).
+    With `can_ask_again`, `commit_transaction()` may be called again and asks for the result. Otherwise read what the
+    transaction would have written: for consume-transform-produce the committed offsets of its group tell.
     """
 
-    remedy = "call commit_transaction() again to learn the result; do not run the transaction again before it is known"
+    def __init__(self, code: int, message: str | None = None, can_ask_again: bool = True) -> None:
+        super().__init__(code, message)
+        self.can_ask_again = can_ask_again
+
+    def __str__(self) -> str:
+        learn = "call commit_transaction() again" if self.can_ask_again else "read what was committed"
+        return (
+            f"the result of the commit is not known: {super().__str__()} "
+            f"({learn} to learn it, and do not run the transaction again before)"
+        )
 
 
 class UnsupportedVersionError(FatalError):
@@ -125,6 +135,12 @@ class RecordTooLargeError(_Client):
     """The record is larger than max.request.size, buffer.memory or the topic's max.message.bytes allow."""
 
     remedy = "send a smaller record, or raise the limit that is named"
+
+
+class BufferFullError(RetriableError):
+    """The record was not taken: as much as buffer.memory allows waits to be acknowledged."""
+
+    remedy = "use `await enqueue(...)`, which waits for room, or raise buffer.memory"
 
 
 class IllegalStateError(_Client, RuntimeError):

@@ -1,0 +1,9 @@
+"""The producer: batches, order-keeping retries, transactions."""
+
+from __future__ import annotations
+
+from .batch import Delivery
+from .producer import Producer
+from .transaction import Transaction
+
+__all__ = ["Delivery", "Producer", "Transaction"]

@@ -1,0 +1,374 @@
+"""Where records become batches and wait to be sent: `RecordAccumulator`, Kafka's name for it.
+
+Owns the partitions' queues, the memory that all batches together may take (buffer.memory), and when a batch is ready:
+it is full, or linger.ms have passed, or someone flushes or waits for memory. `append` is the path of every record and
+never waits; who gets None from it has to wait for `room`.
+
+Memory is counted by the batch, as Kafka's client does it: batch.size, or the size of a single larger record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...protocol.batch_builder import BatchBuilder, record_size
+from ...protocol.batch_header import HEADER_SIZE
+from ...protocol.compression import Compression
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Headers, decode_batch, next_sequence, read_batch_header
+from ..config import ProducerConfig
+from ..errors import RecordTooLargeError
+from ..metadata import TopicMetadata
+from .batch import Delivery, Outcome, ProducerBatch
+from .partition_queue import PartitionQueue
+from .partitioner import StickyPartitioner
+
+
+class UnplacedRecord(NamedTuple):
+    """One of them; `partition` None: still to be chosen."""
+
+    partition: int | None
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+RATIO_UP, RATIO_DOWN = 0.05, 0.005
+"""How fast a topic's estimated compression ratio follows a batch that was larger, or smaller, than estimated."""
+
+
+class TopicQueues:
+    """A topic's queues by partition index, and what is learned about its records.
+
+    `queues` is empty until the topic's metadata is known; `unplaced` is the outcome of records that came before.
+    """
+
+    __slots__ = ("available", "last_used", "name", "queues", "ratio", "sticky", "unplaced")
+
+    def __init__(self, name: str, sticky_bytes: int) -> None:
+        self.name = name
+        self.queues: list[PartitionQueue] = []
+        self.available: tuple[int, ...] = ()
+        self.sticky = StickyPartitioner(sticky_bytes)
+        self.ratio = 1.0
+        self.last_used = 0.0
+        self.unplaced: Unplaced | None = None
+
+
+class Unplaced(Outcome):
+    """Records of a topic whose partitions are not known yet, in order, each with what it takes to append it."""
+
+    __slots__ = ("deliveries", "records", "reserved")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deliveries: list[Delivery] = []
+        self.records: list[UnplacedRecord] = []
+        self.reserved = 0
+
+
+class RecordAccumulator:
+    """See the module's docstring. `wake` is called when there may be something to send earlier than was thought."""
+
+    def __init__(self, config: ProducerConfig, now: Callable[[], float], wake: Callable[[], None]) -> None:
+        self._now = now
+        self._wake = wake
+        self._idempotent = config.enable_idempotence
+        self._compression = Compression.from_name(config.compression_type)
+        level = {
+            Compression.GZIP: config.compression_gzip_level if config.compression_gzip_level >= 0 else None,
+            Compression.LZ4: config.compression_lz4_level if "compression_lz4_level" in config.explicit else None,
+            Compression.ZSTD: config.compression_zstd_level,
+        }
+        self._level = level.get(self._compression)
+        self._batch_size = min(config.batch_size, config.max_request_size)
+        self._max_request_size = config.max_request_size
+        self._linger_s = config.linger_ms / 1000
+        self._delivery_timeout_s = config.delivery_timeout_s
+        self._memory = self._free = config.buffer_memory
+        self._orders = 0
+        self._flushes = 0
+        self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.topics: dict[str, TopicQueues] = {}
+        self.active: dict[PartitionQueue, None] = {}
+        self.incomplete: dict[ProducerBatch, None] = {}
+        self.unobserved_failures: list[Outcome] = []
+        self.batch_filled = False
+        """Set when a batch became full: the moment for who appends in a loop to let the event loop send it."""
+
+    # -- topics
+
+    def topic(self, name: str) -> TopicQueues:
+        """Return the topic's queues; a topic that is new here has none before `use_topic`."""
+        known = self.topics.get(name)
+        if known is None:
+            known = self.topics[name] = TopicQueues(name, max(self._batch_size, 1))
+            known.last_used = self._now()
+        return known
+
+    def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
+        """Return the queue that a batch belongs to."""
+        return self.topics[batch.topic].queues[batch.partition]
+
+    def use_topic(self, topic: TopicMetadata) -> TopicQueues:
+        """Have a queue for each of the topic's partitions; existing ones stay."""
+        known = self.topic(topic.name)
+        for partition in range(len(known.queues), len(topic.partitions)):
+            known.queues.append(PartitionQueue(topic.name, partition, self._idempotent))
+        led = tuple(partition.index for partition in topic.partitions if partition.leader_id >= 0)
+        known.available = led or tuple(range(len(topic.partitions)))
+        if known.sticky.partition not in known.available and known.available:
+            known.sticky.switch(known.available)
+        return known
+
+    def drop_idle(self, idle_s: float) -> list[str]:
+        """Forget the topics that were not sent to for so long, and return their names."""
+        limit = self._now() - idle_s
+        idle = [
+            name
+            for name, topic in self.topics.items()
+            if topic.last_used < limit and topic.unplaced is None and all(queue.is_empty for queue in topic.queues)
+        ]
+        for name in idle:
+            # An idempotent partition's place in its sequence is worth keeping: a new queue would start a new epoch.
+            if not self._idempotent:
+                del self.topics[name]
+        return idle
+
+    # -- records in
+
+    def append(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        has_waited: bool = False,
+        forced: bool = False,
+    ) -> Delivery | None:
+        """Add a record to its partition's open batch; None, and nothing added, if there is no memory for a new batch.
+
+        `has_waited`: it is this record's turn after `room`; `forced`: take it whether there is memory or not. Raises
+        RecordTooLargeError for a record that could never be sent, TypeError for one that is not bytes.
+        """
+        waiting = topic.queues[partition].waiting
+        if waiting:
+            batch = waiting[-1]
+            if not batch.closed:
+                builder = batch.builder
+                index = builder.record_count
+                if builder.append(timestamp, key, value, headers):
+                    return Delivery(batch, index, timestamp)
+        return self._append_to_new_batch(topic, partition, timestamp, key, value, headers, has_waited, forced)
+
+    def hold(self, topic: TopicQueues, record: UnplacedRecord) -> Delivery | None:
+        """Keep a record until the topic's partitions are known; None, and nothing kept, without memory for it."""
+        size = HEADER_SIZE + record_size(record.key, record.value, record.headers)
+        self._check_size(size)
+        if size > self._free:
+            return None
+        unplaced = topic.unplaced
+        if unplaced is None:
+            unplaced = topic.unplaced = Unplaced()
+        self._free -= size
+        unplaced.reserved += size
+        delivery = Delivery(unplaced, 0, record.timestamp)
+        unplaced.deliveries.append(delivery)
+        unplaced.records.append(record)
+        return delivery
+
+    def place(self, topic: TopicQueues, choose: Callable[[TopicQueues, bytes | None, int | None], int]) -> None:
+        """The topic's partitions are known: append what waited for that, in order, whether there is room or not."""
+        unplaced, topic.unplaced = topic.unplaced, None
+        if unplaced is None:
+            return
+        self._free += unplaced.reserved
+        for delivery, record in zip(unplaced.deliveries, unplaced.records, strict=True):
+            try:
+                partition = choose(topic, record.key, record.partition)
+                placed = self.append(
+                    topic, partition, record.timestamp, record.key, record.value, record.headers, forced=True
+                )
+                assert placed is not None
+            except KafkaError as error:
+                failed = Unplaced()
+                failed.fail(error)
+                placed = Delivery(failed, 0, record.timestamp)
+                self.unobserved_failures.append(failed)
+            delivery.place(placed)
+        unplaced.finish()
+        self._free_room()
+
+    def drop_unplaced(self, topic: TopicQueues, error: KafkaError) -> None:
+        """The topic's partitions could not be learned: fail what waited for that."""
+        unplaced, topic.unplaced = topic.unplaced, None
+        if unplaced is not None:
+            self._free += unplaced.reserved
+            unplaced.fail(error)
+            self.unobserved_failures.append(unplaced)
+            self._free_room()
+
+    def _append_to_new_batch(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        has_waited: bool,
+        forced: bool,
+    ) -> Delivery | None:
+        queue = topic.queues[partition]
+        size = HEADER_SIZE + record_size(key, value, headers)
+        if size > self._batch_size:
+            self._check_size(size)
+        reserved = max(self._batch_size, size)
+        if queue.waiting and not queue.waiting[-1].closed:
+            self.close_batch(queue.waiting[-1])
+            self.batch_filled = True
+            self._wake()
+        short = reserved > self._free and self._free < self._memory
+        if (short or (self._room_waiters and not has_waited)) and not forced:
+            return None
+        builder = BatchBuilder(self._compression, self._batch_size, level=self._level, ratio=topic.ratio)
+        now = self._now()
+        batch = ProducerBatch(
+            queue.key, (self._orders,), builder, now + self._linger_s, now + self._delivery_timeout_s, reserved
+        )
+        builder.append(timestamp, key, value, headers)
+        self._orders += 1
+        self._free -= reserved
+        topic.last_used = now
+        queue.waiting.append(batch)
+        self.active[queue] = None
+        self.incomplete[batch] = None
+        self._wake()
+        return Delivery(batch, 0, timestamp)
+
+    def _check_size(self, size: int) -> None:
+        for name, limit in (("max.request.size", self._max_request_size), ("buffer.memory", self._memory)):
+            if size > limit:
+                raise RecordTooLargeError(
+                    ErrorCode.MESSAGE_TOO_LARGE, f"a record of about {size} bytes is above {name} = {limit}"
+                )
+
+    # -- memory
+
+    async def room(self, record_bytes: int) -> None:
+        """Wait, in line, until there is memory for a batch that begins with a record of this size."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (max(self._batch_size, HEADER_SIZE + record_bytes), waiter)
+        self._room_waiters.append(entry)
+        self._wake()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._free_room()  # the turn was given to this one: pass it on
+            raise
+        finally:
+            if entry in self._room_waiters:
+                self._room_waiters.remove(entry)
+
+    def release(self, batch: ProducerBatch) -> None:
+        """Forget a batch whose outcome is known and that is not in flight; its memory becomes free."""
+        if batch not in self.incomplete:
+            return
+        del self.incomplete[batch]
+        self._free += batch.reserved
+        self._free_room()
+
+    def _free_room(self) -> None:
+        free = self._free
+        while self._room_waiters and (free >= self._room_waiters[0][0] or free >= self._memory):
+            size, waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                free -= size
+
+    # -- batches out
+
+    def hurry(self) -> bool:
+        """Whether batches are to be sent before they are full or linger.ms have passed."""
+        return self._flushes > 0 or bool(self._room_waiters)
+
+    def is_ready(self, queue: PartitionQueue, now: float) -> bool:
+        """Whether the queue's oldest batch need not wait for more records."""
+        head = queue.waiting[0]
+        return head.closed or len(queue.waiting) > 1 or now >= head.ready_at or self.hurry()
+
+    def close_batch(self, batch: ProducerBatch) -> None:
+        """Let no further record into the batch."""
+        if not batch.closed:
+            batch.closed = True
+            topic = self.topics.get(batch.topic)
+            if topic is not None and topic.sticky.partition == batch.partition:
+                topic.sticky.filled(batch.builder.size, topic.available)
+
+    def note_size(self, batch: ProducerBatch) -> None:
+        """Learn from an encoded batch how well the topic's records compress."""
+        topic = self.topics.get(batch.topic)
+        if topic is None or self._compression is Compression.NONE:
+            return
+        seen = batch.builder.compression_ratio
+        if seen > topic.ratio:
+            topic.ratio = min(1.0, max(topic.ratio + RATIO_UP, seen))
+        else:
+            topic.ratio = max(topic.ratio - RATIO_DOWN, seen, 0.01)
+
+    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """Divide a batch that the broker found too large in two, which share its sequence, memory and deadline."""
+        assert batch.record_count > 1, "a single record cannot be split"
+        assert batch.payload is not None, "only what was sent can be too large"
+        topic = self.topics.get(batch.topic)
+        if topic is not None:
+            topic.ratio = 1.0
+        records = decode_batch(batch.payload, 0, read_batch_header(batch.payload))
+        half = len(records) // 2
+        parts: list[tuple[int, ProducerBatch]] = []
+        for first, chosen in ((0, records[:half]), (half, records[half:])):
+            builder = BatchBuilder(self._compression, 2**31, level=self._level)
+            for record in chosen:
+                builder.append(record.timestamp, record.key, record.value, record.headers)
+            reserved = batch.reserved // 2 if first else batch.reserved - batch.reserved // 2
+            part = ProducerBatch(
+                (batch.topic, batch.partition), (*batch.order, int(first > 0)), builder, 0.0, batch.deadline, reserved
+            )
+            part.closed = True
+            if batch.base_sequence >= 0:
+                sequence = next_sequence(batch.base_sequence, first)
+                part.assign(batch.producer_id, batch.producer_epoch, sequence)
+            parts.append((first, part))
+            self.incomplete[part] = None
+        del self.incomplete[batch]
+        batch.replace(parts)
+        return [part for _, part in parts]
+
+    # -- flushing
+
+    async def flush(self) -> None:
+        """Send everything without lingering, and wait until the outcome of all of it is known; raises none of it."""
+        self._flushes += 1
+        self._wake()
+        try:
+            for topic in list(self.topics.values()):
+                if topic.unplaced is not None:
+                    await topic.unplaced.wait()
+            for batch in list(self.incomplete):
+                await batch.wait()
+        finally:
+            self._flushes -= 1
+
+    def close_open_batches(self) -> None:
+        """Let what was appended so far leave now, without waiting for it."""
+        for queue in self.active:
+            if queue.waiting:
+                self.close_batch(queue.waiting[-1])
+        self._wake()

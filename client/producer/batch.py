@@ -1,0 +1,206 @@
+"""A batch of records on its way to one partition, and the delivery of each record in it.
+
+Owns the outcome: set once, for all records of the batch. A batch that the broker finds too large is split: then its
+outcome is that of its parts. It knows nothing of queues, requests or retries beyond the numbers they keep here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+from ...protocol.batch_builder import BatchBuilder
+from ...protocol.errors import ErrorCode, KafkaError
+from ..errors import IllegalStateError
+from ..values import RecordMetadata
+
+
+class Outcome:
+    """What several records wait for together."""
+
+    __slots__ = ("done", "error", "observed", "waiters")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: KafkaError | None = None
+        self.observed = 0
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def fail(self, error: KafkaError) -> None:
+        """No record is, or will be, known to be written by this producer."""
+        self.error = error
+        self.finish()
+
+    def finish(self) -> None:
+        """Wake whoever waits; the outcome has been set."""
+        assert not self.done, "an outcome is decided once"
+        self.done = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Return a future for one waiter alone: a task that is cancelled takes only its own with it."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        return waiter
+
+    async def wait(self) -> None:
+        """Wait until the outcome is known; does not raise it."""
+        while not self.done:
+            await self.waiter()
+
+
+class ProducerBatch(Outcome):
+    """See the module's docstring.
+
+    `order` grows with creation and is the order of delivery; parts of a split batch have (its order, 0), (its order,
+    1). `base_sequence` is -1 until the batch is first sent. `was_sent`: it left under the sequence that it has now.
+    `maybe_written`: an answer was lost, or left its fate open.
+    """
+
+    __slots__ = (
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "closed",
+        "deadline",
+        "in_flight",
+        "last_error",
+        "log_append_time",
+        "maybe_written",
+        "order",
+        "partition",
+        "parts",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "ready_at",
+        "reserved",
+        "topic",
+        "was_sent",
+    )
+
+    def __init__(
+        self,
+        key: tuple[str, int],
+        order: tuple[int, ...],
+        builder: BatchBuilder,
+        ready_at: float,
+        deadline: float,
+        reserved: int,
+    ) -> None:
+        super().__init__()
+        self.topic, self.partition = key
+        self.order = order
+        self.builder = builder
+        self.ready_at = ready_at
+        self.deadline = deadline
+        self.reserved = reserved
+        self.closed = False
+        self.in_flight = False
+        self.was_sent = False
+        self.maybe_written = False
+        self.attempts = 0
+        self.last_error = ErrorCode.NONE
+        self.payload: bytes | None = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.base_offset = -1
+        self.log_append_time = -1
+        self.parts: list[tuple[int, ProducerBatch]] = []
+
+    @property
+    def record_count(self) -> int:
+        """How many records are in it."""
+        return self.builder.record_count
+
+    def encode(self, transactional: bool) -> bytes:
+        """Return the batch's bytes, under the producer id, epoch and sequence that it has now."""
+        if self.payload is None:
+            self.payload = self.builder.build(
+                self.producer_id, self.producer_epoch, self.base_sequence, transactional=transactional
+            )
+        return self.payload
+
+    def assign(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Give the batch its place in the partition's sequence."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.payload = None
+
+    def complete(self, base_offset: int, log_append_time: int) -> None:
+        """The broker has the records: the first at `base_offset` (-1: not known)."""
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
+        self.finish()
+
+    def replace(self, parts: list[tuple[int, ProducerBatch]]) -> None:
+        """Hand over to smaller batches, each with the index of its first record in this one."""
+        self.parts = parts
+        self.finish()
+
+    async def wait(self) -> None:
+        """Wait until the outcome of every record is known; does not raise it."""
+        await super().wait()
+        for _, part in self.parts:
+            await part.wait()
+
+
+class Delivery:
+    """The outcome of one record: `await` it for its RecordMetadata, or for the exception that says what to do.
+
+    It may be awaited by several tasks, or by none: then `Producer.flush` raises what went wrong.
+    """
+
+    __slots__ = ("_index", "_outcome", "_timestamp")
+
+    def __init__(self, outcome: Outcome, index: int, timestamp: int) -> None:
+        self._outcome = outcome
+        self._index = index
+        self._timestamp = timestamp
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        while not self.done():
+            yield from self._outcome.waiter()
+        return self.result()
+
+    def done(self) -> bool:
+        """Return whether the outcome is known."""
+        outcome = self._outcome
+        while isinstance(outcome, ProducerBatch) and outcome.parts:
+            first, outcome = max((part for part in outcome.parts if part[0] <= self._index), key=lambda part: part[0])
+            self._outcome = outcome
+            self._index -= first
+        return outcome.done
+
+    def result(self) -> RecordMetadata:
+        """Return where the record was written, or raise why it was not; IllegalStateError while that is not known."""
+        if not self.done():
+            raise IllegalStateError("the record is still on its way: await the delivery, or flush() first")
+        batch = self._outcome
+        batch.observed += 1
+        if batch.error is not None:
+            # A copy: one exception raised by many tasks would collect the traceback of each.
+            raise type(batch.error)(batch.error.code, batch.error.message) from batch.error
+        assert isinstance(batch, ProducerBatch), "a record is written as part of a batch"
+        return RecordMetadata(
+            batch.topic,
+            batch.partition,
+            batch.base_offset + self._index if batch.base_offset >= 0 else -1,
+            batch.log_append_time if batch.log_append_time >= 0 else self._timestamp,
+        )
+
+    def place(self, placed: Delivery) -> None:
+        """Take over another delivery's record: it has found its batch."""
+        self._outcome = placed._outcome
+        self._index = placed._index

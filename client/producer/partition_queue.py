@@ -1,0 +1,177 @@
+"""One partition's line of batches, and its place in the sequence that makes retries safe (KIP-98, KIP-360).
+
+Owns the order: batches leave, and are retried, by ascending `order`, and their sequence numbers follow each other.
+After a failure nothing new leaves until every batch under way is answered; then what failed is retried in order, one
+at a time until the first success. It sends nothing itself and knows neither time-outs nor transactions.
+
+Why that never doubles or loses a record, for an idempotent producer:
+
+* A batch that may have been written keeps its producer id, epoch and sequence on every retry, so the broker drops a
+  duplicate. It is renumbered only after the broker said OUT_OF_ORDER_SEQUENCE_NUMBER to it as the oldest batch that is
+  not acknowledged: then it was not written, and neither is any batch behind it.
+* Where a batch was given up, `gap` is its order. Batches behind it that were sent are still retried as they are (the
+  lost one may have been written after all); the first that never was sent begins a new epoch with sequence 0, so that
+  it does not wait for the gap to be filled. The epoch is the partition's own: brokers keep producer state per
+  partition.
+* A broker without any state of a producer accepts any sequence number. So a partition starts with one batch in flight,
+  also after a pause: a second one could be accepted although the first one was refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from ...protocol.errors import ErrorCode
+from ...protocol.records import next_sequence
+from .batch import ProducerBatch
+
+MAX_EPOCH: Final = 32_766
+"""32767 is the epoch that a coordinator fences with; a producer that reaches the end of its epochs needs a new id."""
+
+IDLE_S: Final = 60.0
+"""After so long without an acknowledgement the broker's state of the producer may have expired."""
+
+SEQUENCE_ERRORS: Final = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+"""Answers that say: the batch was not written, because its place in the sequence is not the next one."""
+
+
+NO_GAP: Final = (-1,)
+"""The order before all orders."""
+
+
+class PartitionQueue:
+    """See the module's docstring. `idempotent` False: no sequences, but the same order."""
+
+    __slots__ = (
+        "epoch",
+        "failed",
+        "gap",
+        "idempotent",
+        "in_flight",
+        "key",
+        "last_acknowledged_at",
+        "next_sequence",
+        "node_id",
+        "partition",
+        "producer_id",
+        "retry_at",
+        "solo",
+        "topic",
+        "waiting",
+    )
+
+    def __init__(self, topic: str, partition: int, idempotent: bool) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.key = (topic, partition)
+        self.idempotent = idempotent
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.failed: list[ProducerBatch] = []
+        self.retry_at = 0.0
+        self.node_id = -1
+        self.producer_id = -1
+        self.epoch = -1
+        self.next_sequence = 0
+        self.gap: tuple[int, ...] = NO_GAP
+        self.solo = idempotent
+        self.last_acknowledged_at = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.waiting or self.in_flight or self.failed)
+
+    @property
+    def needs_new_epoch(self) -> bool:
+        """Whether the next batch can only be sent under a new epoch (asked when nothing is in flight)."""
+        if not self.idempotent or not self.waiting:
+            return False
+        head = self.waiting[0]
+        if head.was_sent:
+            return head.last_error in SEQUENCE_ERRORS
+        return self.gap is not NO_GAP
+
+    def may_send(self, now: float) -> bool:
+        """Whether the order allows another batch to leave now."""
+        if self.failed or now < self.retry_at:
+            return False
+        if not self.in_flight:
+            return True
+        return not (
+            self.idempotent and (self.solo or now - self.last_acknowledged_at > IDLE_S or self.gap is not NO_GAP)
+        )
+
+    def use_producer(self, producer_id: int, epoch: int) -> None:
+        """Number the batches from 0 under this producer id and epoch; nothing may be in flight."""
+        assert not self.in_flight, "batches in flight keep their producer epoch"
+        if producer_id != self.producer_id:
+            self.solo = True  # no broker has state of a new producer id
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.next_sequence = 0
+        self.gap = NO_GAP
+        for batch in self.waiting:
+            batch.assign(-1, -1, -1)
+            batch.was_sent = False
+
+    def take(self) -> ProducerBatch:
+        """Take the oldest batch to send it; numbers it if it has no number yet."""
+        batch = self.waiting.popleft()
+        if self.idempotent and batch.base_sequence < 0:
+            batch.assign(self.producer_id, self.epoch, self.next_sequence)
+            self.next_sequence = next_sequence(self.next_sequence, batch.record_count)
+        batch.attempts += 1
+        batch.was_sent = batch.in_flight = True
+        self.in_flight.append(batch)
+        return batch
+
+    def acknowledged(self, batch: ProducerBatch, now: float) -> None:
+        """The broker has the batch."""
+        self._landed(batch)
+        self.solo = False
+        if batch.order > self.gap:
+            self.gap = NO_GAP  # what was given up before it has been written after all
+        self.last_acknowledged_at = now
+
+    def retry(self, batch: ProducerBatch, error: ErrorCode) -> None:
+        """The batch failed and is to be sent again."""
+        self._landed(batch)
+        batch.last_error = error
+        self.failed.append(batch)
+
+    def give_up(self, batch: ProducerBatch) -> None:
+        """The batch, in flight or waiting, will not be sent again."""
+        if batch.in_flight:
+            self._landed(batch)
+        elif batch in self.failed:
+            self.failed.remove(batch)
+        else:
+            self.waiting.remove(batch)
+        if batch.was_sent and self.idempotent:
+            self.gap = max(self.gap, batch.order)
+
+    def settle(self, retry_at: float) -> bool:
+        """Once nothing is in flight, line up what failed to be retried, oldest first; False if there is still some."""
+        if self.in_flight:
+            return False
+        if self.failed:
+            self.failed.sort(key=lambda batch: batch.order)
+            for behind in self.failed[1:]:
+                if behind.last_error in SEQUENCE_ERRORS:
+                    behind.last_error = ErrorCode.NONE  # it was out of order only because the oldest one failed
+            self.waiting.extendleft(reversed(self.failed))
+            self.failed.clear()
+            self.retry_at = retry_at
+            self.solo = self.idempotent
+        return True
+
+    def insert_parts(self, parts: list[ProducerBatch]) -> None:
+        """Line up the parts of a batch that was split, to be retried with the sequence numbers that it had."""
+        self.failed.extend(parts)
+
+    def _landed(self, batch: ProducerBatch) -> None:
+        batch.in_flight = False
+        self.in_flight.remove(batch)

@@ -1,0 +1,152 @@
+"""What a transactional producer knows of its transaction: state, identity, members, and the error that ended it.
+
+Owns the producer id and epoch, the state (see the table in `transaction_state.py`), which partitions the coordinator
+knows to be part of the transaction, and what an error means for it. All methods are plain and immediate: the talking is
+in `transaction_calls.py`, the sending in `sender.py`.
+
+Two protocols (KIP-890), chosen by the cluster's finalized feature transaction.version:
+
+* 1: a partition is added by AddPartitionsToTxn before the first batch for it, offsets by AddOffsetsToTxn; the epoch
+  stays,
+  so after an error that left a sequence open, the producer gets a new epoch by InitProducerId.
+* 2: Produce v12 and TxnOffsetCommit v5 add what they touch, and EndTxn v5 gives the epoch of the next transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..errors import AbortableError, AuthorizationError, FatalError, IllegalStateError, ProducerFencedError, error_for
+from .transaction_state import State, may_follow
+
+Partition = tuple[str, int]
+
+FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+_FATAL_IN_PRODUCE: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+
+
+class TransactionManager:
+    """See the module's docstring."""
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.state = State.UNINITIALIZED
+        self.error: KafkaError | None = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.version = 1
+        self.registered: set[Partition] = set()
+        self.unregistered: set[Partition] = set()
+        self.started = False
+        """Whether the coordinator may know of the transaction: something was sent that begins it there."""
+        self.epoch_bump_needed = False
+        self.on_error: Callable[[], None] = lambda: None
+        """Called when the transaction, or the producer, has failed: what waits to be sent will not be."""
+
+    # -- state
+
+    def become(self, state: State) -> None:
+        """Change the state; a change that is not in the table is a bug of this package."""
+        assert may_follow(self.state, state), f"{self.state.name} -> {state.name}"
+        self.state = state
+
+    def require(self, *states: State, doing: str) -> None:
+        """Raise what stands in the way of `doing`, unless the producer is in one of the states."""
+        if self.state in states:
+            return
+        if self.error is not None and self.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
+            raise type(self.error)(self.error.code, self.error.message) from self.error
+        raise IllegalStateError(
+            f"{doing} is not possible: the producer is {self.state.value}{_HINTS.get(self.state, '')}"
+        )
+
+    def begin(self) -> None:
+        """Begin a transaction; nothing is sent for it."""
+        self.require(State.READY, doing="begin_transaction")
+        self.become(State.IN_TRANSACTION)
+
+    def finished(self) -> None:
+        """The transaction is decided, as it was meant to be."""
+        self.become(State.READY)
+        self.error = None
+        self.started = False
+        self.registered.clear()
+        self.unregistered.clear()
+
+    # -- errors
+
+    def fail_abortable(self, code: int, message: str | None = None) -> AbortableError:
+        """The transaction can only be aborted now; returns the exception that says so."""
+        error = AbortableError(code, message)
+        if self.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+            self.become(State.ABORTABLE_ERROR)
+            self.error = error
+            self.on_error()
+        return error
+
+    def fail_fatal(self, code: int, message: str | None = None) -> KafkaError:
+        """The producer is of no more use; returns the exception that says so."""
+        if code in FENCED:
+            error: KafkaError = ProducerFencedError(
+                ErrorCode.PRODUCER_FENCED,
+                f"the epoch of transactional.id {self.transactional_id!r} is no longer this producer's: a newer "
+                "producer has taken over, or the transaction was open longer than transaction.timeout.ms",
+            )
+        else:
+            error = error_for(code, message)
+            if not isinstance(error, FatalError | AuthorizationError):
+                error = FatalError(code, message)
+        self.become(State.FATAL_ERROR)
+        self.error = error
+        self.on_error()
+        return error
+
+    def batch_failed(self, code: ErrorCode, message: str | None) -> None:
+        """A batch of the transaction will not be written: what that means for the transaction."""
+        if self.state is State.FATAL_ERROR:
+            return
+        if code in _FATAL_IN_PRODUCE:
+            self.fail_fatal(code, message)
+        else:
+            # An epoch that a partition refuses may be recovered from; whether it can, the coordinator says (KIP-588).
+            self.fail_abortable(code, message)
+
+    def sequence_lost(self) -> None:
+        """A batch was given up whose sequence number is spent: only a new epoch can number the next ones."""
+        if self.version < 2:
+            self.epoch_bump_needed = True
+
+    # -- members
+
+    def may_send(self, partition: Partition) -> bool:
+        """Whether a batch for the partition may leave now; if not, it is noted for AddPartitionsToTxn."""
+        if self.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+            return False
+        if self.version >= 2 or partition in self.registered:
+            self.started = True
+            return True
+        self.unregistered.add(partition)
+        return False
+
+    def registered_now(self, partitions: set[Partition]) -> None:
+        """The coordinator has added these partitions."""
+        self.registered |= partitions
+        self.unregistered -= partitions
+
+
+_HINTS: Final = {
+    State.UNINITIALIZED: "; call init_transactions() first, or use `async with producer.transaction()`",
+    State.READY: "; call begin_transaction() first, or use `async with producer.transaction()`",
+    State.COMMIT_UNKNOWN: "; call commit_transaction() again, or close the producer",
+    State.IN_TRANSACTION: "; commit or abort it first",
+}
