@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from ...protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ..coordinator.state_log import partition_for_key
-from ..handling import RequestContext, handles
+from ..coordinator.transaction.decisions import Step
+from ..coordinator.transaction.state import TopicPartition, TransactionVersion
+from ..handling import Deferred, Reply, RequestContext, handles
 from ..topic_names import OFFSETS_TOPIC
 
 
 @handles(AddOffsetsToTxnRequest)
-async def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply:
     """The partition is that of the group's home."""
     broker = context.broker
     topic = broker.metadata.topic(OFFSETS_TOPIC)
     assert topic is not None, "made at start"
-    await broker.transaction_coordinator.add_partitions(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        [(OFFSETS_TOPIC, partition_for_key(request.group_id, topic.partitions))],
+    partitions = [(OFFSETS_TOPIC, partition_for_key(request.group_id, topic.partitions))]
+    durable = broker.transaction_coordinator.add_partitions_now(
+        request.transactional_id, request.producer_id, request.producer_epoch, partitions, TransactionVersion.TV_0
+    )
+    if durable is None:
+        return AddOffsetsToTxnResponse()
+    if isinstance(durable, Step):
+        return _wait(context, request, partitions)
+    return Deferred(durable, lambda _: AddOffsetsToTxnResponse())
+
+
+async def _wait(
+    context: RequestContext, request: AddOffsetsToTxnRequest, partitions: list[TopicPartition]
+) -> AddOffsetsToTxnResponse:
+    await context.broker.transaction_coordinator.add_partitions(
+        request.transactional_id, request.producer_id, request.producer_epoch, partitions
     )
     return AddOffsetsToTxnResponse()

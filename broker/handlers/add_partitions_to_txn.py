@@ -1,64 +1,92 @@
 """AddPartitionsToTxn v0-5: register partitions with a transaction; v4+ for many transactions at once (brokers).
 
 All or nothing per transaction: with one unknown partition none is registered, the others are told
-OPERATION_NOT_ATTEMPTED.
+OPERATION_NOT_ATTEMPTED. Up to v3 a request is one transaction, and its failure is every partition's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...protocol.errors import ErrorCode, KafkaError, downgrade
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ..coordinator.transaction.state import TopicPartition
-from ..handling import RequestContext, handles
+from ..coordinator.transaction.decisions import Step
+from ..coordinator.transaction.state import TopicPartition, TransactionVersion
+from ..handling import Deferred, Reply, RequestContext, handles
+
+FIRST_BATCHED_VERSION = 4
 
 
 @handles(AddPartitionsToTxnRequest)
-async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """Up to v3 one transaction, in fields of their own."""
-    if context.api_version >= 4:
-        results = [
-            AddPartitionsToTxnResult(transaction.transactional_id, _topics(await _add(context, transaction)))
-            for transaction in request.transactions
-        ]
-        return AddPartitionsToTxnResponse(results_by_transaction=results)
-    transaction = AddPartitionsToTxnTransaction(
+def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
+    """Up to v3 from clients, v4+ from brokers that verify or register on a client's behalf."""
+    if context.api_version >= FIRST_BATCHED_VERSION:
+        return _add_all(context, request)
+    partitions = _flat(request.v3_and_below_topics)
+    refused = _refused(context, partitions)
+    if refused is not None:
+        return _response(refused)
+    durable = context.broker.transaction_coordinator.add_partitions_now(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
-        False,
-        request.v3_and_below_topics,
+        partitions,
+        TransactionVersion.TV_0,
     )
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(await _add(context, transaction)))
+    if isinstance(durable, Step):
+        return _wait(context, request, partitions)
+    response = _response(dict.fromkeys(partitions, ErrorCode.NONE))
+    return response if durable is None else Deferred(durable, lambda _: response)
 
 
-async def _add(context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> dict[TopicPartition, ErrorCode]:
-    """A code for each partition, as this request version knows it."""
-    partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    codes = _refused(context, partitions)
-    if codes is None:
-        coordinator = context.broker.transaction_coordinator
-        who = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-        if transaction.verify_only:
-            codes = coordinator.verify_all(*who, partitions)
-        else:
-            try:
-                await coordinator.add_partitions(*who, partitions)
-                codes = dict.fromkeys(partitions, ErrorCode.NONE)
-            except KafkaError as error:
-                codes = dict.fromkeys(partitions, error.code)
-    return {
-        partition: downgrade(code, context.api_key, context.api_version) if code else code
-        for partition, code in codes.items()
-    }
+async def _wait(
+    context: RequestContext, request: AddPartitionsToTxnRequest, partitions: list[TopicPartition]
+) -> AddPartitionsToTxnResponse:
+    await context.broker.transaction_coordinator.add_partitions(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        partitions,
+    )
+    return _response(dict.fromkeys(partitions, ErrorCode.NONE))
+
+
+async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transaction.transactional_id, _by_topic(await _add_or_verify(context, transaction))
+            )
+            for transaction in request.transactions
+        ]
+    )
+
+
+async def _add_or_verify(
+    context: RequestContext, transaction: AddPartitionsToTxnTransaction
+) -> dict[TopicPartition, ErrorCode]:
+    """One transaction of a batch: its failure is a value."""
+    partitions = _flat(transaction.topics)
+    refused = _refused(context, partitions)
+    if refused is not None:
+        return refused
+    coordinator = context.broker.transaction_coordinator
+    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return coordinator.verify_all(*producer, partitions)
+    try:
+        await coordinator.add_partitions(*producer, partitions)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+    return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
 def _refused(context: RequestContext, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode] | None:
@@ -77,7 +105,15 @@ def _refused(context: RequestContext, partitions: list[TopicPartition]) -> dict[
     }
 
 
-def _topics(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+def _flat(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _response(codes: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
+
+
+def _by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
     topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for (topic, index), code in codes.items():
         topics.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(index, code))

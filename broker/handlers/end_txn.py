@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TransactionVersion
-from ..handling import RequestContext, handles
+from ..handling import Deferred, Reply, RequestContext, handles
 
 
 @handles(EndTxnRequest)
-async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+def handle(context: RequestContext, request: EndTxnRequest) -> Reply:
     """Version 5 says that the client ends transactions the KIP-890 way, as only one that saw the feature does."""
-    identity = await context.broker.transaction_coordinator.end_txn(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        request.committed,
-        TransactionVersion.TV_2 if context.api_version >= 5 else TransactionVersion.TV_0,
+    version = TransactionVersion.TV_2 if context.api_version >= 5 else TransactionVersion.TV_0
+    outcome = context.broker.transaction_coordinator.end_txn_now(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.committed, version
     )
+    if isinstance(outcome, Step):
+        return _wait(context, request, version)
+    identity, durable = outcome
+    if durable is None:
+        return _response(identity)
+    return Deferred(durable, lambda _: _response(identity))
+
+
+async def _wait(context: RequestContext, request: EndTxnRequest, version: TransactionVersion) -> EndTxnResponse:
+    identity = await context.broker.transaction_coordinator.end_txn(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.committed, version
+    )
+    return _response(identity)
+
+
+def _response(identity: ProducerIdentity) -> EndTxnResponse:
     return EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)

@@ -242,6 +242,36 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, error.code)
         return {partition: verify_partition(metadata, identity, partition) for partition in partitions}
 
+    def end_txn_now(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        version: TransactionVersion,
+        new_producer_id: int | None = None,
+    ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
+        """Decide the ongoing transaction as far as it goes without waiting for anyone.
+
+        The producer's next identity, and a future when the decision has yet to become durable (shield it; tell nobody
+        before). A Step: use `end_txn`. Raises KafkaError as that does.
+        """
+        entry = self._known(transactional_id)
+        step = decide_end(
+            entry.metadata,
+            pending=entry.pending is not None,
+            identity=ProducerIdentity(producer_id, producer_epoch),
+            commit=commit,
+            version=version,
+            new_producer_id=new_producer_id,
+            now_ms=self._clock.now_ms(),
+        )
+        if isinstance(step, TransactionMetadata):
+            return _next_identity(step), self._transition(entry, step)
+        if step is Step.NOTHING:
+            return ProducerIdentity(entry.metadata.producer_id, entry.metadata.producer_epoch), None
+        return step
+
     async def end_txn(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, version: TransactionVersion
     ) -> ProducerIdentity:
@@ -254,25 +284,16 @@ class TransactionCoordinator:
         deadline = self._waits.deadline()
         new_producer_id: int | None = None
         while True:
-            entry = self._known(transactional_id)
-            step = decide_end(
-                entry.metadata,
-                pending=entry.pending is not None,
-                identity=ProducerIdentity(producer_id, producer_epoch),
-                commit=commit,
-                version=version,
-                new_producer_id=new_producer_id,
-                now_ms=self._clock.now_ms(),
-            )
-            if isinstance(step, TransactionMetadata):
-                await self._append(entry, step)
-                return _next_identity(step)
-            if step is Step.NOTHING:
-                return ProducerIdentity(entry.metadata.producer_id, entry.metadata.producer_epoch)
+            step = self.end_txn_now(transactional_id, producer_id, producer_epoch, commit, version, new_producer_id)
+            if not isinstance(step, Step):
+                identity, durable = step
+                if durable is not None:
+                    await asyncio.shield(durable)
+                return identity
             if step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self._producer_ids.next()
             else:
-                await self._waits.until_change(entry, deadline)
+                await self._waits.until_change(self._known(transactional_id), deadline)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """DescribeTransactions of one id.
