@@ -97,10 +97,11 @@ class TransactionStateManager:
         return done
 
     def complete(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
-        """Append `new` and make it current without waiting for the disk; raises KafkaError and changes nothing."""
-        end_offset = self._append(entry, new)
-        # Asked for, not waited for: the flush shall be under way when the next request needs one.
-        self._state_log.pending_flush(entry.partition, end_offset)
+        """Append `new` and make it current without a flush: the id's next record takes it to disk with it.
+
+        Raises KafkaError and changes nothing.
+        """
+        self._append(entry, new)
         self._become(entry, new)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> list[TransactionMetadata]:
