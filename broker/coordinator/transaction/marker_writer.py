@@ -41,7 +41,7 @@ class TransactionMarkerWriter:
         self._gateway = gateway
         self._clock = clock
         self._logger = logger
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     def finish(self, entry: TransactionEntry) -> None:
@@ -50,15 +50,14 @@ class TransactionMarkerWriter:
             return  # a decision that became durable while the broker stops: the next start finds it
         metadata = entry.metadata
         assert metadata.state.is_prepare
-        assert metadata.transactional_id not in self._tasks
         task = asyncio.get_running_loop().create_task(self._finish(entry), name=f"end-txn-{metadata.transactional_id}")
-        self._tasks[metadata.transactional_id] = task
+        self._tasks.add(task)
         task.add_done_callback(lambda task: self._ended(metadata.transactional_id, task))
 
     async def stop(self) -> None:
         """Leave what is unfinished to the next start, which finds PREPARE_* in the log."""
         self._stopped = True
-        tasks = list(self._tasks.values())
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -104,7 +103,7 @@ class TransactionMarkerWriter:
                 return
 
     def _ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
-        del self._tasks[transactional_id]
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._logger.error(
                 "transaction_unfinished_until_restart", transactional_id=transactional_id, exc_info=error

@@ -264,6 +264,16 @@ class TestWaitingForThePreviousTransaction:
 
 
 class TestMarkers:
+    async def test_transactions_follow_one_another_without_a_pause(self) -> None:
+        async with world() as w:
+            who = await w.coordinator.init_producer_id("id", 60_000)
+            for _ in range(20):
+                assert w.coordinator.add_partitions_now("id", *who, [P0], TV1) is None
+                assert w.coordinator.end_txn_now("id", *who, True, TV1) == (who, None)
+                while state_of(w) is not S.COMPLETE_COMMIT:
+                    await asyncio.sleep(0)
+            assert len(w.partitions.written) == 20
+
     async def test_partition_that_fails_is_retried_until_it_takes_the_marker(self) -> None:
         async with world() as w:
             who = await begin(w, P0, P1)
