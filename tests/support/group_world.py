@@ -1,0 +1,243 @@
+"""A group coordinator on ports that a test drives: a log that knows what is durable, and time that jumps.
+
+Run a test with `@in_virtual_time`: awaiting `asyncio.sleep(30)` then takes no time, and what is due happens in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.group.coordinator import Commit, Committer, GroupCoordinator
+from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.membership import Join
+from oncelog.broker.coordinator.state_log import StateRecord
+from oncelog.protocol.control_records import ControlRecord, ControlType
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.messages.join_group import JoinGroupResponse
+from oncelog.protocol.messages.leave_group import MemberIdentity
+from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from support.transaction_ports import SimulatedStateLog
+from support.virtual_time import LoopClock, VirtualTimeLoop
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+
+def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test on a clock that jumps."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **keywords: Any) -> None:
+        async def body() -> None:
+            await test(*args, **keywords)
+
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            runner.run(body())
+
+    return run
+
+
+class Silent:
+    """A logger that says nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **keywords: None
+
+
+class SimulatedGroupLog(SimulatedStateLog):
+    """SimulatedStateLog with transactions."""
+
+    def append(
+        self,
+        partition: int,
+        records: Iterable[tuple[bytes, bytes | None]],
+        *,
+        timestamp_ms: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        transactional: bool = False,
+    ) -> SimpleNamespace:
+        result = super().append(partition, records, timestamp_ms=timestamp_ms)
+        for _, record in self.records:
+            if record.offset >= result.base_offset:
+                record.producer_id = producer_id
+                record.producer_epoch = producer_epoch
+                record.is_transactional = transactional
+        return result
+
+    def append_marker(self, partition: int, producer_id: int, commit: bool) -> None:
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        record = StateRecord(self.disk.end, 0, b"", b"", producer_id, 0, True, ControlRecord(kind, 0))
+        self.records.append((partition, record))
+        self.disk.end += 1
+
+    def compact(self, dropped: Callable[[StateRecord], bool]) -> None:
+        self.records = [entry for entry in self.records if not dropped(entry[1])]
+
+
+class Topics:
+    """As much of the metadata store as the coordinator looks at."""
+
+    def __init__(self, **partitions: int) -> None:
+        self.topics = {
+            name: SimpleNamespace(name=name, partitions=count, topic_id=bytes([number]) * 16)
+            for number, (name, count) in enumerate(partitions.items(), 1)
+        }
+
+    def topic(self, name: str) -> Any:
+        return self.topics.get(name)
+
+
+class GroupWorld:
+    """A coordinator that can crash and start again, and the requests of its clients in short."""
+
+    def __init__(self, *, flush_on_ask: bool = True, **settings: object) -> None:
+        self.log = SimulatedGroupLog(flush_on_ask=flush_on_ask)
+        self.topics = Topics(orders=4, payments=2)
+        self.config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
+        self.coordinator = self._make()
+
+    def _make(self) -> GroupCoordinator:
+        return GroupCoordinator(
+            config=self.config, state_log=self.log, metadata=self.topics, clock=LoopClock(), logger=Silent()
+        )
+
+    async def __aenter__(self) -> GroupWorld:
+        await self.coordinator.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.coordinator.stop()
+
+    async def restart(self, *, lost: bool = False) -> None:
+        """Another coordinator over the same log; with `lost`, what wasn't durable is gone."""
+        await self.coordinator.stop()
+        if lost:
+            self.log.crash(0)
+        self.coordinator = self._make()
+        await self.coordinator.start()
+
+    # ---- members
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        protocols: Iterable[tuple[str, bytes]] = (("range", b"r"),),
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        version: int = 9,
+        client_id: str = "client",
+    ) -> asyncio.Future[JoinGroupResponse]:
+        return self.coordinator.join(
+            Join(
+                group,
+                member_id,
+                instance,
+                ClientIdentity(client_id, "/127.0.0.1"),
+                session_ms,
+                rebalance_ms,
+                protocol_type,
+                [OfferedProtocol(*protocol) for protocol in protocols],
+                requires_known_member_id=version >= 4,
+                supports_skipping_assignment=version >= 9,
+            )
+        )
+
+    async def new_member(self, **options: Any) -> str:
+        """A member id, asked for as clients do since KIP-394."""
+        response = await self.join(**options)
+        assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED, ErrorCode(response.error_code)
+        return response.member_id
+
+    def sync(
+        self,
+        joined: JoinGroupResponse,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        **fields: Any,
+    ) -> asyncio.Future[SyncGroupResponse]:
+        return self.coordinator.sync(
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=fields.get("generation_id", joined.generation_id),
+                member_id=fields.get("member_id", joined.member_id),
+                group_instance_id=instance,
+                protocol_type=fields.get("protocol_type", joined.protocol_type),
+                protocol_name=fields.get("protocol_name", joined.protocol_name),
+                assignments=[SyncGroupRequestAssignment(*item) for item in (assignments or {}).items()],
+            )
+        )
+
+    async def stable_group(self, count: int = 2, *, group: str = "g", **options: Any) -> list[JoinGroupResponse]:
+        """A group of `count` dynamic members, stable; the first is the leader, each is assigned its own member id."""
+        members = [await self.new_member(group=group, **options) for _ in range(count)]
+        joined = await asyncio.gather(*[self.join(member, group=group, **options) for member in members])
+        if joined[0].generation_id == 1 and len(joined[0].members) != count:
+            raise AssertionError("they should have joined together")
+        leader = next(response for response in joined if response.leader == response.member_id)
+        assignments = {member: member.encode() for member in members}
+        synced = await asyncio.gather(
+            *[self.sync(response, assignments if response is leader else None, group=group) for response in joined]
+        )
+        assert [response.error_code for response in synced] == [0] * count
+        return sorted(joined, key=lambda response: response is not leader)
+
+    def heartbeat(
+        self, joined: JoinGroupResponse, *, group: str = "g", instance: str | None = None, generation: int | None = None
+    ) -> ErrorCode:
+        generation_id = joined.generation_id if generation is None else generation
+        try:
+            return self.coordinator.heartbeat(group, joined.member_id, instance, generation_id)
+        except KafkaError as error:
+            return error.code
+
+    def leave(self, *members: str, group: str = "g") -> list[int]:
+        left = self.coordinator.leave(group, [MemberIdentity(member) for member in members])
+        return [response.error_code for response in left]
+
+    # ---- offsets
+
+    def commit(
+        self,
+        offsets: dict[tuple[str, int], int],
+        *,
+        group: str = "g",
+        member: JoinGroupResponse | None = None,
+        producer: int | None = None,
+        metadata: str | None = None,
+        **options: Any,
+    ) -> list[ErrorCode]:
+        committer = Committer() if member is None else Committer(member.member_id, None, member.generation_id)
+        commits = [Commit(partition, offset, 0, metadata) for partition, offset in offsets.items()]
+        if producer is None:
+            return self.coordinator.commit_offsets(group, committer, commits, **options)
+        return self.coordinator.commit_txn_offsets(group, committer, producer, 0, commits)
+
+    def end(self, producer: int, *, commit: bool, group: str = "g") -> None:
+        """The producer's marker is in the group's partition, and durable."""
+        partition = self.coordinator.partition_for(group)
+        self.log.append_marker(partition, producer, commit)
+        self.log.disk.flush()
+        self.coordinator.complete_transaction(partition, producer, 0, commit)
+
+    def committed(self, *partitions: tuple[str, int], group: str = "g") -> dict[tuple[str, int], int]:
+        found = self.coordinator.fetch_offsets(group, partitions or None)
+        return {item.partition: item.offset.committed_offset for item in found if item.offset is not None}
+
+    def pending(self, *partitions: tuple[str, int], group: str = "g") -> set[tuple[str, int]]:
+        return {item.partition for item in self.coordinator.fetch_offsets(group, partitions) if item.is_pending}
+
+    def state(self, group: str = "g") -> str | None:
+        found = self.coordinator.group(group)
+        return None if found is None else found.state.value

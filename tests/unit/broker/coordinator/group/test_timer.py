@@ -1,0 +1,102 @@
+"""Deadlines by key: what is due happens once, in order, and not before."""
+
+from __future__ import annotations
+
+import pytest
+from oncelog.broker.coordinator.group.timer import DeadlineTimer
+from support.transaction_ports import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def test_what_is_due_is_done_once_and_in_order(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("late", 20, lambda: done.append("late"))
+    timer.schedule("early", 10, lambda: done.append("early"))
+    timer.run_due()
+    assert done == []
+    clock.advance(20)
+    timer.run_due()
+    timer.run_due()
+    assert done == ["early", "late"]
+    assert timer.next_deadline() is None
+
+
+def test_a_rescheduled_key_has_only_its_last_deadline(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("a", 10, lambda: done.append(1))
+    clock.advance(9)
+    timer.schedule("a", 10, lambda: done.append(2))
+    clock.advance(9)
+    timer.run_due()
+    assert done == []
+    clock.advance(1)
+    timer.run_due()
+    assert done == [2]
+
+
+def test_a_key_may_be_moved_to_an_earlier_time(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("a", 100, lambda: done.append("far"))
+    timer.schedule("a", 5, lambda: done.append("near"))
+    clock.advance(5)
+    timer.run_due()
+    clock.advance(100)
+    timer.run_due()
+    assert done == ["near"]
+
+
+def test_a_cancelled_key_does_nothing(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("a", 5, lambda: done.append(1))
+    timer.cancel("a")
+    timer.cancel("never")
+    clock.advance(10)
+    timer.run_due()
+    assert done == []
+
+
+def test_an_action_may_cancel_another_that_is_due_too(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("a", 5, lambda: timer.cancel("b"))
+    timer.schedule("b", 6, lambda: done.append("b"))
+    clock.advance(10)
+    timer.run_due()
+    assert done == []
+
+
+def test_an_action_that_schedules_itself_runs_at_the_next_call(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+
+    def again() -> None:
+        done.append(1)
+        timer.schedule("a", 0, again)
+
+    timer.schedule("a", 0, again)
+    timer.run_due()
+    assert len(done) == 1
+    timer.run_due()
+    assert len(done) == 2
+
+
+def test_a_failing_action_stops_no_other(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("a", 1, lambda: 1 / 0)
+    timer.schedule("b", 2, lambda: done.append("b"))
+    clock.advance(5)
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.run_due()
+    assert caught.value.subgroup(ZeroDivisionError) is not None
+    assert done == ["b"]
+
+
+def test_the_driver_is_told_of_earlier_deadlines_only(clock: FakeClock) -> None:
+    told = []
+    timer = DeadlineTimer(clock, lambda: told.append(timer.next_deadline()))
+    timer.schedule("a", 50, lambda: None)
+    timer.schedule("b", 60, lambda: None)
+    timer.schedule("c", 40, lambda: None)
+    assert told == [pytest.approx(clock.monotonic() + 0.05), pytest.approx(clock.monotonic() + 0.04)]
