@@ -78,6 +78,9 @@ def test_a_malformed_tag_section_is_refused(cls: type, section: bytes) -> None:
     body, version = (END_TXN_V3, 3) if cls is EndTxnRequest else (b"\x00\x00\x00", 12)
     with pytest.raises(DecodeError):
         codec.decode(cls, body + section, version)
+    if section != b"\x00\x00":
+        with pytest.raises(DecodeError):
+            codec.decode_from(cls, body + section, version)
 
 
 def test_a_tag_given_twice_is_not_written() -> None:
@@ -170,9 +173,9 @@ def test_malformed_plain_fields_are_refused(raw: bytes) -> None:
         codec.decode(EndTxnRequest, raw, 2)
 
 
-@pytest.mark.parametrize("count", [b"\xff\xff\xff\xfe", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x02"])
-def test_a_count_that_the_frame_cannot_hold_is_refused(count: bytes) -> None:
-    with pytest.raises(DecodeError):
+@pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\x00\x10\x00\x00", b"\x00\x00\x00\x02"])
+def test_a_count_that_the_frame_cannot_hold_is_refused_before_anything_is_made(count: bytes) -> None:
+    with pytest.raises(DecodeError, match="more elements than bytes left"):
         codec.decode(MetadataRequest, count + b"\x00\x00" + b"\x00", 4)
 
 
