@@ -179,6 +179,9 @@ def _decide_end_v2(
     state = metadata.state
     if metadata.producer_id != identity.producer_id and not after_rotation:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if state.is_prepare and current:
+        # The next transaction's end, before this one is done: a producer is told its next epoch with the decision.
+        return Step.WAIT
     if state.is_prepare:
         valid = after_bump
     elif state.is_complete:

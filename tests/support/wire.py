@@ -1,0 +1,103 @@
+"""The protocol, by hand: one blocking connection that sends requests of any version and returns the decoded answers."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.framing import decode_response, encode_request
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from oncelog.protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+
+class Wire:
+    """A connection; requests may be sent ahead (`send`) and their answers read later (`receive`), in order."""
+
+    def __init__(self, address: str, timeout_s: float = 30) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation_id = 0
+        self._sent: list[tuple[int, type[Response], int]] = []
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._socket.close()
+
+    def send(self, request: Request[Any], version: int) -> None:
+        """Send without waiting."""
+        self._correlation_id += 1
+        self._sent.append((self._correlation_id, request.response, version))
+        self._socket.sendall(b"".join(encode_request(request, version, self._correlation_id, "wire")))
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none yet."""
+        correlation_id, cls, version = self._sent.pop(0)
+        frame = self._read(int.from_bytes(self._read(4), "big"))
+        answered, response = decode_response(cls, version, frame)
+        assert answered == correlation_id
+        return response
+
+    def call(self, request: Request[R], version: int) -> R:
+        """Send one request and return its answer."""
+        assert not self._sent, "answers are outstanding"
+        self.send(request, version)
+        response: R = self.receive()
+        return response
+
+    def create_topic(self, name: str, partitions: int = 1) -> bytes:
+        """Create it and return its id, when its partitions have leaders."""
+        created = self.call(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]), 7).topics[0]
+        assert created.error_code == 0, created
+        topic = MetadataRequestTopic(name=name)
+        eventually(
+            lambda: all(
+                found.error_code == 0 and all(partition.leader_id >= 0 for partition in found.partitions)
+                for found in self.call(MetadataRequest([topic]), 12).topics
+            )
+        )
+        return created.topic_id
+
+    def find_coordinator(self, key: str, key_type: int) -> None:
+        """Wait until the broker coordinates `key` (0 group, 1 transaction): Apache Kafka makes its topic meanwhile."""
+
+        def ready() -> bool:
+            answer = self.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+            return answer.coordinators[0].error_code == 0
+
+        eventually(ready)
+
+    def _read(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(size - len(parts))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            parts += part
+        return bytes(parts)
+
+
+def eventually(succeeds: Callable[[], bool], timeout_s: float = 15) -> None:
+    """Ask again until it holds; for what a broker does in its own time."""
+    deadline = time.monotonic() + timeout_s
+    while not succeeds():
+        assert time.monotonic() < deadline, "did not come about in time"
+        time.sleep(0.02)
+
+
+def retry(call: Callable[[], T], code_of: Callable[[T], int], *codes: ErrorCode, timeout_s: float = 15) -> T:
+    """Repeat a call while it answers one of `codes` (Apache Kafka's CONCURRENT_TRANSACTIONS and the like)."""
+    deadline = time.monotonic() + timeout_s
+    while code_of(answer := call()) in codes and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return answer
