@@ -14,7 +14,15 @@ from oncelog.protocol.messages.produce import PartitionProduceData, ProduceReque
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
 from support.wire import Wire, retry
 
-CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+RETRIED = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+"""What Apache Kafka answers for a moment where we wait, or have nothing to wait for."""
 
 
 @dataclass
@@ -41,7 +49,7 @@ class TransactionWire:
         """InitProducerId; takes over the identity when it succeeds."""
         self.wire.find_coordinator(self.tid, 1)
         request = InitProducerIdRequest(self.tid, timeout_ms, *believed)
-        answer = retry(lambda: self.wire.call(request, version), lambda got: got.error_code, CONCURRENT)
+        answer = retry(lambda: self.wire.call(request, version), lambda got: got.error_code, *RETRIED)
         if answer.error_code == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
@@ -60,7 +68,7 @@ class TransactionWire:
             (answer,) = self.wire.call(request, version).results_by_topic_v3_and_below
             return {result.partition_index: result.partition_error_code for result in answer.results_by_partition}
 
-        return retry(call, lambda codes: next(iter(codes.values())), CONCURRENT)
+        return retry(call, lambda codes: next(iter(codes.values())), *RETRIED)
 
     def produce(
         self, topic: str, *values: bytes, partition: int = 0, version: int = 9, epoch: int | None = None
@@ -82,7 +90,7 @@ class TransactionWire:
         def call() -> int:
             return int(self.wire.call(request, version).responses[0].partition_responses[0].error_code)
 
-        code = retry(call, lambda code: code, CONCURRENT, ErrorCode.NOT_ENOUGH_REPLICAS)
+        code = retry(call, lambda code: code, *RETRIED)
         if code == 0:
             self.sequences[where] = sequence + len(values)
         return code
@@ -90,7 +98,7 @@ class TransactionWire:
     def end(self, commit: bool, version: int = 3, epoch: int | None = None) -> EndTxnResponse:
         """EndTxn; v5 takes over the new identity when it succeeds."""
         request = EndTxnRequest(self.tid, self.producer_id, self.epoch if epoch is None else epoch, commit)
-        answer = retry(lambda: self.wire.call(request, version), lambda got: got.error_code, CONCURRENT)
+        answer = retry(lambda: self.wire.call(request, version), lambda got: got.error_code, *RETRIED)
         if version >= 5 and answer.error_code == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
