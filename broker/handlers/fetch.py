@@ -76,12 +76,15 @@ class _Fetch:
                 return True
             if target.last_fetched_epoch >= 0 and self._divergence(target, log) is not None:
                 return True
-            if offset < (log.last_stable_offset if self.committed else log.high_watermark):
+            visible = log.last_stable_offset if self.committed else log.high_watermark
+            if offset < visible:
                 if min_bytes <= 1:
                     return True
-                # How many bytes lie between two offsets only the log's index knows: read, but not more than asked.
-                read = log.read(offset, min(target.max_bytes, max(min_bytes - found, 1)), self.isolation)
-                found += len(read.records)
+                # How many bytes lie between two offsets only the log knows: read them, but not more than count.
+                wanted = min(target.max_bytes, min_bytes - found)
+                read = log.read(offset, wanted, self.isolation)
+                more = read.next_offset < visible  # then the next batch went past what was wanted
+                found += max(len(read.records), wanted) if more else len(read.records)
                 if found >= min_bytes:
                     return True
             logs.append(log)

@@ -197,7 +197,7 @@ async def test_a_fetch_waits_for_min_bytes_and_no_longer_than_max_wait(bootstrap
         data = (await wire.fetch(topic, 0, max_wait_ms=300, min_bytes=10_000)).responses[0].partitions[0]
         assert 0.25 < time.monotonic() - began < 10
         assert values_in(data.records) == [b"a"]
-        waiting = asyncio.create_task(wire.fetch(topic, 0, max_wait_ms=15_000, min_bytes=10_000))
+        waiting = asyncio.create_task(wire.fetch(topic, 0, max_wait_ms=60_000, min_bytes=10_000))
         await asyncio.sleep(0.05)
         await producer.produce(topic, batch(b"b"))
         await asyncio.sleep(0.05)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from oncelog.protocol.framing import decode_response, encode_request
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.protocol.messages.produce import (
     PartitionProduceData,
@@ -112,11 +113,13 @@ class RawConnection:
         rows = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
         response = await self.call(CreateTopicsRequest([CreatableTopic(name, partitions, -1, [], rows)], 10_000), 7)
         assert [topic.error_code for topic in response.topics] == [0], response
+        asked = [ListOffsetsPartition(index, -1, -1) for index in range(partitions)]
         async with asyncio.timeout(TIMEOUT_S):
-            while True:
+            while True:  # Apache Kafka shows a topic in metadata before its leaders answer
                 known = await self.call(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
-                ready = [part for part in known.topics[0].partitions if part.error_code == 0]
-                if known.topics[0].error_code == 0 and len(ready) == partitions:
+                ends = await self.call(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, asked)]), 6)
+                codes = [part.error_code for part in (*known.topics[0].partitions, *ends.topics[0].partitions)]
+                if codes == [0] * 2 * partitions:
                     return known.topics[0].topic_id
                 await asyncio.sleep(0.05)
 
