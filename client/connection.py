@@ -16,7 +16,7 @@ import re
 import socket
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ..protocol.codec import DecodeError
 from ..protocol.errors import ErrorCode
@@ -204,8 +204,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is not a subclass of asyncio's
         self.last_used = self._loop.time()
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
