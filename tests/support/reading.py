@@ -1,0 +1,69 @@
+"""Reading back what is in a topic with a client that is not ours: writer and reader cannot be wrong together."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TIMEOUT_S = 30.0
+
+
+def make_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
+    """Create a topic and return its name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})]).values():
+        future.result(TIMEOUT_S)
+    return topic
+
+
+def read_topic(bootstrap: str, topic: str, committed: bool = True) -> dict[int, list[Message]]:
+    """Return every record of a topic by partition: those of committed transactions, or all."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reading",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in partitions])
+        found: dict[int, list[Message]] = {index: [] for index in partitions}
+        left = set(partitions)
+        deadline = time.monotonic() + TIMEOUT_S
+        while left:
+            assert time.monotonic() < deadline, f"no end of {topic} partitions {left}"
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found[message.partition()].append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            elif not error.retriable():
+                raise KafkaException(error)
+        return found
+    finally:
+        consumer.close()
+
+
+def values(bootstrap: str, topic: str, committed: bool = True) -> list[bytes]:
+    """Return the values of all records, partition after partition."""
+    return [
+        message.value() for _, found in sorted(read_topic(bootstrap, topic, committed).items()) for message in found
+    ]
+
+
+def committed_offset(bootstrap: str, group: str, topic: str, partition: int) -> int:
+    """Return the offset that a group has committed; -1001 if there is none."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, partition)], TIMEOUT_S)
+        return int(found.offset)
+    finally:
+        consumer.close()
