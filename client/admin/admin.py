@@ -1,0 +1,213 @@
+"""`Admin`: looks after topics, configs, groups and offsets. It puts requests together; `topics` and `groups` word them.
+
+Calls that concern several items at once return {item: None or the exception} or, where it says so, raise the first one.
+Every call is bounded by default.api.timeout.ms and asks again while failures are such that pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ...protocol.errors import KafkaError
+from ..cluster import Cluster
+from ..config import AdminConfig
+from ..errors import IllegalStateError, error_for
+from ..metadata import TopicMetadata
+from ..offset_lookup import ListedOffset, list_offsets
+from ..values import OffsetAndMetadata, TopicPartition
+from . import groups, topics
+from .calls import AdminCalls
+from .values import ClusterDescription, ConfigEntry, ConfigResource, GroupDescription, GroupListing, NewTopic
+
+T = TypeVar("T")
+
+
+class Admin:
+    """`async with Admin(bootstrap_servers=…) as admin: await admin.create_topics([NewTopic("a", 3)])`."""
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+        self.config = AdminConfig.of(config, **settings)
+        self._timeout_s = self.config.default_api_timeout_ms / 1000
+        self._open_calls: AdminCalls | None = None
+        self._closed = False
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
+        if self._open_calls is not None or self._closed:
+            raise IllegalStateError("an admin client is started once: make a new one")
+        cluster = Cluster(self.config, allow_auto_topic_creation=False)
+        try:
+            await cluster.start(self._timeout_s)
+        except BaseException:
+            self._closed = True
+            await cluster.close()
+            raise
+        self._open_calls = AdminCalls(cluster, self._timeout_s)
+
+    async def close(self) -> None:
+        """Close the connections. Safe to call twice."""
+        self._closed = True
+        calls, self._open_calls = self._open_calls, None
+        if calls is not None:
+            await calls.cluster.close()
+
+    @property
+    def _calls(self) -> AdminCalls:
+        if self._open_calls is None:
+            what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
+            raise IllegalStateError(f"the admin client {what}")
+        return self._open_calls
+
+    # -- topics
+
+    async def create_topics(
+        self, new_topics: Iterable[NewTopic], *, validate_only: bool = False, raise_errors: bool = True
+    ) -> dict[str, KafkaError | None]:
+        """Create topics; raises the first failure, or with `raise_errors=False` returns all."""
+        outcomes = await topics.create_topics(self._calls, new_topics, validate_only=validate_only)
+        return _raised(outcomes) if raise_errors else outcomes
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create one topic; raises if that fails, also if there is one (TOPIC_ALREADY_EXISTS)."""
+        await self.create_topics([NewTopic(name, partitions, replication_factor, configs or {})])
+
+    async def delete_topics(self, names: Iterable[str], *, raise_errors: bool = True) -> dict[str, KafkaError | None]:
+        """Delete topics; raises the first failure, or with `raise_errors=False` returns all."""
+        outcomes = await topics.delete_topics(self._calls, names)
+        return _raised(outcomes) if raise_errors else outcomes
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics, with `internal` also of internal ones."""
+        calls = self._calls
+        calls.cluster.track_all()
+        metadata = await calls.retrying(calls.cluster.refresh, "list topics")
+        return sorted(name for name, topic in metadata.topics.items() if internal or not topic.is_internal)
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Return partitions, leaders and replicas of topics; raises if one does not exist."""
+        calls, wanted = self._calls, list(names)
+        metadata = await calls.retrying(lambda: calls.cluster.refresh(wanted), "describe topics")
+        described = {}
+        for name in wanted:
+            topic = metadata.topics.get(name)
+            if topic is None or topic.error_code:
+                raise error_for(3 if topic is None else topic.error_code, f"topic {name!r}")
+            described[name] = topic
+        calls.cluster.untrack(wanted)
+        return described
+
+    async def create_partitions(
+        self, totals: Mapping[str, int], *, raise_errors: bool = True
+    ) -> dict[str, KafkaError | None]:
+        """Give topics more partitions: {topic: new number of partitions}. Keys go elsewhere from then on."""
+        outcomes = await topics.create_partitions(self._calls, totals)
+        return _raised(outcomes) if raise_errors else outcomes
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete records below an offset (-1: all there are); returns the new first offsets, raises the first error."""
+        return await topics.delete_records(self._calls, {TopicPartition(*one): at for one, at in before.items()})
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return (offset, timestamp, leader_epoch) for a time in ms, -1 (end), -2 (start) or -3 (latest timestamp)."""
+        return await list_offsets(
+            self._calls.cluster,
+            {TopicPartition(*one): at for one, at in wanted.items()},
+            read_committed=isolation_level == "read_committed",
+            timeout_s=self._timeout_s,
+        )
+
+    # -- cluster and configs
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, its controller and its brokers."""
+        return await topics.describe_cluster(self._calls)
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return all configs of topics or brokers; raises the first failure."""
+        return await topics.describe_configs(self._calls, resources)
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> dict[ConfigResource, KafkaError | None]:
+        """Set configs, one by one; None as a value goes back to the default."""
+        outcomes = await topics.alter_configs(self._calls, changes, validate_only=validate_only)
+        return _raised(outcomes) if raise_errors else outcomes
+
+    # -- groups
+
+    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """Return the groups of all coordinators, with `states` only those in these states."""
+        return await groups.list_groups(self._calls, states)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return members and state of groups; one that does not exist has the state Dead."""
+        return {group_id: await groups.describe_group(self._calls, group_id) for group_id in group_ids}
+
+    async def delete_groups(
+        self, group_ids: Iterable[str], *, raise_errors: bool = True
+    ) -> dict[str, KafkaError | None]:
+        """Delete groups that have no members, with their offsets."""
+        outcomes = {group_id: await groups.delete_group(self._calls, group_id) for group_id in group_ids}
+        return _raised(outcomes) if raise_errors else outcomes
+
+    async def group_offsets(
+        self, group_id: str, *, require_stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all that a group has committed; `require_stable`: wait for undecided transactions (KIP-447)."""
+        return await groups.group_offsets(self._calls, group_id, require_stable=require_stable)
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        raise_errors: bool = True,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Set the offsets of a group that has no members."""
+        values = {
+            TopicPartition(*one): OffsetAndMetadata(at) if isinstance(at, int) else at for one, at in offsets.items()
+        }
+        outcomes = await groups.alter_group_offsets(self._calls, group_id, values)
+        return _raised(outcomes) if raise_errors else outcomes
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Forget committed offsets of topics that no member of the group subscribes to."""
+        wanted = [TopicPartition(*one) for one in partitions]
+        outcomes = await groups.delete_group_offsets(self._calls, group_id, wanted)
+        return _raised(outcomes) if raise_errors else outcomes
+
+
+def _raised(outcomes: dict[T, KafkaError | None]) -> dict[T, KafkaError | None]:
+    for error in outcomes.values():
+        if error is not None:
+            raise error
+    return outcomes

@@ -1,0 +1,103 @@
+"""How the admin client asks: any broker, each of them, or a group's coordinator, until it passes or time is up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.schema import Request, Response
+from ..cluster import Cluster, KeyType
+from ..connection import Connection
+from ..errors import KafkaTimeoutError, error_for
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+_COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class AdminCalls:
+    """A cluster, and how long a call may take."""
+
+    def __init__(self, cluster: Cluster, timeout_s: float) -> None:
+        self.cluster = cluster
+        self.timeout_s = timeout_s
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """How long the broker may work on a request."""
+        return self.cluster.config.request_timeout_ms
+
+    async def retrying(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
+        """Ask again while it fails with what passes; raises KafkaTimeoutError when time is up."""
+        attempt, why = 0, None
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                while True:
+                    try:
+                        return await ask()
+                    except KafkaError as error:
+                        if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+                            raise
+                        why = error
+                    await asyncio.sleep(self.cluster.retry_backoff(attempt))
+                    attempt += 1
+        except TimeoutError as late:
+            if isinstance(late, KafkaError) and not late.retriable:
+                raise
+            reason = f": {why.message}" if why is not None else ""
+            raise KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT, f"could not {what} within {self.timeout_s * 1000:.0f} ms{reason}"
+            ) from why
+
+    async def any(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> R:
+        """Ask some broker; it forwards what only a controller can do."""
+
+        async def ask() -> R:
+            connection = await self.cluster.connection(self.cluster.any_node())
+            request, version = build(connection)
+            return await connection.send(request, version)
+
+        return await self.retrying(ask, what)
+
+    async def simple(self, request: Request[R], what: str) -> R:
+        """Ask some broker in the newest version that both speak."""
+        return await self.any(lambda connection: (request, connection.version_of(type(request))), what)
+
+    async def of_group(
+        self,
+        group_id: str,
+        build: Callable[[Connection], tuple[Request[R], int]],
+        codes: Callable[[R, int], list[int]],
+        what: str,
+    ) -> tuple[R, int, int]:
+        """Ask a group's coordinator; returns answer, version and the coordinator's id. `codes`: errors to retry by."""
+
+        async def ask() -> tuple[R, int, int]:
+            node_id = await self.cluster.coordinator(KeyType.GROUP, group_id, self.timeout_s)
+            try:
+                connection = await self.cluster.connection(node_id)
+                request, version = build(connection)
+                answer = await connection.send(request, version)
+            except KafkaError:
+                self.cluster.forget_coordinator(KeyType.GROUP, group_id)
+                raise
+            for code in codes(answer, version):
+                error = error_for(code, f"group {group_id!r}")
+                if error.code in _COORDINATOR_MOVED:
+                    self.cluster.forget_coordinator(KeyType.GROUP, group_id)
+                if error.retriable or error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+            return answer, version, node_id
+
+        return await self.retrying(ask, what)
+
+
+def failure(code: int, message: str | None, subject: str) -> KafkaError | None:
+    """Return the exception for one item of an answer, None where it went well."""
+    if not code:
+        return None
+    error = error_for(code, message)
+    return type(error)(error.code, f"{subject}: {error.message}")

@@ -1,0 +1,185 @@
+"""Groups and their offsets: how the admin client's calls become requests, and answers become values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.delete_groups import DeleteGroupsRequest
+from ...protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest
+from ...protocol.messages.list_groups import ListGroupsRequest
+from ...protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ...protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from ..connection import Connection
+from ..consumer.offsets import LAST_FETCH_OF_ONE_GROUP, read_offset_fetch
+from ..consumer.protocol import PROTOCOL_TYPE, decode_assignment, group_by_topic
+from ..errors import error_for
+from ..values import OffsetAndMetadata, TopicPartition
+from .calls import AdminCalls, failure
+from .values import GroupDescription, GroupListing, GroupMember
+
+
+async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupListing]:
+    """ListGroups at every broker: each knows the groups that it coordinates."""
+    wanted = list(states)
+
+    async def one(node_id: int) -> list[GroupListing]:
+        connection = await calls.cluster.connection(node_id)
+        version = connection.version_of(ListGroupsRequest)
+        answer = await connection.send(ListGroupsRequest(states_filter=wanted if version >= 4 else []), version)
+        if answer.error_code:
+            raise error_for(answer.error_code, "groups could not be listed")
+        return [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in answer.groups]
+
+    async def all_of_them() -> list[list[GroupListing]]:
+        await calls.cluster.refresh()
+        return await asyncio.gather(*(one(node_id) for node_id in calls.cluster.metadata.brokers))
+
+    listed = await calls.retrying(all_of_them, "list groups")
+    return sorted({group for groups in listed for group in groups})
+
+
+async def describe_group(calls: AdminCalls, group_id: str) -> GroupDescription:
+    """DescribeGroups for one; a group that does not exist is described as Dead."""
+    answer, _, node_id = await calls.of_group(
+        group_id,
+        lambda connection: (DescribeGroupsRequest(groups=[group_id]), connection.version_of(DescribeGroupsRequest)),
+        lambda answer, _: [one.error_code for one in answer.groups],
+        f"describe group {group_id!r}",
+    )
+    group = answer.groups[0]
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupDescription(group_id, "Dead", "", "", node_id, ())
+    problem = failure(group.error_code, group.error_message, f"group {group_id!r}")
+    if problem is not None:
+        raise problem
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        node_id,
+        tuple(_member(group, member) for member in group.members),
+    )
+
+
+def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
+    partitions: tuple[TopicPartition, ...] = ()
+    if group.protocol_type == PROTOCOL_TYPE:
+        partitions = tuple(sorted(decode_assignment(bytes(member.member_assignment)).partitions))
+    return GroupMember(member.member_id, member.group_instance_id, member.client_id, member.client_host, partitions)
+
+
+async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
+    """DeleteGroups for one: None or why not."""
+    answer, _, _ = await calls.of_group(
+        group_id,
+        lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
+        lambda answer, _: [one.error_code for one in answer.results],
+        f"delete group {group_id!r}",
+    )
+    return failure(answer.results[0].error_code, None, f"group {group_id!r}")
+
+
+async def group_offsets(
+    calls: AdminCalls, group_id: str, *, require_stable: bool
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """OffsetFetch of everything that the group has committed."""
+
+    def build(connection: Connection) -> tuple[OffsetFetchRequest, int]:
+        version = connection.version_of(OffsetFetchRequest)
+        request = OffsetFetchRequest(require_stable=require_stable and version >= LAST_FETCH_OF_ONE_GROUP)
+        if version <= LAST_FETCH_OF_ONE_GROUP:
+            request.group_id, request.topics = group_id, None
+        else:
+            request.groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+        return request, version
+
+    answer, version, _ = await calls.of_group(group_id, build, _fetch_codes, f"read the offsets of group {group_id!r}")
+    found = read_offset_fetch(answer, version)
+    return {one: position for one, position in found.items() if position is not None}
+
+
+def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
+    if version <= LAST_FETCH_OF_ONE_GROUP:
+        return [answer.error_code, *(data.error_code for topic in answer.topics for data in topic.partitions)]
+    group = answer.groups[0]
+    return [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
+
+
+async def alter_group_offsets(
+    calls: AdminCalls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, KafkaError | None]:
+    """OffsetCommit for a group without members."""
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offsets[TopicPartition(topic, index)].offset,
+                        committed_leader_epoch=offsets[TopicPartition(topic, index)].leader_epoch,
+                        committed_metadata=offsets[TopicPartition(topic, index)].metadata,
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in group_by_topic(offsets).items()
+        ],
+    )
+    answer, _, _ = await calls.of_group(
+        group_id,
+        lambda connection: (request, connection.version_of(OffsetCommitRequest)),
+        lambda answer, _: [data.error_code for topic in answer.topics for data in topic.partitions],
+        f"write offsets of group {group_id!r}",
+    )
+    return {
+        TopicPartition(topic.name, data.partition_index): failure(
+            data.error_code, None, f"group {group_id!r}, {topic.name}-{data.partition_index}"
+        )
+        for topic in answer.topics
+        for data in topic.partitions
+    }
+
+
+async def delete_group_offsets(
+    calls: AdminCalls, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
+    """OffsetDelete; raises what concerns the whole group."""
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+            )
+            for topic, indexes in group_by_topic(partitions).items()
+        ],
+    )
+    answer, _, _ = await calls.of_group(
+        group_id,
+        lambda connection: (request, connection.version_of(OffsetDeleteRequest)),
+        lambda answer, _: [answer.error_code],
+        f"delete offsets of group {group_id!r}",
+    )
+    problem = failure(answer.error_code, None, f"group {group_id!r}")
+    if problem is not None:
+        raise problem
+    return {
+        TopicPartition(topic.name, data.partition_index): failure(
+            data.error_code, None, f"group {group_id!r}, {topic.name}-{data.partition_index}"
+        )
+        for topic in answer.topics
+        for data in topic.partitions
+    }

@@ -1,0 +1,170 @@
+"""Topics, partitions, records and configs: how the admin client's calls become requests, and answers become values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ...protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ...protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ...protocol.messages.describe_cluster import DescribeClusterRequest
+from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ...protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ..connection import Connection
+from ..errors import error_for
+from ..metadata import Node
+from ..values import TopicPartition
+from .calls import AdminCalls, failure
+from .values import ClusterDescription, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+Outcomes = dict[str, KafkaError | None]
+
+LAST_DELETE_BY_NAME: Final = 5
+SET, DELETE = 0, 1
+"""IncrementalAlterConfigs' operations."""
+
+
+async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
+    """CreateTopics: per topic None or why not."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=calls.request_timeout_ms,
+        validate_only=validate_only,
+    )
+    answer = await calls.simple(request, "create topics")
+    return {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.topics}
+
+
+async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
+    """DeleteTopics: per topic None or why not."""
+    wanted = list(names)
+
+    def build(connection: Connection) -> tuple[DeleteTopicsRequest, int]:
+        version = connection.version_of(DeleteTopicsRequest)
+        request = DeleteTopicsRequest(timeout_ms=calls.request_timeout_ms)
+        if version <= LAST_DELETE_BY_NAME:
+            request.topic_names = wanted
+        else:
+            request.topics = [DeleteTopicState(name=name) for name in wanted]
+        return request, version
+
+    answer = await calls.any(build, "delete topics")
+    return {
+        one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}")
+        for one in answer.responses
+        if one.name is not None
+    }
+
+
+async def create_partitions(calls: AdminCalls, totals: Mapping[str, int]) -> Outcomes:
+    """CreatePartitions: per topic None or why not."""
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in totals.items()],
+        timeout_ms=calls.request_timeout_ms,
+    )
+    answer = await calls.simple(request, "create partitions")
+    return {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.results}
+
+
+async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
+    """DescribeCluster."""
+    answer = await calls.simple(DescribeClusterRequest(), "describe the cluster")
+    if answer.error_code:
+        raise error_for(answer.error_code, answer.error_message)
+    brokers = tuple(Node(one.broker_id, one.host, one.port, one.rack) for one in answer.brokers)
+    return ClusterDescription(answer.cluster_id, answer.controller_id, brokers)
+
+
+async def describe_configs(
+    calls: AdminCalls, resources: Iterable[ConfigResource]
+) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    """DescribeConfigs; raises the first failure."""
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for kind, name in resources
+        ]
+    )
+    answer = await calls.simple(request, "describe configs")
+    described: dict[ConfigResource, dict[str, ConfigEntry]] = {}
+    for one in answer.results:
+        problem = failure(one.error_code, one.error_message, f"configs of {one.resource_name!r}")
+        if problem is not None:
+            raise problem
+        described[ConfigResource(ResourceType(one.resource_type), one.resource_name)] = {
+            entry.name: ConfigEntry(entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive)
+            for entry in one.configs
+        }
+    return described
+
+
+async def alter_configs(
+    calls: AdminCalls, changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
+) -> dict[ConfigResource, KafkaError | None]:
+    """IncrementalAlterConfigs: None as a value removes what was set."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+                    for key, value in configs.items()
+                ],
+            )
+            for (kind, name), configs in changes.items()
+        ],
+        validate_only=validate_only,
+    )
+    answer = await calls.simple(request, "alter configs")
+    return {
+        ConfigResource(ResourceType(one.resource_type), one.resource_name): failure(
+            one.error_code, one.error_message, f"configs of {one.resource_name!r}"
+        )
+        for one in answer.responses
+    }
+
+
+async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """DeleteRecords at the leaders: returns the new log start offsets; raises the first failure."""
+    deleted: dict[TopicPartition, int] = {}
+
+    async def ask() -> dict[TopicPartition, int]:
+        left = {one: offset for one, offset in before.items() if one not in deleted}
+        await calls.cluster.refresh({one.topic for one in left})
+        for node_id in {calls.cluster.leader_of(one) for one in left}:
+            if node_id is None:
+                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "a partition has no leader")
+            topics: dict[str, DeleteRecordsTopic] = {}
+            for (name, index), offset in left.items():
+                if calls.cluster.leader_of((name, index)) == node_id:
+                    topics.setdefault(name, DeleteRecordsTopic(name=name)).partitions.append(
+                        DeleteRecordsPartition(partition_index=index, offset=offset)
+                    )
+            request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=calls.request_timeout_ms)
+            answer = await calls.cluster.call(node_id, request)
+            for topic in answer.topics:
+                for data in topic.partitions:
+                    one = TopicPartition(topic.name, data.partition_index)
+                    problem = failure(data.error_code, None, str(one))
+                    if problem is not None:
+                        raise problem
+                    deleted[one] = data.low_watermark
+        return deleted
+
+    return await calls.retrying(ask, "delete records")

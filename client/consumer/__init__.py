@@ -1,0 +1,26 @@
+"""The consumer: subscription, group membership, fetching, committed offsets. `Consumer` is what an application uses."""
+
+from .consumer import Consumer
+from .errors import (
+    CommitFailedError,
+    FencedInstanceError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    RebalanceInProgressError,
+    RecordCorruptError,
+)
+from .listener import RebalanceListener
+from .record import ConsumerRecord, OffsetAndTimestamp
+
+__all__ = [
+    "CommitFailedError",
+    "Consumer",
+    "ConsumerRecord",
+    "FencedInstanceError",
+    "NoOffsetForPartitionError",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRangeError",
+    "RebalanceInProgressError",
+    "RebalanceListener",
+    "RecordCorruptError",
+]

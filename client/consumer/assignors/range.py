@@ -1,0 +1,29 @@
+"""The range assignor: of each topic by itself, every member gets a run of neighbouring partitions.
+
+Topics with equally many partitions and the same subscribers are co-partitioned: partition n of each goes to one member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...values import TopicPartition
+from ..protocol import Subscription
+from .base import Assigned, Assignor, subscribers
+
+
+class RangeAssignor(Assignor):
+    """Kafka's RangeAssignor (without racks)."""
+
+    name = "range"
+
+    def assign(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assigned:
+        result: Assigned = {member: [] for member in members}
+        for topic, interested in subscribers(members, partitions).items():
+            each, extra = divmod(partitions[topic], len(interested))
+            start = 0
+            for number, member in enumerate(interested):
+                end = start + each + (number < extra)
+                result[member] += [TopicPartition(topic, index) for index in range(start, end)]
+                start = end
+        return result

@@ -1,0 +1,27 @@
+"""The round-robin assignor: all partitions of all topics, dealt out one by one to those who subscribe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...values import TopicPartition
+from ..protocol import Subscription
+from .base import Assigned, Assignor, in_order, subscribers
+
+
+class RoundRobinAssignor(Assignor):
+    """Kafka's RoundRobinAssignor."""
+
+    name = "roundrobin"
+
+    def assign(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assigned:
+        result: Assigned = {member: [] for member in members}
+        ordered = in_order(members)
+        turn = 0
+        for topic in subscribers(members, partitions):
+            for index in range(partitions[topic]):
+                while topic not in members[ordered[turn % len(ordered)]].topics:
+                    turn += 1  # ends: somebody subscribes to it
+                result[ordered[turn % len(ordered)]].append(TopicPartition(topic, index))
+                turn += 1
+        return result

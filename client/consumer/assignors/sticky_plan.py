@@ -1,0 +1,108 @@
+"""The plan of both sticky assignors: as balanced as can be, and of all such plans one that moves little.
+
+Sans-I/O. Owned partitions count only for the member that claims them in the newest generation; a claim of two members
+in the same generation counts for neither (KIP-792). Members who own too much give up, members who own too little fill
+up; where members subscribe to different topics, single partitions are moved until no move makes the plan more even.
+
+Balanced means: no partition can move to a subscriber that has at least two partitions fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...values import TopicPartition
+from ..protocol import Subscription
+from .base import Assigned, in_order, subscribers
+
+Claims = Mapping[str, tuple[int, Iterable[TopicPartition]]]
+"""member id → (generation, partitions that it owned in it)."""
+
+
+def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[TopicPartition, str]:
+    """Return partition → the member that owns it: the claim of the newest generation, unless it is contradicted."""
+    best: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member in in_order(members):
+        generation, owned = claims.get(member, (-1, ()))
+        for partition in dict.fromkeys(owned):
+            known = best.get(partition)
+            if known is None or generation > known[0]:
+                best[partition] = (generation, member)
+            elif generation == known[0]:
+                best[partition] = (generation, None)
+    return {partition: owner for partition, (_, owner) in best.items() if owner is not None}
+
+
+def plan(
+    members: Mapping[str, Subscription], partitions: Mapping[str, int], owners: Mapping[TopicPartition, str]
+) -> Assigned:
+    """Share out all partitions, keeping `owners` where balance allows."""
+    interested = subscribers(members, partitions)
+    order = in_order(members)
+    result: Assigned = {member: [] for member in order}
+    unassigned: list[TopicPartition] = []
+    for topic, who in interested.items():
+        able = set(who)
+        for index in range(partitions[topic]):
+            partition = TopicPartition(topic, index)
+            owner = owners.get(partition)
+            if owner in able:
+                result[owner].append(partition)
+            else:
+                unassigned.append(partition)
+    if all(len(who) == len(order) for who in interested.values()):
+        _even_out(result, order, unassigned)
+    else:
+        _fill(result, interested, unassigned)
+        _balance(result, interested, owners)
+    for mine in result.values():
+        mine.sort()
+    return {member: result[member] for member in members}
+
+
+def _even_out(result: Assigned, order: list[str], unassigned: list[TopicPartition]) -> None:
+    """All subscribe to the same: everyone gets `least` or one more. Owners keep the most that this allows."""
+    total = len(unassigned) + sum(map(len, result.values()))
+    least, with_one_more = divmod(total, len(order)) if order else (0, 0)
+    # Those who own the most keep the one more, so that the fewest partitions move.
+    for member in sorted(order, key=lambda one: -len(result[one])):
+        quota = least
+        if with_one_more and len(result[member]) > least:
+            quota, with_one_more = least + 1, with_one_more - 1
+        unassigned += result[member][quota:]
+        del result[member][quota:]
+    unassigned.sort()
+    waiting = iter(unassigned)
+    for member in order:
+        while len(result[member]) < least:
+            result[member].append(next(waiting))
+    for member in order:
+        if with_one_more and len(result[member]) == least:
+            result[member].append(next(waiting))
+            with_one_more -= 1
+    assert next(waiting, None) is None, "a partition was left over"
+
+
+def _fill(result: Assigned, interested: Mapping[str, list[str]], unassigned: list[TopicPartition]) -> None:
+    """Give each unassigned partition to the subscriber with the fewest; partitions with few subscribers first."""
+    for partition in sorted(unassigned, key=lambda one: (len(interested[one.topic]), one)):
+        least = min(interested[partition.topic], key=lambda member: len(result[member]))
+        result[least].append(partition)
+
+
+def _balance(result: Assigned, interested: Mapping[str, list[str]], owners: Mapping[TopicPartition, str]) -> None:
+    """Move single partitions while one makes the plan more even; each move lowers the sum of squares, so it ends."""
+    moved = True
+    while moved:
+        moved = False
+        for giver in sorted(result, key=lambda member: -len(result[member])):
+            # What was not its own before goes first: that moves nothing.
+            for partition in sorted(result[giver], key=lambda one: (owners.get(one) == giver, one)):
+                taker = min(
+                    interested[partition.topic],
+                    key=lambda member: (len(result[member]), owners.get(partition) != member),
+                )
+                if len(result[taker]) + 1 < len(result[giver]):
+                    result[giver].remove(partition)
+                    result[taker].append(partition)
+                    moved = True

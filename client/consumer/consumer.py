@@ -1,0 +1,515 @@
+"""`Consumer`: reads records of topics, alone or as a member of a group.
+
+It puts the parts together and owns none of the work: subscription (what), coordinator (group), fetcher (records),
+committed offsets, offset look-ups. One task polls at a time; the other calls may be made beside it.
+
+Delivery: what `poll`, `getmany` or the iteration handed out counts as processed at the next of these calls: only then
+is it committed automatically or given up in a rebalance. The position moves with each record that the iteration hands
+out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from ...protocol.errors import KafkaError
+from ..cluster import Cluster
+from ..config import ConsumerConfig
+from ..errors import IllegalStateError
+from ..metadata import PartitionMetadata
+from ..offset_lookup import list_offsets
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from .coordinator import ConsumerCoordinator
+from .errors import NoOffsetForPartitionError
+from .fetcher import Fetcher
+from .listener import RebalanceListener
+from .record import ConsumerRecord, OffsetAndTimestamp
+from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
+
+OffsetLike = int | OffsetAndMetadata
+
+YIELD_EVERY: Final = 128
+"""Records that the iteration hands out before it lets the event loop do something else."""
+
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], BaseException | None], None]
+
+
+class Consumer:
+    """`async with Consumer(bootstrap_servers=…, group_id=…, topics=[…]) as consumer: async for record in consumer: …`
+
+    Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. `topics` or `pattern` (of which
+    the whole topic name has to match) subscribe from the start. Raises ConfigError for settings that cannot be.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+        **settings: object,
+    ) -> None:
+        self.config = ConsumerConfig.of(config, **settings)
+        self._wish = (tuple(topics), pattern, listener)
+        if isinstance(topics, str):
+            raise IllegalStateError(f"topics={topics!r} is a string: give a list of topic names")
+        self._subscription = SubscriptionState()
+        self._read_committed = self.config.isolation_level == "read_committed"
+        self._api_timeout_s = self.config.default_api_timeout_ms / 1000
+        self._started = False
+        self._closed = False
+        self._polling = False
+        self._handed_out = 0
+        self._woken = False
+        self._positioning: asyncio.Task[None] | None = None
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After an exception it is not known what was processed: committing could lose records.
+        await self.close(commit=kind is None)
+
+    async def start(self) -> None:
+        """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
+        if self._started:
+            raise IllegalStateError("the consumer was started before")
+        self._started = True
+        self._loop = asyncio.get_running_loop()
+        self._awake = asyncio.Event()
+        cluster = Cluster(self.config, allow_auto_topic_creation=self.config.allow_auto_create_topics)
+        self._cluster = cluster
+        try:
+            await cluster.start(self._api_timeout_s)
+        except BaseException:
+            self._closed = True
+            await cluster.close()
+            raise
+        self._fetcher = Fetcher(cluster, self.config, self._subscription, self._awake.set)
+        self._coordinator = None
+        if self.config.group_id is not None:
+            self._coordinator = ConsumerCoordinator(cluster, self.config, self._subscription, self._look_again)
+        cluster.on_metadata(lambda _: self._look_again())
+        topics, pattern, listener = self._wish
+        if topics or pattern is not None:
+            self.subscribe(topics or None, pattern=pattern, listener=listener)
+
+    async def close(self, *, commit: bool = True) -> None:
+        """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice."""
+        if self._closed or not self._started:
+            self._closed = True
+            return
+        self._closed = True
+        self._awake.set()
+        try:
+            if self._positioning is not None:
+                self._positioning.cancel()
+                await asyncio.gather(self._positioning, return_exceptions=True)
+            if self._coordinator is not None:
+                timeout_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
+                await self._coordinator.close(commit=commit, timeout_s=timeout_s)
+        finally:
+            await self._fetcher.close()
+            await self._cluster.close()
+
+    # -- what to read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or those that match, shared with the group; replaces what was subscribed to before."""
+        self._check_open()
+        if (topics is None) == (pattern is None):
+            raise IllegalStateError("subscribe() takes either topics or a pattern")
+        if isinstance(topics, str):
+            raise IllegalStateError(f"topics={topics!r} is a string: give a list of topic names")
+        if self._coordinator is None:
+            raise IllegalStateError("subscribe() needs a group.id; assign() reads partitions without a group")
+        self._coordinator.listener = listener
+        if topics is not None:
+            names = list(topics)
+            self._subscription.subscribe(names)
+            self._cluster.track(names)
+        else:
+            assert pattern is not None
+            self._subscription.subscribe_pattern(re.compile(pattern))
+            self._cluster.track_all()
+        self._awake.set()
+
+    async def unsubscribe(self) -> None:
+        """Give everything up and leave the group."""
+        self._check_open()
+        if self._coordinator is not None and self._subscription.automatic:
+            await self._coordinator.leave("unsubscribed")
+        self._subscription.unsubscribe()
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these partitions, without a group deciding on them."""
+        self._check_open()
+        wanted = [TopicPartition(*one) for one in partitions]
+        self._subscription.assign_manually(wanted)
+        self._cluster.track({one.topic for one in wanted})
+        self._awake.set()
+
+    def subscription(self) -> set[str]:
+        """Return the topics subscribed to, or those that match the pattern now."""
+        return set(self._subscription.topics)
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that this consumer has now."""
+        return set(self._subscription.assigned)
+
+    # -- reading
+
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Return the next records, at most `max_records` (max.poll.records), or [] after the timeout.
+
+        Within a partition they are in order. Raises NoOffsetForPartitionError, OffsetOutOfRangeError,
+        RecordCorruptError,
+        FencedInstanceError, AuthorizationError, and what a rebalance listener raised.
+        """
+        batches = await self.getmany(timeout_ms, max_records)
+        if len(batches) == 1:
+            return next(iter(batches.values()))
+        return [record for records in batches.values() for record in records]
+
+    async def getmany(
+        self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """As `poll`, by partition; with `partitions` only of these."""
+        self._check_open()
+        if self._polling:
+            raise IllegalStateError("another task polls this consumer: one at a time")
+        most = self.config.max_poll_records if max_records is None else max_records
+        if most < 1:
+            raise IllegalStateError(f"max_records={most}: ask for at least one")
+        only = {TopicPartition(*one) for one in partitions}
+        self._polling = True
+        try:
+            return await self._poll(self._loop.time() + timeout_ms / 1000, most, only)
+        finally:
+            self._polling = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """Return the next record, waiting for as long as it takes; ends when the consumer is closed."""
+        if self._closed:
+            raise StopAsyncIteration
+        self._handed_out += 1
+        if self._handed_out % YIELD_EVERY == 0:
+            await asyncio.sleep(0)
+        coordinator = self._coordinator
+        if not self._polling and (coordinator is None or not coordinator.urgent):
+            record = self._fetcher.take_one()
+            if record is not None:
+                if coordinator is not None:
+                    coordinator.membership.polled()
+                return record
+        while True:
+            try:
+                records = await self.poll(self.config.request_timeout_ms, 1)
+            except IllegalStateError:
+                if self._closed:
+                    raise StopAsyncIteration from None
+                raise
+            if records:
+                return records[0]
+            if self._closed:
+                raise StopAsyncIteration
+
+    async def _poll(
+        self, deadline: float, most: int, only: set[TopicPartition]
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        coordinator = self._coordinator
+        await asyncio.sleep(0)  # a loop of polls must not starve the tasks that fetch and keep the session
+        while True:
+            self._awake.clear()
+            may = coordinator is None or await coordinator.poll(deadline)
+            self._check_open()
+            if may:
+                self._set_positions()
+                records = self._fetcher.take(most, only)
+                if records:
+                    return records
+            remaining = deadline - self._loop.time()
+            if remaining <= 0 or self._woken:
+                self._woken = False
+                return {}
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(remaining, self._next_commit())):
+                    await self._awake.wait()
+            if self._closed:
+                return {}
+
+    def _next_commit(self) -> float:
+        config = self.config
+        return config.auto_commit_interval_ms / 1000 + 0.001 if config.enable_auto_commit else 3600.0
+
+    # -- positions
+
+    def _set_positions(self) -> None:
+        """Have a position found for every partition that lacks one, in the background."""
+        if self._positioning is not None:
+            if not self._positioning.done():
+                return
+            done, self._positioning = self._positioning, None
+            error = None if done.cancelled() else done.exception()
+            if error is not None and not (isinstance(error, KafkaError) and error.retriable):
+                raise error
+        if any(state.position is None for state in self._subscription.assigned.values()):
+            self._positioning = asyncio.create_task(self._find_positions(), name="positions")
+            self._positioning.add_done_callback(lambda _: self._look_again())
+
+    async def _find_positions(self) -> None:
+        """Committed offsets first; where there are none, what auto.offset.reset says."""
+        states = [state for state in self._subscription.assigned.values() if state.position is None]
+        fresh = {state.partition: (state, state.incarnation) for state in states if state.reset_to is None}
+        if fresh and self._coordinator is not None:
+            committed = await self._coordinator.offsets.fetch(list(fresh), timeout_s=self._api_timeout_s)
+            for partition, (state, incarnation) in list(fresh.items()):
+                found = committed.get(partition)
+                if state.incarnation != incarnation:
+                    del fresh[partition]
+                elif found is not None:
+                    state.seek(found.offset, found.leader_epoch)
+                    del fresh[partition]
+        if fresh:
+            policy = self.config.auto_offset_reset
+            if policy == "none":
+                raise NoOffsetForPartitionError(fresh)
+            for state, incarnation in fresh.values():
+                if state.incarnation == incarnation:
+                    state.reset(EARLIEST if policy == "earliest" else LATEST)
+        self._fetcher.wake()
+        await self._look_up_resets(states)
+
+    async def _look_up_resets(self, states: list[PartitionState]) -> None:
+        asked = {
+            state.partition: (state, state.incarnation, state.reset_to)
+            for state in states
+            if state.reset_to is not None
+        }
+        if not asked:
+            return
+        found = await list_offsets(
+            self._cluster,
+            {one: timestamp for one, (_, _, timestamp) in asked.items() if timestamp is not None},
+            read_committed=self._read_committed,
+            timeout_s=self._api_timeout_s,
+        )
+        for partition, (state, incarnation, _) in asked.items():
+            if state.incarnation == incarnation and partition in found:
+                state.seek(found[partition].offset)
+
+    async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
+        """Return the offset of the next record that will be handed out; waits until it is known."""
+        self._check_open()
+        state = self._subscription.state(TopicPartition(*partition))
+        timeout_s = self._api_timeout_s if timeout_ms is None else timeout_ms / 1000
+        async with asyncio.timeout(timeout_s):
+            while state.position is None:
+                self._set_positions()
+                if self._positioning is not None:
+                    await asyncio.wait({self._positioning})
+                state = self._subscription.state(TopicPartition(*partition))
+        return state.position
+
+    def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """Go on at `offset`; it is not checked before the next fetch. Raises IllegalStateError if not assigned."""
+        self._check_open()
+        at, epoch = (offset, -1) if isinstance(offset, int) else (offset.offset, offset.leader_epoch)
+        if at < 0:
+            raise IllegalStateError(f"offset {at} is negative")
+        self._subscription.state(TopicPartition(*partition)).seek(at, epoch)
+        self._look_again()
+
+    async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Go to the first record of these, or all assigned, partitions."""
+        await self._seek_to(partitions, EARLIEST)
+
+    async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Go behind the last record (read_committed: the last stable offset) of these, or all assigned, partitions."""
+        await self._seek_to(partitions, LATEST)
+
+    async def _seek_to(self, partitions: Collection[tuple[str, int]], timestamp: int) -> None:
+        self._check_open()
+        states = [self._subscription.state(one) for one in partitions or list(self._subscription.assigned)]
+        for state in states:
+            state.reset(timestamp)
+        await self._look_up_resets(states)
+        self._look_again()
+
+    def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
+        """Return what to commit for what was handed out of a partition; raises IllegalStateError before any was."""
+        state = self._subscription.state(partition)
+        if state.position is None:
+            raise IllegalStateError(f"nothing of {TopicPartition(*partition)} was handed out yet")
+        return OffsetAndMetadata(state.position, "", state.leader_epoch)
+
+    def wakeup(self) -> None:
+        """Have the poll that waits, or else the next one, return without records."""
+        self._woken = True
+        if self._started:
+            self._awake.set()
+
+    def forget_positions(self) -> None:
+        """Drop what is buffered and go on from the committed offsets: after a transaction was aborted."""
+        for state in self._subscription.assigned.values():
+            state.forget_position()
+        if self._positioning is not None:
+            self._positioning.cancel()  # it may have read the offsets before they were committed
+            self._positioning = None
+        self._look_again()
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Hand out nothing of these partitions; they stay assigned."""
+        for state in [self._subscription.state(one) for one in partitions]:
+            state.paused = True
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Go on with these partitions."""
+        for state in [self._subscription.state(one) for one in partitions]:
+            state.paused = False
+        self._look_again()
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the paused partitions."""
+        return {one for one, state in self._subscription.assigned.items() if state.paused}
+
+    async def lag(self, partition: tuple[str, int]) -> int:
+        """Return how many offsets lie between the position and the end (read_committed: the last stable offset)."""
+        partition = TopicPartition(*partition)
+        position = await self.position(partition)
+        state = self._subscription.state(partition)
+        end = state.last_stable_offset if self._read_committed else state.high_watermark
+        if end is None:
+            end = (await self.end_offsets([partition]))[partition]
+        return max(0, end - position)
+
+    # -- offsets
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetLike] | None = None) -> None:
+        """Commit these offsets, or the positions, and wait until they are durable.
+
+        Raises CommitFailedError when this member's partitions may be another's by now, RebalanceInProgressError, and
+        KafkaTimeoutError after default.api.timeout.ms.
+        """
+        coordinator = self._with_group("commit()")
+        values = coordinator.consumed() if offsets is None else _offsets(offsets)
+        await coordinator.offsets.commit(values, in_group=self._subscription.automatic, timeout_s=self._api_timeout_s)
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetLike] | None = None, callback: CommitCallback | None = None
+    ) -> asyncio.Future[None]:
+        """Commit in the background, without retries; the future, and the callback, tell how it went."""
+        coordinator = self._with_group("commit_async()")
+        values = coordinator.consumed() if offsets is None else _offsets(offsets)
+        task = coordinator.commit_async(values)
+
+        def done(task: asyncio.Task[None]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if callback is not None:
+                callback(values, error)
+
+        task.add_done_callback(done)
+        return task
+
+    async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offset of each partition, None where there is none."""
+        coordinator = self._with_group("committed()")
+        wanted = [TopicPartition(*one) for one in partitions] or list(self._subscription.assigned)
+        return await coordinator.offsets.fetch(wanted, timeout_s=self._api_timeout_s)
+
+    async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition."""
+        return await self._offsets_at(partitions, EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last readable record: high watermark, or last stable offset (read_committed)."""
+        return await self._offsets_at(partitions, LATEST)
+
+    async def _offsets_at(self, partitions: Iterable[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
+        self._check_open()
+        wanted = {TopicPartition(*one): at for one in partitions}
+        found = await list_offsets(
+            self._cluster, wanted, read_committed=self._read_committed, timeout_s=self._api_timeout_s
+        )
+        return {one: listed.offset for one, listed in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return each partition's first record at or after a time (ms since the epoch), None where there is none."""
+        self._check_open()
+        wanted = {TopicPartition(*one): at for one, at in timestamps.items()}
+        if any(at < 0 for at in wanted.values()):
+            raise IllegalStateError("timestamps are in milliseconds since the epoch, not negative")
+        found = await list_offsets(
+            self._cluster, wanted, read_committed=self._read_committed, timeout_s=self._api_timeout_s
+        )
+        return {
+            one: OffsetAndTimestamp(listed.offset, listed.timestamp, listed.leader_epoch)
+            if listed.offset >= 0
+            else None
+            for one, listed in found.items()
+        }
+
+    # -- around it
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return who this member is, for `send_offsets_to_transaction` (KIP-447)."""
+        return self._with_group("group_metadata()").group_metadata()
+
+    def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
+        """Have the group rebalance at the next poll."""
+        self._with_group("enforce_rebalance()").membership.request_rejoin(reason)
+
+    async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
+        """Return the partitions of a topic; raises KafkaTimeoutError or InvalidTopicError if there is no such topic."""
+        self._check_open()
+        return (await self._cluster.topic(topic, self._api_timeout_s)).partitions
+
+    # -- inside
+
+    def _with_group(self, what: str) -> ConsumerCoordinator:
+        self._check_open()
+        if self._coordinator is None:
+            raise IllegalStateError(f"{what} needs a group.id")
+        return self._coordinator
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("the consumer is closed")
+        if not self._started:
+            raise IllegalStateError("the consumer is not started: use `async with`, or await start()")
+
+    def _look_again(self) -> None:
+        if not self._closed:
+            self._fetcher.wake()
+            self._awake.set()
+
+
+def _offsets(offsets: Mapping[TopicPartition, OffsetLike]) -> dict[TopicPartition, OffsetAndMetadata]:
+    values = {TopicPartition(*one): OffsetAndMetadata(at) if isinstance(at, int) else at for one, at in offsets.items()}
+    for one, at in values.items():
+        if at.offset < 0:
+            raise IllegalStateError(f"cannot commit offset {at.offset} for {one}")
+    return values

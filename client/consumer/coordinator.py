@@ -1,0 +1,433 @@
+"""The consumer's part in its group, as Kafka's ConsumerCoordinator: rebalances, step by step, and automatic commits.
+
+A rebalance has three steps, each a task, begun only inside `poll()`, so that what was handed out before counts as
+processed:
+
+1. prepare: commit (if automatic), tell the listener, give up: with the eager protocol everything, with the cooperative
+   one only what is no longer subscribed to; everything as lost if the membership is over;
+2. join: JoinGroup, SyncGroup; for the leader the assignor in between. With the cooperative protocol records of kept
+   partitions are handed out meanwhile;
+3. complete: take the assignment; with the cooperative protocol give up what moved, and join again so that it can.
+
+No record is handed out during 1 and 3. A poll that ends (timeout, cancellation) ends no step: the next poll goes on
+with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
+from typing import Any
+
+from ...protocol.errors import KafkaError
+from ..cluster import Cluster
+from ..config import ConsumerConfig
+from ..errors import ConfigError
+from ..metadata import ClusterMetadata
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from .assignors import Assignor, RebalanceProtocol, assignors_of
+from .listener import RebalanceListener
+from .membership import GroupMembership, Joined, JoinMember, MemberState
+from .offsets import CommittedOffsets
+from .protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from .subscription import SubscriptionState
+
+log = logging.getLogger(__name__)
+
+
+class Step(Enum):
+    """Where a rebalance is; see the module's docstring."""
+
+    PREPARE = "prepare"
+    JOIN = "join"
+    COMPLETE = "complete"
+
+
+class ConsumerCoordinator:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        attention: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._subscription = subscription
+        self._loop = asyncio.get_running_loop()
+        self._attention = attention
+        self.membership = GroupMembership(cluster, config, attention)
+        self.offsets = CommittedOffsets(cluster, self.membership)
+        self.listener: RebalanceListener | None = None
+        self._assignors = assignors_of(config.partition_assignment_strategy)
+        self._protocol = max(frozenset.intersection(*(one.protocols for one in self._assignors)), default=None)
+        if self._protocol is None:
+            raise ConfigError("partition.assignment.strategy", "the assignors have no rebalance protocol in common")
+        self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
+        self._joined: Joined | None = None
+        self._prepared = False
+        self._joined_subscription = -1
+        self._watched: dict[str, int] | None = None
+        """Leader only: partitions per topic that the assignment was made of."""
+        self._api_timeout_s = config.default_api_timeout_ms / 1000
+        self._auto_commit = config.enable_auto_commit
+        self._auto_commit_s = config.auto_commit_interval_ms / 1000
+        self._commit_due = self._loop.time() + self._auto_commit_s
+        self._commits: set[asyncio.Task[None]] = set()
+        self._auto_committing: asyncio.Task[None] | None = None
+        cluster.on_metadata(self._metadata_changed)
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether kept partitions stay with the member through a rebalance."""
+        return self._protocol is RebalanceProtocol.COOPERATIVE
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the next record has to wait for `poll`: a rebalance, a commit or a failure is due."""
+        return (
+            self._step is not None
+            or self.membership.rejoin_reason is not None
+            or self.membership.failure is not None
+            or self._joined_subscription != self._subscription.generation
+            or (self._auto_commit and self._loop.time() >= self._commit_due)
+        )
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return who commits offsets within a transaction (KIP-447)."""
+        generation = self.membership.generation
+        return ConsumerGroupMetadata(
+            self.membership.group_id,
+            generation.generation_id,
+            generation.member_id if generation.generation_id >= 0 else "",
+            self._config.group_instance_id,
+        )
+
+    # -- polling
+
+    async def poll(self, deadline: float) -> bool:
+        """Go on with what is due until `deadline` (loop time); returns whether records may be handed out."""
+        membership = self.membership
+        membership.polled()
+        while True:
+            if membership.failure is not None:
+                raise membership.failure
+            if self._step is None:
+                if not self._subscription.automatic:
+                    self._commit_if_due()
+                    return True
+                if not self._must_join():
+                    self._commit_if_due()
+                    return True
+                self._begin(Step.JOIN if self._prepared else Step.PREPARE)
+            assert self._step is not None
+            step, task = self._step
+            if not task.done():
+                if step is Step.JOIN and self._subscription.assigned:
+                    return True
+                await asyncio.wait({task}, timeout=max(0.0, deadline - self._loop.time()))
+                membership.polled()
+                if not task.done():
+                    return False
+            if self._step is None or self._step[1] is not task:
+                continue
+            self._step = None
+            self._follow(step, task)
+
+    def _must_join(self) -> bool:
+        return (
+            self.membership.rejoin_reason is not None
+            or self.membership.state is not MemberState.STABLE
+            or self._joined_subscription != self._subscription.generation
+        )
+
+    def _begin(self, step: Step, joined: Joined | None = None) -> None:
+        work: Coroutine[Any, Any, Joined | None]
+        if step is Step.PREPARE:
+            work = self._prepare()
+        elif step is Step.JOIN:
+            work = self.membership.join(self._protocols, self._assign)
+        else:
+            assert joined is not None
+            work = self._complete(joined)
+        task = asyncio.create_task(work, name=f"rebalance: {step.value}")
+        task.add_done_callback(lambda _: self._attention())
+        self._step = (step, task)
+
+    def _follow(self, step: Step, task: asyncio.Task[Joined | None]) -> None:
+        if step is Step.PREPARE:
+            self._prepared = True
+        if step is Step.COMPLETE:
+            self._prepared = False
+        joined = task.result()  # raises what the listener or the coordinator said
+        if step is Step.JOIN:
+            if joined is not None:
+                self._begin(Step.COMPLETE, joined)
+            elif self.membership.generation.generation_id < 0 and self._subscription.assigned:
+                self._prepared = False  # the membership is over: what is still assigned is lost
+
+    # -- the steps
+
+    async def _prepare(self) -> Joined | None:
+        subscription = self._subscription
+        if subscription.pattern is not None:
+            await self._match_pattern()
+        await self._settle_commits()
+        assigned = set(subscription.assigned)
+        if self.membership.generation.generation_id < 0:
+            await self._give_up(assigned, lost=True)
+            return None
+        if self._auto_commit and assigned:
+            await self._commit_positions("before a rebalance", assigned)
+        if self.cooperative:
+            await self._give_up({one for one in assigned if not self._wants(one)}, lost=False)
+        else:
+            await self._give_up(assigned, lost=False)
+        return None
+
+    async def _match_pattern(self) -> None:
+        self._cluster.track_all()
+        try:
+            metadata = await self._cluster.refresh()
+        except KafkaError as error:
+            log.debug("topics for the pattern could not be asked for, using the known ones: %s", error)
+            metadata = self._cluster.metadata
+        self._take_matches(metadata)
+
+    def _wants(self, partition: TopicPartition) -> bool:
+        pattern = self._subscription.pattern
+        if pattern is not None:
+            return pattern.fullmatch(partition.topic) is not None
+        return partition.topic in self._subscription.topics
+
+    async def _complete(self, joined: Joined) -> Joined | None:
+        subscription = self._subscription
+        assignment = decode_assignment(joined.assignment)
+        assigned = set(assignment.partitions)
+        generation = joined.generation
+        if not all(self._wants(one) for one in assigned):
+            self.membership.request_rejoin("the assignment is of another subscription than the present one")
+            return None
+        self._cluster.track({one.topic for one in assigned})
+        before = set(subscription.assigned)
+        assignor = next(one for one in self._assignors if one.name == generation.protocol)
+        assignor.assigned(assigned, generation.generation_id)
+        revoked = before - assigned
+        self._commit_due = self._loop.time() + self._auto_commit_s
+        if revoked and self.cooperative:
+            if self._auto_commit:
+                await self._commit_positions("before partitions are given up", revoked)
+            self.membership.request_rejoin("partitions were given up and can go to their new members")
+        log.info(
+            "group %s: generation %d, assigned %s", self.membership.group_id, generation.generation_id, sorted(assigned)
+        )
+        try:
+            await self._give_up(revoked, lost=False)
+        finally:
+            subscription.assign(assigned)
+            self._attention()
+        if self.listener is not None:
+            await _call(self.listener.on_partitions_assigned, assigned - before)
+        return None
+
+    async def _give_up(self, partitions: set[TopicPartition], *, lost: bool) -> None:
+        subscription = self._subscription
+        if not partitions:
+            return
+        for partition in partitions:
+            state = subscription.assigned.get(partition)
+            if state is not None:
+                state.revoking = True
+        try:
+            if self.listener is not None:
+                told = self.listener.on_partitions_lost if lost else self.listener.on_partitions_revoked
+                await _call(told, set(partitions))
+        finally:
+            subscription.assign(one for one in subscription.assigned if one not in partitions)
+
+    # -- what members tell each other
+
+    def _protocols(self) -> list[tuple[str, bytes]]:
+        subscription = self._subscription
+        self._joined_subscription = subscription.generation
+        return [
+            (
+                assignor.name,
+                encode_subscription(
+                    Subscription(
+                        topics=tuple(subscription.topics),
+                        user_data=assignor.user_data(),
+                        owned=tuple(subscription.assigned),
+                        generation_id=self._owned_generation if subscription.assigned else -1,
+                        rack_id=self._config.client_rack or None,
+                    )
+                ),
+            )
+            for assignor in self._assignors
+        ]
+
+    @property
+    def _owned_generation(self) -> int:
+        return self.membership.generation.generation_id
+
+    async def _assign(self, protocol: str, members: Sequence[JoinMember], stands: bool) -> dict[str, bytes]:
+        subscriptions: dict[str, Subscription] = {}
+        for member in members:
+            subscription = decode_subscription(member.metadata)
+            subscription.group_instance_id = member.group_instance_id
+            subscriptions[member.member_id] = subscription
+        topics = {topic for one in subscriptions.values() for topic in one.topics}
+        metadata = await self._cluster.refresh(topics)
+        counts = _counts(metadata, topics)
+        self._watched = counts
+        if stands:
+            return {}
+        assignor: Assignor = next(one for one in self._assignors if one.name == protocol)
+        shares = assignor.assign(subscriptions, {topic: n for topic, n in counts.items() if n})
+        return {member: encode_assignment(Assignment(tuple(mine))) for member, mine in shares.items()}
+
+    # -- metadata
+
+    def _metadata_changed(self, metadata: ClusterMetadata) -> None:
+        if self._subscription.pattern is not None and self._take_matches(metadata):
+            self.membership.request_rejoin("other topics match the pattern now")
+        if self._watched is not None and self.membership.state is MemberState.STABLE:
+            counts = _counts(metadata, self._watched)
+            if counts != self._watched:
+                self._watched = None
+                self.membership.request_rejoin("topics have changed")
+
+    def _take_matches(self, metadata: ClusterMetadata) -> bool:
+        hide = self._config.exclude_internal_topics
+        names = [
+            name for name, topic in metadata.topics.items() if not topic.error_code and not (hide and topic.is_internal)
+        ]
+        return self._subscription.matched(names)
+
+    # -- commits
+
+    def consumed(self, only: set[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a commit without arguments commits: the positions."""
+        return {
+            one: OffsetAndMetadata(offset, "", epoch)
+            for one, (offset, epoch) in self._subscription.positions().items()
+            if only is None or one in only
+        }
+
+    def commit_async(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
+        """Commit in the background, once; the task's result is that of the commit."""
+        work = self.offsets.commit(
+            offsets, in_group=self._subscription.automatic, timeout_s=self._api_timeout_s, retry=False
+        )
+        task = asyncio.create_task(work, name="commit")
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+        return task
+
+    def _commit_if_due(self) -> None:
+        if not self._auto_commit or self._loop.time() < self._commit_due:
+            return
+        self._commit_due = self._loop.time() + self._auto_commit_s
+        if self._auto_committing is not None and not self._auto_committing.done():
+            return
+        offsets = self.consumed()
+        if offsets:
+            self._auto_committing = self.commit_async(offsets)
+            self._auto_committing.add_done_callback(self._auto_committed)
+
+    def _auto_committed(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.warning("automatic commit failed, the next one covers it: %s", error)
+            self._commit_due = min(self._commit_due, self._loop.time() + self._cluster.retry_backoff(0))
+
+    async def _settle_commits(self) -> None:
+        """Wait for commits under way: the coordinator must have them before this member joins."""
+        if self._commits:
+            await asyncio.wait(set(self._commits), timeout=self._api_timeout_s)
+
+    async def _commit_positions(self, when: str, only: set[TopicPartition]) -> None:
+        timeout_s = min(self._api_timeout_s, self._config.max_poll_interval_ms / 1000 / 2)
+        try:
+            await self.offsets.commit(self.consumed(only), in_group=True, timeout_s=timeout_s)
+        except KafkaError as error:
+            log.warning("automatic commit %s failed, records may come again: %s", when, error)
+
+    # -- the end
+
+    async def leave(self, reason: str) -> None:
+        """Give everything up and leave the group (unsubscribe, close)."""
+        await self._end_step()
+        assigned = set(self._subscription.assigned) if self._subscription.automatic else set()
+        lost = self.membership.state is not MemberState.STABLE
+        try:
+            await self._give_up(assigned, lost=lost)
+        finally:
+            self._prepared = False
+            self._joined_subscription = -1
+            self._watched = None
+            await self.membership.leave(reason)
+
+    async def close(self, *, commit: bool, timeout_s: float) -> None:
+        """Commit if that is automatic, leave, end all tasks. Bounded by the timeout, apart from the listener."""
+        try:
+            await self._end_step()
+            if self._commits:
+                await asyncio.wait(set(self._commits), timeout=timeout_s)
+            if commit and self._auto_commit:
+                await self._commit_last(timeout_s)
+            await self.leave("the consumer is closed")
+        finally:
+            for task in list(self._commits):
+                task.cancel()
+            if self._commits:
+                await asyncio.wait(set(self._commits))
+            await self.membership.close()
+
+    async def _commit_last(self, timeout_s: float) -> None:
+        automatic = self._subscription.automatic
+        if automatic and self.membership.state is not MemberState.STABLE:
+            return
+        try:
+            await self.offsets.commit(self.consumed(), in_group=automatic, timeout_s=timeout_s)
+        except KafkaError as error:
+            log.warning("automatic commit at close failed, records will come again: %s", error)
+
+    async def _end_step(self) -> None:
+        if self._step is None:
+            return
+        step, task = self._step
+        self._step = None
+        if step is Step.JOIN:
+            task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("a rebalance ended with the group left: %s", task.exception())
+
+
+def _counts(metadata: ClusterMetadata, topics: Sequence[str] | set[str] | dict[str, int]) -> dict[str, int]:
+    counts = {}
+    for name in topics:
+        topic = metadata.topics.get(name)
+        counts[name] = len(topic.partitions) if topic is not None else 0
+    return counts
+
+
+async def _call(told: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> None:
+    result = told(partitions)
+    if inspect.isawaitable(result):
+        await result

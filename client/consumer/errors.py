@@ -1,0 +1,70 @@
+"""What can go wrong in a consumer beyond the client's common errors; each type's `remedy` says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..errors import FatalError, RetriableError
+from ..values import TopicPartition
+
+
+class CommitFailedError(KafkaError):
+    """The offsets were not committed: the member is out of the group, its partitions may be another's by now.
+
+    What was processed since the last commit will be processed again, by whoever has the partitions. Poll more often, or
+    raise max.poll.interval.ms, if processing took too long.
+    """
+
+
+class RebalanceInProgressError(RetriableError):
+    """The offsets were not committed because the group rebalances: poll, then commit again what is still owned."""
+
+    remedy = "call poll() so that the rebalance can end, then commit what is still assigned"
+
+
+class FencedInstanceError(FatalError):
+    """Another consumer with the same group.instance.id has taken this one's place."""
+
+    remedy = "close this consumer; give each instance its own group.instance.id"
+
+
+class _OfPartitions(KafkaError):
+    def __init__(self, code: ErrorCode, message: str, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__(code, message)
+        self.partitions = tuple(sorted(partitions))
+
+
+class NoOffsetForPartitionError(_OfPartitions):
+    """There is no committed offset and auto.offset.reset is none: `seek`, or commit an offset first."""
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        names = ", ".join(map(str, sorted(partitions)))
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"no committed offset for {names} and auto.offset.reset=none: seek(), or set a reset policy",
+            partitions,
+        )
+
+
+class OffsetOutOfRangeError(_OfPartitions):
+    """The position is not in the log (records were deleted) and auto.offset.reset is none: `seek` elsewhere."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {partition} is out of range and auto.offset.reset=none: seek(), or set a reset policy",
+            (partition,),
+        )
+        self.offset = offset
+
+
+class RecordCorruptError(KafkaError):
+    """A batch could not be read. The position stays in front of it: `seek` beyond it to leave it out knowingly."""
+
+    def __init__(self, partition: TopicPartition, offset: int, reason: str) -> None:
+        super().__init__(
+            ErrorCode.CORRUPT_MESSAGE, f"{partition}, batch at offset {offset}: {reason}; seek() beyond it to skip it"
+        )
+        self.partition = partition
+        self.offset = offset

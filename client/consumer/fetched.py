@@ -1,0 +1,187 @@
+"""The records of one partition out of one Fetch answer: `FetchedPartition`. Decodes batch by batch, when it is asked.
+
+Owns what a reader must not see: control batches, records below the position that was asked for, and under
+read_committed the records of aborted transactions, by the list that the broker sends along (KIP-98).
+
+A batch is of an aborted transaction if its producer has an entry in the list with a first offset not above it, and no
+abort marker of that producer has come between. The broker never sends batches of open transactions to such a reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+
+from ...protocol.control_records import ControlType, read_control_record
+from ...protocol.errors import KafkaError
+from ...protocol.records import (
+    BatchHeader,
+    CorruptBatch,
+    Record,
+    decode_batch,
+    iter_batches,
+    verify_crc,
+)
+from ...protocol.schema import Buffer
+from ..values import TopicPartition
+from .errors import RecordCorruptError
+from .record import BatchOrigin, ConsumerRecord
+
+
+class FetchedPartition:
+    """Reads `data`, whole batches and perhaps a part of one, from `fetch_offset` on.
+
+    `aborted` is [(producer_id, first_offset)] under read_committed, else None. After any call `next_offset` is the
+    position behind what was handed out and skipped. `take` raises RecordCorruptError; then next_offset stands before
+    the batch that could not be read.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_aborting",
+        "_at",
+        "_batches",
+        "_check_crcs",
+        "_data",
+        "_header",
+        "_index",
+        "_records",
+        "incarnation",
+        "leader_epoch",
+        "next_offset",
+        "partition",
+        "size",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        data: Buffer,
+        fetch_offset: int,
+        aborted: Sequence[tuple[int, int]] | None = None,
+        *,
+        check_crcs: bool = True,
+        incarnation: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.next_offset = fetch_offset
+        self.leader_epoch = -1
+        self.incarnation = incarnation
+        self.size = len(data)
+        self._data = data
+        self._check_crcs = check_crcs
+        self._aborted = None if aborted is None else sorted(aborted, key=lambda one: one[1], reverse=True)
+        self._aborting: set[int] = set()
+        self._batches = iter_batches(data)
+        self._header: BatchHeader | None = None
+        self._at = 0
+        self._records: list[ConsumerRecord] = []
+        self._index = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the batches that were not decoded yet."""
+        return self.size - self._at
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last whole batch: where the next fetch begins. Looks at headers only."""
+        end = self.next_offset
+        try:
+            for _, header in iter_batches(self._data):
+                end = max(end, header.next_offset)
+        except KafkaError:
+            pass  # told by `take`, when it comes to that batch
+        return end
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """Return up to `most` next records; an empty list means that there are none left."""
+        if self._index >= len(self._records) and not self._load():
+            return []
+        first = self._index
+        self._index = end = min(first + most, len(self._records))
+        taken = self._records if end - first == len(self._records) else self._records[first:end]
+        self._advance(taken[-1])
+        return taken
+
+    def take_one(self) -> ConsumerRecord | None:
+        """Return the next record, or None when there are none left."""
+        index = self._index
+        if index >= len(self._records):
+            if not self._load():
+                return None
+            index = 0
+        record = self._records[index]
+        self._index = index + 1
+        self._advance(record)
+        return record
+
+    # -- inside
+
+    def _advance(self, last: ConsumerRecord) -> None:
+        header = self._header
+        assert header is not None
+        self.leader_epoch = last.origin.leader_epoch
+        if self._index < len(self._records):
+            self.next_offset = last.offset + 1
+            return
+        self.next_offset = header.next_offset
+        # Look ahead, so that the position passes what nobody sees (markers, aborted records) along with the last record.
+        with contextlib.suppress(KafkaError):  # told when it is asked for
+            self._load()
+
+    def _load(self) -> bool:
+        """Decode the next batch that has records to hand out; False at the end."""
+        while True:
+            try:
+                found = next(self._batches, None)
+            except KafkaError as error:
+                raise RecordCorruptError(self.partition, self.next_offset, error.message) from error
+            if found is None:
+                self._at = self.size
+                self._records, self._index, self._header = [], 0, None
+                return False
+            position, header = found
+            if header.next_offset <= self.next_offset:
+                # Whole batch lies before the position: its transaction state still counts (a marker ends an abort).
+                self._sees(position, header)
+                continue
+            try:
+                records = self._visible(position, header)
+            except KafkaError as error:
+                self._batches = iter_batches(self._data, position)  # asked again, it says the same again
+                raise RecordCorruptError(self.partition, header.base_offset, error.message) from error
+            self._at = position + header.size
+            if records:
+                self._records, self._index, self._header = records, 0, header
+                return True
+            self.next_offset = header.next_offset
+
+    def _visible(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
+        if self._check_crcs and not verify_crc(self._data, position, header):
+            raise CorruptBatch("its checksum does not match its content")
+        if self._sees(position, header):
+            return []
+        origin = BatchOrigin(self.partition, header.partition_leader_epoch, header.timestamp_type)
+        records = decode_batch(self._data, position, header, partial(ConsumerRecord, origin))
+        if header.base_offset < self.next_offset:
+            records = [record for record in records if record.offset >= self.next_offset]
+        return records
+
+    def _sees(self, position: int, header: BatchHeader) -> bool:
+        """Follow transactions over a batch; returns whether the batch is not to be handed out."""
+        aborted = self._aborted
+        if aborted is not None and header.is_transactional:
+            while aborted and aborted[-1][1] <= header.last_offset:
+                self._aborting.add(aborted.pop()[0])
+            if header.is_control:
+                if header.producer_id in self._aborting and self._is_abort(position, header):
+                    self._aborting.discard(header.producer_id)
+                return True
+            return header.producer_id in self._aborting
+        return header.is_control
+
+    def _is_abort(self, position: int, header: BatchHeader) -> bool:
+        records: list[Record] = decode_batch(self._data, position, header)
+        return bool(records) and read_control_record(records[0]).type is ControlType.ABORT

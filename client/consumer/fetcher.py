@@ -1,0 +1,358 @@
+"""Reads ahead: one long poll per broker, whose answers wait here until the application takes them. `Fetcher`.
+
+Owns the fetch tasks, the sessions and the buffer. Never assigns, never commits; moves positions only by handing
+records out.
+
+Bounds: a broker is asked again only while no partition of it that may be read has more than half of
+max.partition.fetch.bytes waiting, and less than fetch.max.bytes wait in all; one answer brings fetch.max.bytes at most
+(or a single larger batch). Records of a partition are handed out in order of their offsets: chunks are kept in order of
+arrival, and a chunk whose partition was sought, reset or taken away meanwhile (another incarnation) is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from ...protocol.schema import NO_UUID
+from ..cluster import Cluster
+from ..config import ConsumerConfig
+from ..errors import error_for
+from ..metadata import ClusterMetadata
+from ..values import TopicPartition
+from .errors import OffsetOutOfRangeError
+from .fetch_session import FetchSession, Wanted
+from .fetched import FetchedPartition
+from .record import ConsumerRecord
+from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "fetch"
+"""Fetches have a connection of their own: a long poll must not hold up other answers."""
+
+LAST_VERSION_WITH_NAMES: Final = 12
+
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""The partition is elsewhere, or not usable now: look at the metadata, wait a little, ask again."""
+
+_SESSION_GONE: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class Fetcher:
+    """See the module's docstring. `arrived` is called when there may be something new to take, or a failure."""
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, subscription: SubscriptionState, arrived: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._subscription = subscription
+        self._arrived = arrived
+        self._read_committed = config.isolation_level == "read_committed"
+        self._half_full = config.max_partition_fetch_bytes // 2
+        self._ready: deque[FetchedPartition] = deque()
+        self._failure: KafkaError | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._changed: dict[int, asyncio.Event] = {}
+        self._closed = False
+        self.bytes_fetched = 0
+
+    # -- the application's side
+
+    def wake(self) -> None:
+        """Look again what is to be fetched: positions, the assignment, the buffer or the leaders have changed."""
+        if self._closed:
+            return
+        for partition in self._subscription.assigned:
+            leader = self._cluster.leader_of(partition)
+            if leader is not None and leader not in self._tasks:
+                self._changed[leader] = asyncio.Event()
+                self._tasks[leader] = asyncio.create_task(self._serve(leader), name=f"fetch from node {leader}")
+        for changed in self._changed.values():
+            changed.set()
+
+    def take(self, most: int, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Hand out up to `most` records and move the positions; raises what went wrong, when no record is left before
+        it.
+
+        `only`: no other partitions.
+        """
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        passed: list[FetchedPartition] = []
+        left = most
+        try:
+            while left > 0 and self._ready:
+                chunk = self._ready[0]
+                state = self._current(chunk)
+                if state is None:
+                    self._ready.popleft()
+                    continue
+                if not state.fetchable or (only and chunk.partition not in only):
+                    passed.append(self._ready.popleft())
+                    continue
+                records = self._from_chunk(state, chunk, left, bool(taken))
+                if records is None:
+                    break
+                if records:
+                    left -= len(records)
+                    known = taken.get(chunk.partition)
+                    if known is None:
+                        taken[chunk.partition] = records
+                    else:
+                        known += records
+        finally:
+            self._ready.extendleft(reversed(passed))
+        if not taken:
+            self.raise_failure()
+        return taken
+
+    def take_one(self) -> ConsumerRecord | None:
+        """Hand out the next record, or None; only the first chunk is looked at, so that it is cheap."""
+        if not self._ready:
+            return None
+        chunk = self._ready[0]
+        state = self._subscription.assigned.get(chunk.partition)
+        if state is None or state.incarnation != chunk.incarnation or not state.fetchable:
+            return None
+        before = chunk.waiting_bytes
+        try:
+            record = chunk.take_one()
+        except KafkaError:
+            return None  # `take` tells it
+        if chunk.waiting_bytes != before:
+            self._used(state, before - chunk.waiting_bytes)
+        if record is None:
+            return None  # `take` moves on to the next chunk
+        state.position = chunk.next_offset
+        state.leader_epoch = chunk.leader_epoch
+        return record
+
+    def raise_failure(self) -> None:
+        """Raise, once, what a fetch ended with that does not pass by itself."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _current(self, chunk: FetchedPartition) -> PartitionState | None:
+        state = self._subscription.assigned.get(chunk.partition)
+        return state if state is not None and state.incarnation == chunk.incarnation else None
+
+    def _from_chunk(
+        self, state: PartitionState, chunk: FetchedPartition, most: int, have_some: bool
+    ) -> list[ConsumerRecord] | None:
+        """Take from the first chunk; [] when it is used up and gone, None when a failure is for the next call."""
+        before = chunk.waiting_bytes
+        try:
+            records = chunk.take(most)
+        except KafkaError:
+            state.position = max(state.position or 0, chunk.next_offset)
+            if have_some:
+                return None  # the failure is found again by the next call
+            self._ready.popleft()
+            state.refetch()
+            self.wake()
+            raise
+        state.position = chunk.next_offset
+        if chunk.leader_epoch >= 0:
+            state.leader_epoch = chunk.leader_epoch
+        if not records:
+            self._ready.popleft()
+        if chunk.waiting_bytes != before:
+            self._used(state, before - chunk.waiting_bytes)
+        return records
+
+    def _used(self, state: PartitionState, size: int) -> None:
+        """Less waits now: perhaps little enough to fetch on."""
+        had, state.buffered_bytes = state.buffered_bytes, state.buffered_bytes - size
+        if had > self._half_full >= state.buffered_bytes:
+            self.wake()
+
+    # -- the broker's side
+
+    async def close(self) -> None:
+        """End the fetch tasks."""
+        self._closed = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        self._ready.clear()
+
+    async def _serve(self, node_id: int) -> None:
+        """Ask one broker, again and again, for what it leads."""
+        session = FetchSession()
+        changed = self._changed[node_id]
+        failures = 0
+        while True:
+            changed.clear()
+            wanted = self._wanted(node_id)
+            if not wanted:
+                await changed.wait()
+                continue
+            try:
+                failed = await self._fetch(node_id, session, wanted)
+                failures = failures + 1 if failed else 0
+            except KafkaError as error:
+                session.reset()
+                if error.retriable or error.code is ErrorCode.BROKER_NOT_AVAILABLE:
+                    log.debug("fetch from node %d failed, trying again: %s", node_id, error)
+                else:
+                    self._fail(error)
+                self._cluster.request_refresh()
+                failures += 1
+            except Exception as error:  # a bug must not end in a consumer that waits for ever
+                log.exception("fetch from node %d failed", node_id)
+                self._fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the fetcher failed: {error!r}"))
+                session.reset()
+                failures += 1
+            if failures:
+                await asyncio.sleep(self._cluster.retry_backoff(failures - 1))
+
+    def _wanted(self, node_id: int) -> dict[TopicPartition, Wanted]:
+        """Return what to ask a broker for now; nothing while enough of it waits to be taken."""
+        wanted: dict[TopicPartition, Wanted] = {}
+        metadata = self._cluster.metadata
+        most = self._config.max_partition_fetch_bytes
+        buffered = 0
+        for partition, state in self._subscription.assigned.items():
+            buffered += state.buffered_bytes
+            if not state.fetchable or metadata.leader_of(partition) != node_id:
+                continue
+            if state.buffered_bytes > self._half_full:
+                return {}
+            wanted[partition] = Wanted(
+                metadata.topics[partition.topic].topic_id, state.fetch_offset, most, _epoch(metadata, partition)
+            )
+        return wanted if buffered < max(self._config.fetch_max_bytes, 1) else {}
+
+    async def _fetch(self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, Wanted]) -> bool:
+        """Send one Fetch and take its answer; returns whether to wait before the next."""
+        config = self._config
+        connection = await self._cluster.connection(node_id, CHANNEL)
+        by_id = all(want.topic_id != NO_UUID for want in wanted.values())
+        version = connection.version_of(FetchRequest, 32767 if by_id else LAST_VERSION_WITH_NAMES)
+        request = FetchRequest(
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=1 if self._read_committed else 0,
+            rack_id=config.client_rack,
+        )
+        session.fill(request, wanted)
+        asked = {one: self._subscription.assigned[one].incarnation for one in wanted}
+        answer = await connection.send(request, version)
+        code = error_code(answer.error_code)
+        if code:
+            session.failed(known_there=code is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            if code in _SESSION_GONE:
+                if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+                    self._cluster.request_refresh()
+                    return True
+                return False
+            raise error_for(code, f"node {node_id} refused Fetch")
+        session.succeeded(answer.session_id)
+        return self._take_answer(answer, wanted, asked)
+
+    def _take_answer(
+        self, answer: FetchResponse, wanted: dict[TopicPartition, Wanted], asked: dict[TopicPartition, int]
+    ) -> bool:
+        names = {want.topic_id: one.topic for one, want in wanted.items()}
+        trouble = False
+        for topic in answer.responses:
+            name = topic.topic or names.get(topic.topic_id)
+            if name is None:
+                continue
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                state = self._subscription.assigned.get(partition)
+                if state is None or state.incarnation != asked.get(partition):
+                    continue
+                if data.error_code:
+                    trouble |= self._partition_failed(state, error_code(data.error_code))
+                else:
+                    self._partition_arrived(state, data)
+        self._arrived()
+        return trouble
+
+    def _partition_arrived(self, state: PartitionState, data: PartitionData) -> None:
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset if data.last_stable_offset >= 0 else None
+        state.log_start_offset = data.log_start_offset if data.log_start_offset >= 0 else None
+        if not data.records:
+            return
+        aborted = None
+        if self._read_committed:
+            aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        chunk = FetchedPartition(
+            state.partition,
+            data.records,
+            state.fetch_offset,
+            aborted,
+            check_crcs=self._config.check_crcs,
+            incarnation=state.incarnation,
+        )
+        end = chunk.end_offset
+        self.bytes_fetched += chunk.size
+        state.fetch_offset = end
+        state.buffered_bytes += chunk.size
+        self._ready.append(chunk)
+
+    def _partition_failed(self, state: PartitionState, code: ErrorCode) -> bool:
+        partition = state.partition
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.position is not None and state.fetch_offset != state.position:
+                return True  # what is buffered goes first; if it is still so then, it is looked at then
+            policy = self._config.auto_offset_reset
+            if policy == "none":
+                self._fail(OffsetOutOfRangeError(partition, state.fetch_offset))
+                return True
+            log.warning("offset %d of %s is out of range: going to the %s", state.fetch_offset, partition, policy)
+            state.reset(EARLIEST if policy == "earliest" else LATEST)
+        elif code in _MOVED:
+            log.debug("%s cannot be fetched now: %s", partition, code.text)
+            self._cluster.request_refresh()
+            return True
+        else:
+            self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
+            return True
+        return False
+
+    def _fail(self, error: KafkaError) -> None:
+        self._failure = error
+        self._arrived()
+
+
+def _epoch(metadata: ClusterMetadata, partition: TopicPartition) -> int:
+    for one in metadata.topics[partition.topic].partitions:
+        if one.index == partition.partition:
+            return one.leader_epoch
+    return -1

@@ -1,0 +1,358 @@
+"""A member of a classic group as the coordinator sees it: joining, heartbeats, leaving. `GroupMembership`.
+
+Owns member id and generation and what answers of the coordinator do to them. Knows nothing of topics, assignors or
+offsets: metadata and assignments are bytes. Never joins by itself: the consumer does, inside `poll()`.
+
+Invariants: `generation_id` is -1 unless the coordinator counts this member in; a generation is only left by a new one,
+by an error that says it is over, or by leaving. Heartbeats go out while STABLE, and only while the application polls:
+max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its partitions lost.
+
+Joins have a connection of their own: their answers may take minutes, and answers come in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple, TypeVar
+
+from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.messages.heartbeat import HeartbeatRequest
+from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ...protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ...protocol.schema import Request, Response
+from ..cluster import Cluster, KeyType
+from ..config import ConsumerConfig
+from ..errors import error_for
+from .errors import FencedInstanceError
+from .protocol import PROTOCOL_TYPE
+
+R = TypeVar("R", bound=Response)
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "coordinator"
+JOIN_CHANNEL: Final = "join"
+JOIN_GRACE_S: Final = 5.0
+"""A join is answered after the rebalance timeout at the latest; so much longer it may take to arrive."""
+
+LAST_JOIN_WITHOUT_STATIC: Final = 4
+LAST_LEAVE_OF_ONE: Final = 2
+
+_COORDINATOR_GONE: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION}
+)
+
+
+class MemberState(Enum):
+    """Kafka's names: UNJOINED before and between memberships, JOINING until the assignment is there, then STABLE."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    STABLE = "stable"
+
+
+class Generation(NamedTuple):
+    """What the coordinator knows this member by."""
+
+    generation_id: int = -1
+    member_id: str = ""
+    protocol: str = ""
+
+
+class JoinMember(NamedTuple):
+    """A member as its leader is told of it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class Joined(NamedTuple):
+    """The outcome of a join: the assignment's bytes."""
+
+    generation: Generation
+    is_leader: bool
+    assignment: bytes
+
+
+Assign = Callable[[str, Sequence[JoinMember], bool], Awaitable[dict[str, bytes]]]
+"""(protocol, members, whether the assignment stands and is only watched over) → member id → assignment."""
+
+
+class GroupMembership:
+    """See the module's docstring. `attention` is called when the next poll has something to do."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, attention: Callable[[], None]) -> None:
+        assert config.group_id is not None
+        self._cluster = cluster
+        self._config = config
+        self._attention = attention
+        self._loop = asyncio.get_running_loop()
+        self.group_id = config.group_id
+        self.group_instance_id = config.group_instance_id
+        self.state = MemberState.UNJOINED
+        self.generation = Generation()
+        self.rejoin_reason: str | None = None
+        """Why to join (again) at the next poll; None: there is no need to."""
+        self.failure: KafkaError | None = None
+        """What ended this membership for good."""
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._kick = asyncio.Event()
+        self._last_poll = self._loop.time()
+        self._max_poll_interval_s = config.max_poll_interval_ms / 1000
+
+    # -- plain changes of state
+
+    def polled(self) -> None:
+        """The application has asked for records."""
+        self._last_poll = self._loop.time()
+
+    def request_rejoin(self, reason: str) -> None:
+        """Join (again) at the next poll."""
+        if self.rejoin_reason is None:
+            log.info("group %s: joining: %s", self.group_id, reason)
+            self.rejoin_reason = reason
+        self._attention()
+
+    def lost(self, reason: str, *, keep_member_id: bool = False) -> None:
+        """The generation is over; what this member had may be another's."""
+        self.state = MemberState.UNJOINED
+        self.generation = Generation(member_id=self.generation.member_id if keep_member_id else "")
+        self.request_rejoin(reason)
+
+    def fail(self, error: KafkaError) -> None:
+        """This membership cannot go on; the next poll raises the error."""
+        self.state = MemberState.UNJOINED
+        self.generation = Generation()
+        self.failure = error
+        self._attention()
+
+    def rejected(self, code: ErrorCode, what: str) -> KafkaError:
+        """Change state by an error of the coordinator, and return the exception for it."""
+        error = error_for(code, f"group {self.group_id}: {what}: {code.text}")
+        if code in _COORDINATOR_GONE:
+            self.forget_coordinator()
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.request_rejoin("the group rebalances")
+        elif code is ErrorCode.ILLEGAL_GENERATION:
+            self.lost(f"{what}: the generation is over", keep_member_id=True)
+        elif code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.lost(f"{what}: the coordinator does not know this member (any more)")
+        elif code is ErrorCode.FENCED_INSTANCE_ID:
+            error = FencedInstanceError(code, f"group.instance.id {self._config.group_instance_id!r}: {code.text}")
+            self.fail(error)
+        return error
+
+    # -- the coordinator's address
+
+    async def coordinator(self, timeout_s: float) -> int:
+        """Return the id of the node that coordinates the group; raises as Cluster.coordinator does."""
+        return await self._cluster.coordinator(KeyType.GROUP, self.group_id, timeout_s)
+
+    def forget_coordinator(self) -> None:
+        """Look it up again."""
+        self._cluster.forget_coordinator(KeyType.GROUP, self.group_id)
+
+    # -- joining
+
+    async def join(self, protocols: Callable[[], list[tuple[str, bytes]]], assign: Assign) -> Joined | None:
+        """Join once: JoinGroup, for the leader `assign`, SyncGroup. None: not this time, try again (it has waited).
+
+        Raises what does not pass by itself; then nothing of the membership is left.
+        """
+        config = self._config
+        try:
+            node_id = await self.coordinator(config.default_api_timeout_ms / 1000)
+            connection = await self._cluster.connection(node_id, JOIN_CHANNEL)
+            static = config.group_instance_id is not None
+            version = connection.version_of(JoinGroupRequest)
+            if static and version <= LAST_JOIN_WITHOUT_STATIC:
+                raise error_for(ErrorCode.UNSUPPORTED_VERSION, "the broker knows no static members (group.instance.id)")
+            reason, self.rejoin_reason = self.rejoin_reason, None
+            self.state = MemberState.JOINING
+            request = JoinGroupRequest(
+                group_id=self.group_id,
+                session_timeout_ms=config.session_timeout_ms,
+                rebalance_timeout_ms=config.max_poll_interval_ms,
+                member_id=self.generation.member_id,
+                group_instance_id=config.group_instance_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols()],
+                reason=(reason or "")[:255],
+            )
+            timeout_s = max(config.request_timeout_ms / 1000, self._max_poll_interval_s + JOIN_GRACE_S)
+            answer = await connection.send(request, version, timeout_s)
+            code = error_code(answer.error_code)
+            if code is ErrorCode.MEMBER_ID_REQUIRED:
+                self.state = MemberState.UNJOINED
+                self.generation = Generation(member_id=answer.member_id)
+                self.rejoin_reason = reason or "with the member id that was given"
+                return None
+            if code:
+                await self._join_refused(code, "JoinGroup")
+                return None
+            return await self._sync(answer, assign, timeout_s)
+        except KafkaError as error:
+            self.state = MemberState.UNJOINED
+            if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+                raise
+            log.info("group %s: could not join, trying again: %s", self.group_id, error.message)
+            self.forget_coordinator()
+            self.rejoin_reason = self.rejoin_reason or error.message
+            await asyncio.sleep(self._cluster.retry_backoff(0))
+            return None
+
+    async def _sync(self, joined: JoinGroupResponse, assign: Assign, timeout_s: float) -> Joined | None:
+        generation = Generation(joined.generation_id, joined.member_id, joined.protocol_name or "")
+        self.generation = generation
+        is_leader = joined.leader == joined.member_id
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=generation.protocol,
+        )
+        if is_leader:
+            members = [JoinMember(one.member_id, one.group_instance_id, bytes(one.metadata)) for one in joined.members]
+            shares = await assign(generation.protocol, members, joined.skip_assignment)
+            if not joined.skip_assignment:
+                request.assignments = [
+                    SyncGroupRequestAssignment(member_id=member, assignment=share) for member, share in shares.items()
+                ]
+        node_id = await self.coordinator(self._config.default_api_timeout_ms / 1000)
+        answer = await self._cluster.call(node_id, request, JOIN_CHANNEL, timeout_s)
+        code = error_code(answer.error_code)
+        if self.generation != generation:
+            return None  # left, or lost, meanwhile
+        if code:
+            await self._join_refused(code, "SyncGroup")
+            return None
+        self.state = MemberState.STABLE
+        self._start_heartbeats()
+        return Joined(generation, is_leader, bytes(answer.assignment))
+
+    async def _join_refused(self, code: ErrorCode, what: str) -> None:
+        self.state = MemberState.UNJOINED
+        error = self.rejected(code, what)
+        if code not in (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            *_COORDINATOR_GONE,
+        ):
+            self.generation = Generation()
+            raise error
+        self.rejoin_reason = self.rejoin_reason or f"{what}: {code.name}"
+        if code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *_COORDINATOR_GONE):
+            await asyncio.sleep(self._cluster.retry_backoff(0))
+
+    # -- heartbeats
+
+    def _start_heartbeats(self) -> None:
+        self._kick.set()
+        if self._heartbeats is None or self._heartbeats.done():
+            self._heartbeats = asyncio.create_task(self._beat(), name=f"heartbeats of group {self.group_id}")
+
+    async def _beat(self) -> None:
+        interval = self._config.heartbeat_interval_ms / 1000
+        due = self._loop.time() + interval
+        while True:
+            self._kick.clear()
+            if self.state is not MemberState.STABLE:
+                await self._kick.wait()
+                due = self._loop.time() + interval
+                continue
+            now = self._loop.time()
+            poll_deadline = self._last_poll + self._max_poll_interval_s
+            if now >= poll_deadline:
+                await self._give_up_polling()
+            elif now >= due:
+                generation = self.generation
+                failed = await self._heartbeat(generation)
+                due = self._loop.time() + (min(interval, self._cluster.retry_backoff(0)) if failed else interval)
+            else:
+                await asyncio.sleep(min(due, poll_deadline) - now)
+
+    async def _heartbeat(self, generation: Generation) -> bool:
+        """Send one; returns whether to try again soon."""
+        timeout_s = self._config.session_timeout_ms / 1000
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        try:
+            answer = await self._to_coordinator(request, timeout_s)
+        except KafkaError as error:
+            log.debug("group %s: a heartbeat failed: %s", self.group_id, error)
+            return True
+        code = error_code(answer.error_code)
+        if code and self.generation == generation and self.state is MemberState.STABLE:
+            refused = self.rejected(code, "Heartbeat")
+            if not refused.retriable and code not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+                self.fail(refused)
+            return code in _COORDINATOR_GONE or code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return False
+
+    async def _to_coordinator(self, request: Request[R], timeout_s: float) -> R:
+        try:
+            node_id = await self.coordinator(timeout_s)
+            return await self._cluster.call(node_id, request, CHANNEL, timeout_s)
+        except KafkaError:
+            self.forget_coordinator()
+            raise
+
+    async def _give_up_polling(self) -> None:
+        log.warning(
+            "group %s: no poll for max.poll.interval.ms = %d: leaving, the partitions go to other members. Poll more "
+            "often, hand out less at once (max.poll.records), or raise max.poll.interval.ms",
+            self.group_id,
+            self._config.max_poll_interval_ms,
+        )
+        generation = self.generation
+        self.lost("max.poll.interval.ms had passed without a poll")
+        await self._leave(generation, "the application did not poll for max.poll.interval.ms")
+
+    # -- leaving
+
+    async def leave(self, reason: str) -> None:
+        """Leave at once, so that nobody waits for the session timeout; a static member stays on the books instead.
+
+        Failures are only logged: the session timeout does it then.
+        """
+        generation, self.generation = self.generation, Generation()
+        self.state = MemberState.UNJOINED
+        self.rejoin_reason = None
+        await self._leave(generation, reason)
+
+    async def _leave(self, generation: Generation, reason: str) -> None:
+        if not generation.member_id or self._config.group_instance_id is not None:
+            return
+        timeout_s = min(self._config.request_timeout_ms / 1000, JOIN_GRACE_S)
+        try:
+            async with asyncio.timeout(timeout_s):
+                node_id = await self.coordinator(timeout_s)
+                connection = await self._cluster.connection(node_id, CHANNEL)
+                version = connection.version_of(LeaveGroupRequest)
+                request = LeaveGroupRequest(group_id=self.group_id)
+                if version <= LAST_LEAVE_OF_ONE:
+                    request.member_id = generation.member_id
+                else:
+                    request.members = [MemberIdentity(member_id=generation.member_id, reason=reason)]
+                await connection.send(request, version)
+        except (KafkaError, TimeoutError) as error:
+            log.info("group %s: could not say goodbye, the session will time out: %s", self.group_id, error)
+
+    async def close(self) -> None:
+        """End the heartbeats."""
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.gather(self._heartbeats, return_exceptions=True)
+            self._heartbeats = None

@@ -1,0 +1,241 @@
+"""The offsets that a group has committed: `CommittedOffsets` writes and reads them at the coordinator.
+
+Owns the retries while the coordinator moves or loads, and while a transaction that commits offsets is undecided
+(UNSTABLE_OFFSET_COMMIT, KIP-447): a reader waits, so that it never starts before what is about to be committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ...protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from ..cluster import Cluster
+from ..errors import KafkaTimeoutError, error_for
+from ..values import OffsetAndMetadata, TopicPartition
+from .errors import CommitFailedError, RebalanceInProgressError
+from .membership import CHANNEL, Generation, GroupMembership, MemberState
+from .protocol import group_by_topic
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+LAST_FETCH_OF_ONE_GROUP: Final = 7
+
+_ASK_AGAIN: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
+
+class CommittedOffsets:
+    """See the module's docstring."""
+
+    def __init__(self, cluster: Cluster, membership: GroupMembership) -> None:
+        self._cluster = cluster
+        self._membership = membership
+
+    # -- writing
+
+    def generation(self, *, in_group: bool) -> Generation:
+        """Return what to commit as; raises when this member is not, or not now, one of the group."""
+        membership = self._membership
+        if not in_group:
+            return Generation()
+        if membership.state is MemberState.STABLE:
+            return membership.generation
+        if membership.state is MemberState.JOINING:
+            raise RebalanceInProgressError(
+                ErrorCode.REBALANCE_IN_PROGRESS, f"group {membership.group_id}: the member is joining"
+            )
+        raise CommitFailedError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"group {membership.group_id}: this consumer is no member (any more), its partitions may be another's",
+        )
+
+    async def commit(self, offsets: Offsets, *, in_group: bool, timeout_s: float, retry: bool = True) -> None:
+        """Commit, and wait until it is durable.
+
+        Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError, AuthorizationError, and with `retry`
+        KafkaTimeoutError, without it whatever went wrong.
+        """
+        if not offsets:
+            return
+        generation = self.generation(in_group=in_group)
+        async with _Retrying(self._cluster, timeout_s, f"commit offsets of group {self._membership.group_id}") as again:
+            while True:
+                try:
+                    return await self._commit(offsets, generation)
+                except KafkaError as error:
+                    if not retry or not _passes(error):
+                        raise
+                    await again.wait(error)
+
+    async def _commit(self, offsets: Offsets, generation: Generation) -> None:
+        membership = self._membership
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offsets[TopicPartition(topic, index)].offset,
+                        committed_leader_epoch=offsets[TopicPartition(topic, index)].leader_epoch,
+                        committed_metadata=offsets[TopicPartition(topic, index)].metadata,
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in group_by_topic(offsets).items()
+        ]
+        answer = await self._call(
+            OffsetCommitRequest(
+                group_id=membership.group_id,
+                generation_id_or_member_epoch=generation.generation_id,
+                member_id=generation.member_id,
+                group_instance_id=membership.group_instance_id if generation.generation_id >= 0 else None,
+                topics=topics,
+            )
+        )
+        for answered in answer.topics:
+            for data in answered.partitions:
+                if data.error_code:
+                    code = error_code(data.error_code)
+                    raise self._refused(code, f"{answered.name}-{data.partition_index}", generation)
+
+    def _refused(self, code: ErrorCode, where: str, generation: Generation) -> KafkaError:
+        membership = self._membership
+        current = generation == membership.generation and generation.generation_id >= 0
+        error = (
+            membership.rejected(code, "OffsetCommit")
+            if current or code in _ASK_AGAIN
+            else error_for(code, f"group {membership.group_id}, {where}: {code.text}")
+        )
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            return RebalanceInProgressError(code, f"group {membership.group_id}: the offsets were not committed")
+        if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            return CommitFailedError(code, f"group {membership.group_id}: the offsets were not committed: {code.text}")
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            membership.forget_coordinator()
+        return error
+
+    # -- reading
+
+    async def fetch(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offset of each partition, None where there is none; waits for undecided transactions.
+
+        Raises KafkaTimeoutError, or what does not pass by itself.
+        """
+        if not partitions:
+            return {}
+        async with _Retrying(self._cluster, timeout_s, f"read offsets of group {self._membership.group_id}") as again:
+            while True:
+                try:
+                    found = await self._fetch(partitions)
+                    return {one: found.get(one) for one in partitions}
+                except KafkaError as error:
+                    if not _passes(error):
+                        raise
+                    if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                        self._membership.forget_coordinator()
+                    await again.wait(error)
+
+    async def _fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        membership = self._membership
+        node_id = await membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
+        connection = await self._cluster.connection(node_id, CHANNEL)
+        version = connection.version_of(OffsetFetchRequest)
+        grouped = group_by_topic(partitions)
+        request = OffsetFetchRequest()
+        if version >= LAST_FETCH_OF_ONE_GROUP:
+            request.require_stable = True
+        if version <= LAST_FETCH_OF_ONE_GROUP:
+            request.group_id = membership.group_id
+            request.topics = [OffsetFetchRequestTopic(name=name, partition_indexes=p) for name, p in grouped.items()]
+        else:
+            topics = [OffsetFetchRequestTopics(name=name, partition_indexes=p) for name, p in grouped.items()]
+            request.groups = [OffsetFetchRequestGroup(group_id=membership.group_id, topics=topics)]
+        try:
+            answer = await connection.send(request, version)
+        except KafkaError:
+            membership.forget_coordinator()
+            raise
+        return read_offset_fetch(answer, version)
+
+    async def _call(self, request: OffsetCommitRequest):  # type: ignore[no-untyped-def]
+        node_id = await self._membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
+        try:
+            return await self._cluster.call(node_id, request, CHANNEL)
+        except KafkaError:
+            self._membership.forget_coordinator()
+            raise
+
+
+def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """Return what an answer for one group says; raises the first error in it."""
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    if version <= LAST_FETCH_OF_ONE_GROUP:
+        top, topics = answer.error_code, answer.topics
+    else:
+        top, topics = answer.groups[0].error_code, answer.groups[0].topics  # type: ignore[assignment]
+    if top:
+        raise error_for(top, f"committed offsets: {error_code(top).text}")
+    for topic in topics:
+        for data in topic.partitions:
+            partition = TopicPartition(topic.name, data.partition_index)
+            if data.error_code:
+                code = error_code(data.error_code)
+                raise error_for(code, f"committed offset of {partition}: {code.text}")
+            found[partition] = (
+                OffsetAndMetadata(data.committed_offset, data.metadata or "", data.committed_leader_epoch)
+                if data.committed_offset >= 0
+                else None
+            )
+    return found
+
+
+def _passes(error: KafkaError) -> bool:
+    if isinstance(error, RebalanceInProgressError):
+        return False
+    return error.retriable or error.code in _ASK_AGAIN or error.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+class _Retrying:
+    """Bounds attempts by time: `wait` backs off; past the timeout KafkaTimeoutError names the last failure."""
+
+    def __init__(self, cluster: Cluster, timeout_s: float, what: str) -> None:
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._timeout = asyncio.timeout(timeout_s)
+        self._what = what
+        self._attempt = 0
+        self._last: KafkaError | None = None
+
+    async def __aenter__(self) -> _Retrying:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(self, kind, error, trace) -> None:  # type: ignore[no-untyped-def]
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            why = f": {self._last.message}" if self._last is not None else ""
+            raise KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT, f"could not {self._what} within {self._timeout_s * 1000:.0f} ms{why}"
+            ) from late
+
+    async def wait(self, error: KafkaError) -> None:
+        self._last = error
+        await asyncio.sleep(self._cluster.retry_backoff(self._attempt))
+        self._attempt += 1

@@ -1,0 +1,179 @@
+"""What a consumer is subscribed to, which partitions it has, and how far it is in each: `SubscriptionState`.
+
+Owns positions. Never talks to anyone: the coordinator assigns, the fetcher reads and advances.
+
+Invariants: only an assigned partition has a state; a state that was replaced (seek, reset, new assignment) has another
+`incarnation`, so that answers to earlier questions are recognised and dropped; `position` is the offset behind the last
+record handed out, `fetch_offset` is that behind the last record buffered, and never below it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import count
+from typing import Final
+
+from ..errors import IllegalStateError
+from ..values import TopicPartition
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""ListOffsets' special timestamps."""
+
+_incarnations = count(1)
+
+
+class PartitionState:
+    """One assigned partition."""
+
+    __slots__ = (
+        "buffered_bytes",
+        "fetch_offset",
+        "high_watermark",
+        "incarnation",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "partition",
+        "paused",
+        "position",
+        "reset_to",
+        "revoking",
+    )
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.position: int | None = None
+        self.fetch_offset = -1
+        self.leader_epoch = -1
+        """Epoch of the last record handed out: what a commit says, so that a truncated log can be told."""
+        self.paused = False
+        self.revoking = False
+        """Set while a listener is told that the partition goes: no more records of it are handed out."""
+        self.reset_to: int | None = None
+        """A timestamp to look up (EARLIEST, LATEST) before anything can be fetched."""
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+        self.buffered_bytes = 0
+        self.incarnation = next(_incarnations)
+
+    def seek(self, offset: int, leader_epoch: int = -1) -> None:
+        """Go on at `offset`; what is buffered or under way is dropped."""
+        self.incarnation = next(_incarnations)
+        self.position = self.fetch_offset = offset
+        self.leader_epoch = leader_epoch
+        self.reset_to = None
+        self.buffered_bytes = 0
+
+    def reset(self, timestamp: int) -> None:
+        """Look the position up (EARLIEST or LATEST) before going on."""
+        self.incarnation = next(_incarnations)
+        self.position = None
+        self.fetch_offset = -1
+        self.leader_epoch = -1
+        self.reset_to = timestamp
+        self.buffered_bytes = 0
+
+    def forget_position(self) -> None:
+        """Ask the group for the committed offset again before going on."""
+        self.incarnation = next(_incarnations)
+        self.position = self.reset_to = None
+        self.fetch_offset = self.leader_epoch = -1
+        self.buffered_bytes = 0
+
+    def refetch(self) -> None:
+        """Drop what is buffered and under way; read on from the position."""
+        if self.position is not None:
+            self.seek(self.position, self.leader_epoch)
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether records may be fetched and handed out now."""
+        return self.position is not None and not self.paused and not self.revoking
+
+
+class SubscriptionState:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.assigned: dict[TopicPartition, PartitionState] = {}
+        self.manual = False
+        self.generation = 0
+        """Grows with each change of what is subscribed to."""
+
+    # -- what is wanted
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the group decides on the partitions."""
+        return self.pattern is not None or bool(self.topics)
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Want all partitions of these topics, shared with the group."""
+        self._only(manual=False, pattern=False)
+        self._want(frozenset(topics))
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Want the topics whose whole name matches; `matched` says which those are."""
+        self._only(manual=False, pattern=True)
+        self.pattern = pattern
+
+    def matched(self, topics: Iterable[str]) -> bool:
+        """Take the topics that match the pattern now; returns whether they are others than before."""
+        assert self.pattern is not None
+        found = frozenset(name for name in topics if self.pattern.fullmatch(name))
+        return self._want(found)
+
+    def unsubscribe(self) -> None:
+        """Want nothing."""
+        self.pattern = None
+        self.manual = False
+        self.assigned = {}
+        self._want(frozenset())
+
+    def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have exactly these partitions, with no group deciding; those that stay keep their positions."""
+        if self.automatic:
+            raise IllegalStateError("assign() and subscribe() exclude each other: unsubscribe() first")
+        self.manual = True
+        self.assign(partitions)
+
+    def _only(self, *, manual: bool, pattern: bool) -> None:
+        if self.manual and not manual:
+            raise IllegalStateError("subscribe() and assign() exclude each other: unsubscribe() first")
+        if pattern and self.topics and self.pattern is None:
+            raise IllegalStateError("a pattern and a list of topics exclude each other: unsubscribe() first")
+        if not pattern and self.pattern is not None:
+            raise IllegalStateError("a list of topics and a pattern exclude each other: unsubscribe() first")
+
+    def _want(self, topics: frozenset[str]) -> bool:
+        if topics == self.topics:
+            return False
+        self.topics = topics
+        self.generation += 1
+        return True
+
+    # -- what there is
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have exactly these partitions; those that stay keep their states."""
+        self.assigned = {one: self.assigned.get(one) or PartitionState(one) for one in sorted(set(partitions))}
+
+    def state(self, partition: tuple[str, int]) -> PartitionState:
+        """Return the state of an assigned partition; raises IllegalStateError for another one."""
+        state = self.assigned.get(TopicPartition(*partition))
+        if state is None:
+            raise IllegalStateError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+        return state
+
+    def positions(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (position, leader epoch of the last record) of every partition that has a position."""
+        return {
+            one: (state.position, state.leader_epoch)
+            for one, state in self.assigned.items()
+            if state.position is not None
+        }

@@ -1,0 +1,134 @@
+"""Asks the leaders where a partition begins, ends, or has the first record of a time: `list_offsets` (ListOffsets).
+
+Used by consumer and admin client. Owns the retries after a leader has moved; knows nothing of groups or positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ..protocol.errors import ErrorCode, KafkaError, error_code
+from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from .cluster import Cluster
+from .errors import KafkaTimeoutError, error_for
+from .values import TopicPartition
+
+EARLIEST_TIMESTAMP: Final = -2
+LATEST_TIMESTAMP: Final = -1
+MAX_TIMESTAMP: Final = -3
+
+
+class ListedOffset(NamedTuple):
+    """What a leader says; offset and timestamp are -1 where no record qualifies."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool, timeout_s: float
+) -> dict[TopicPartition, ListedOffset]:
+    """Return per partition what there is for a timestamp in ms, or for -1 the end, -2 the start, -3 the latest time.
+
+    Under read_committed the end is the last stable offset. Raises KafkaTimeoutError, naming what is missing, and at
+    once what does not pass by itself.
+    """
+    found: dict[TopicPartition, ListedOffset] = {}
+    missing = dict(wanted)
+    why: KafkaError | None = None
+    attempt = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while missing:
+                groups = await _by_leader(cluster, missing)
+                answers = await asyncio.gather(
+                    *(_ask(cluster, node, part, read_committed) for node, part in groups.items()),
+                    return_exceptions=True,
+                )
+                for answer in answers:
+                    if isinstance(answer, KafkaError):
+                        why = answer
+                        if not answer.retriable:
+                            raise answer
+                    elif isinstance(answer, BaseException):
+                        raise answer
+                    else:
+                        offsets, problem = answer
+                        why = problem or why
+                        found.update(offsets)
+                missing = {one: timestamp for one, timestamp in wanted.items() if one not in found}
+                if missing:
+                    cluster.request_refresh()
+                    await asyncio.sleep(cluster.retry_backoff(attempt))
+                    attempt += 1
+    except TimeoutError as late:
+        if isinstance(late, KafkaError) and not late.retriable:
+            raise
+        names = ", ".join(map(str, sorted(missing)[:10]))
+        reason = f": {why.message}" if why is not None else ""
+        raise KafkaTimeoutError(
+            ErrorCode.REQUEST_TIMED_OUT, f"no offsets of {names} within {timeout_s * 1000:.0f} ms{reason}"
+        ) from why
+    return found
+
+
+async def _by_leader(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[int, dict[TopicPartition, int]]:
+    unknown = {one.topic for one in wanted if cluster.leader_of(one) is None}
+    if unknown:
+        try:
+            await cluster.refresh(unknown)
+        except KafkaError as error:
+            if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+                raise
+    groups: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for one, timestamp in wanted.items():
+        leader = cluster.leader_of(one)
+        if leader is not None:
+            groups[leader][one] = timestamp
+        else:
+            topic = cluster.metadata.topics.get(one.topic)
+            if topic is not None and topic.error_code and not topic.error_code.retriable:
+                raise error_for(topic.error_code, f"topic {one.topic!r}: {topic.error_code.text}")
+    return groups
+
+
+async def _ask(
+    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], read_committed: bool
+) -> tuple[dict[TopicPartition, ListedOffset], KafkaError | None]:
+    topics: dict[str, ListOffsetsTopic] = {}
+    epochs = {
+        (name, one.index): one.leader_epoch
+        for name in {tp.topic for tp in wanted}
+        if (topic := cluster.metadata.topics.get(name)) is not None
+        for one in topic.partitions
+    }
+    for tp, timestamp in wanted.items():
+        topics.setdefault(tp.topic, ListOffsetsTopic(name=tp.topic)).partitions.append(
+            ListOffsetsPartition(
+                partition_index=tp.partition, current_leader_epoch=epochs.get(tp, -1), timestamp=timestamp
+            )
+        )
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=1 if read_committed else 0,
+        topics=list(topics.values()),
+        timeout_ms=cluster.config.request_timeout_ms,
+    )
+    answer = await cluster.call(node_id, request)
+    found: dict[TopicPartition, ListedOffset] = {}
+    problem: KafkaError | None = None
+    for answered in answer.topics:
+        for data in answered.partitions:
+            tp = TopicPartition(answered.name, data.partition_index)
+            if data.error_code:
+                code = error_code(data.error_code)
+                problem = error_for(code, f"{tp}: {code.text}")
+                if not code.retriable:
+                    raise problem
+            else:
+                found[tp] = ListedOffset(data.offset, data.timestamp, data.leader_epoch)
+    return found, problem
