@@ -55,7 +55,11 @@ class SegmentGroup:
 
 @dataclass(slots=True)
 class CleaningPlan:
-    """One compaction of one log. `first_dirty`: below it the log was compacted before. `end_offset`: exclusive."""
+    """One compaction of one log. `first_dirty`: below it the log was compacted before. `end_offset`: exclusive.
+
+    `as_of`: the log end offset when producers were looked at. It must be on disk before anything is replaced: otherwise
+    a crash might take a producer's last batch, and compaction the one before it.
+    """
 
     directory: str
     name: str
@@ -67,6 +71,7 @@ class CleaningPlan:
     end_offset: int
     segments: list[tuple[LogSegment, int]]
     aborted: dict[int, list[AbortedTxn]]
+    as_of: int
     last_offsets: dict[int, int]
     epochs: dict[int, int]
     keys: dict[bytes, int] = field(default_factory=dict)
@@ -134,9 +139,23 @@ class Cleaner:
             end_offset=segments[-1][1],
             segments=segments,
             aborted=aborted,
+            as_of=log.log_end_offset,
             last_offsets={entry.producer_id: entry.last_offset for entry in entries},
             epochs={entry.producer_id: entry.producer_epoch for entry in entries},
         )
+
+    def clean(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = True) -> int:
+        """Compact now, in this thread; returns the offset up to which the log is clean. Raises KafkaError, OSError."""
+        plan = self.plan(log, first_dirty, now_ms, force=force)
+        if plan is None:
+            return first_dirty
+        if plan.as_of > log.flushed_offset:
+            log.flush()
+        self.map_keys(plan)
+        for group in plan.groups:
+            if not self.replace(log, plan, group, self.clean_group(plan, group)):
+                return first_dirty
+        return plan.end_offset
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
@@ -245,13 +264,14 @@ class Cleaner:
 
     # --- replacing ---------------------------------------------------------------------------------------------------
 
-    def replace(self, log: PartitionLog, group: SegmentGroup, cleaned: LogSegment) -> bool:
+    def replace(self, log: PartitionLog, plan: CleaningPlan, group: SegmentGroup, cleaned: LogSegment) -> bool:
         """Put `cleaned` in the place of the group, on disk when this returns.
 
         False, and nothing is changed, when the log is closed or some of the segments have gone meanwhile. Raises
         OSError; then the loader finishes or undoes the replacement at the next start, and the log must not go on: it is
         offline.
         """
+        assert plan.as_of <= log.flushed_offset, "the producers' last batches must be on disk"
         current = set(log.segments)
         if log.failure is not None or not current.issuperset(group.segments):
             self._drop(cleaned)

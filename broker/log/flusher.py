@@ -24,7 +24,7 @@ from ..ports import File, FileSystem
 
 @dataclass(slots=True)
 class FlushTask:
-    """What one log wants on disk: open `files`, `paths`, `directories`; that covers it up to `end_offset` (exclusive)."""
+    """What one log wants on disk: open `files`, `paths`, `directories`; this covers it up to `end_offset`."""
 
     end_offset: int
     files: list[File]

@@ -81,6 +81,7 @@ def load_log(
         leader_epochs=loader.leader_epochs,
         log_start_offset=loader.start_offset,
         log_end_offset=end_offset,
+        indexes_current=not loader.changed,
         flusher=flusher,
         disk_space=disk_space,
         on_disk_failure=on_disk_failure,
@@ -104,7 +105,7 @@ class _Loader:
         self.producers = ProducerStateManager(fs, directory, name)
         self.leader_epochs = LeaderEpochs(fs, directory)
         self.start_offset = 0
-        self._changed: list[LogSegment] = []
+        self.changed: list[LogSegment] = []
         self._epochs: list[tuple[int, int]] = []
 
     def load(self) -> int:
@@ -132,9 +133,9 @@ class _Loader:
             self._begin_at(self._point.log_start_offset)
             end_offset = self._point.log_start_offset
         self.start_offset = max(self._point.log_start_offset, self.segments[0].base_offset)
-        self._drop_deleted_segments()
         self._load_producers(end_offset)
         self._make_durable()
+        self._drop_deleted_segments()
         return end_offset
 
     # --- files -------------------------------------------------------------------------------------------------------
@@ -187,19 +188,24 @@ class _Loader:
         segment = LogSegment(self._fs, self._directory, offset, created_ms=self._clock.now_ms())
         segment.create()
         self.segments = [segment]
-        self._changed.append(segment)
+        self.changed.append(segment)
 
     def _remove(self, segments: list[LogSegment]) -> None:
         for segment in segments:
             file = segment.take_file()
             if file is not None:
                 file.close()
-            if segment in self._changed:
-                self._changed.remove(segment)
+            if segment in self.changed:
+                self.changed.remove(segment)
             segment.unlink()
 
     def _drop_deleted_segments(self) -> None:
-        """Deletion was recorded before the files went: finish it."""
+        """Deletion was recorded before the files went: finish it. What they say of producers is kept first."""
+        if len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
+            snapshot = self.producers.take_snapshot()
+            if snapshot is not None:
+                sync_path(self._fs, snapshot)
+                self._fs.sync_directory(self._directory)
         while len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
             self._remove([self.segments.pop(0)])
 
@@ -278,7 +284,7 @@ class _Loader:
                     self._epochs.append((header.partition_leader_epoch, header.base_offset))
         except BrokenBatch as error:
             broken = error
-        self._changed.append(segment)
+        self.changed.append(segment)
         return end_offset, broken
 
     def _truncate(self, number: int, end_offset: int, broken: BrokenBatch) -> None:
@@ -315,10 +321,10 @@ class _Loader:
 
         On the way the transaction indexes of the scanned segments are made again.
         """
-        scanned = [segment for segment in self.segments if segment in self._changed]
+        scanned = [segment for segment in self.segments if segment in self.changed]
         self.producers.remove_snapshots(above=end_offset)
         newest = scanned[0].base_offset if scanned else end_offset
-        position = self.producers.load(self.start_offset, newest)
+        position = self.producers.load(self.segments[0].base_offset, newest)
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else end_offset
             if following <= position:
@@ -332,7 +338,7 @@ class _Loader:
     def _replay(self, segment: LogSegment, start: int, *, rebuild: bool) -> None:
         try:
             for position, header in segment.headers(segment.position_of(start)):
-                if header.base_offset < start:
+                if header.last_offset < start:
                     continue
                 marker = self._marker(segment, position, header) if header.is_control else None
                 aborted = self.producers.update(header, marker, header.base_offset)
@@ -349,9 +355,9 @@ class _Loader:
 
     def _make_durable(self) -> None:
         """Sync what was scanned, and the indexes made again, before any of it is shown."""
-        if self._point.fresh or (self._point.clean and not self._changed):
+        if self._point.fresh or (self._point.clean and not self.changed):
             return  # a fresh log is synced with its first records
-        for segment in self._changed:
+        for segment in self.changed:
             if segment is not self.segments[-1]:
                 for path in segment.write_indexes():
                     sync_path(self._fs, path)

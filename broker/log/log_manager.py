@@ -318,8 +318,11 @@ class LogManager:
                 logger.warning("compaction failed", partition=log.name, reason=str(error))
 
     async def _clean_one(self, log: PartitionLog, plan: CleaningPlan, now_ms: int) -> None:
-        # Recovery must know that all of what is compacted was on disk: a hole in offsets is no torn tail then.
         assert self._flusher is not None
+        flush = log.synced(plan.as_of)
+        if flush is not None:
+            await asyncio.shield(flush)
+        # Recovery must know that all of what is compacted was on disk: a hole in offsets is no torn tail then.
         self._checkpoint()
         await self._flusher.submit(lambda: None)
         loop = asyncio.get_running_loop()
@@ -328,7 +331,7 @@ class LogManager:
             if log.failure is not None:
                 return
             cleaned = await loop.run_in_executor(None, self._cleaner.clean_group, plan, group)
-            if not self._cleaner.replace(log, group, cleaned):
+            if not self._cleaner.replace(log, plan, group, cleaned):
                 return
         self._cleaner_offsets[log.topic, log.partition] = plan.end_offset
         offsets = [(*key, offset) for key, offset in self._cleaner_offsets.items()]

@@ -58,7 +58,7 @@ class PartitionLog:
     """See the module. Made by `load_log`, which passes what it found on disk.
 
     `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is told of any error that means
-    that the directory can't be trusted any more; `on_start_offset` puts the log start offset on disk.
+    that the directory can't be trusted any more; `indexes_current`: the files say what the memory does; `on_start_offset` puts the log start offset on disk.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class PartitionLog:
         leader_epochs: LeaderEpochs,
         log_start_offset: int,
         log_end_offset: int,
+        indexes_current: bool,
         flusher: LogFlusher | None = None,
         disk_space: DiskSpace | None = None,
         on_disk_failure: Callable[[OSError], None] | None = None,
@@ -103,15 +104,17 @@ class PartitionLog:
         self._listeners: list[Listener] = []
         self._failure: KafkaError | None = None
         self.closed = False
-        self._touched = False
+        self._touched = not indexes_current
         # Durability: what the next flush has to do, whether one is under way, who waits for which.
         self._unsynced_segments: list[LogSegment] = []
+        self._flushing_segments: list[LogSegment] = []
         self._unsynced_paths: list[str] = []
         self._directory_unsynced = False
         self._flushing: FlushTask | None = None
         self._close_after_flush: list[File] = []
         self._waiting_for_current: asyncio.Future[None] | None = None
         self._waiting_for_next: asyncio.Future[None] | None = None
+        producers.on_high_watermark(log_end_offset)
         self._update_last_stable_offset()
 
     # --- append ------------------------------------------------------------------------------------------------------
@@ -316,7 +319,11 @@ class PartitionLog:
         The future is shared by all who wait for the same flush (shield it) and fails with KafkaError
         KAFKA_STORAGE_ERROR when the flush does: then what was appended may or may not survive.
         """
-        if self.config.durability == "os" or end_offset <= self.flushed_offset:
+        return None if self.config.durability == "os" else self.synced(end_offset)
+
+    def synced(self, end_offset: int) -> asyncio.Future[None] | None:
+        """As `flushed`, whatever `durability` asks."""
+        if end_offset <= self.flushed_offset:
             return None
         assert end_offset <= self.log_end_offset, "nobody can wait for what was not appended"
         if self._failure is not None:
@@ -358,7 +365,10 @@ class PartitionLog:
             self._unsynced_paths,
             [self.directory, self.directory.rpartition("/")[0]] if self._directory_unsynced else [],
         )
-        self._unsynced_segments, self._unsynced_paths, self._directory_unsynced = [], [], False
+        for segment in self._unsynced_segments:
+            segment.flushing = True
+        self._flushing_segments, self._unsynced_segments = self._unsynced_segments, []
+        self._unsynced_paths, self._directory_unsynced = [], False
         self._flushing = task
         self._waiting_for_current, self._waiting_for_next = self._waiting_for_next, None
         return task
@@ -368,6 +378,9 @@ class PartitionLog:
         if self._flushing is not task:
             return  # failed or closed meanwhile
         self._flushing = None
+        for segment in self._flushing_segments:
+            segment.flushing = False
+        self._flushing_segments = []
         for file in self._close_after_flush:
             file.close()
         self._close_after_flush.clear()

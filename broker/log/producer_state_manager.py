@@ -165,28 +165,30 @@ class ProducerStateManager:
         """Write the state to its file (not synced) unless the last one covers as much; returns the path written."""
         if self._snapshot_offset == self.end_offset:
             return None
-        path = self._path(self.end_offset)
+        path = self.snapshot_path(self.end_offset)
         write_file(self._fs, path, encode_snapshot(self._entries.values()))
         self._snapshot_offset = self.end_offset
         return path
 
-    def load(self, log_start_offset: int, at_most: int) -> int:
-        """Begin from the newest usable snapshot at or below `at_most`; returns its offset, else the log start offset.
+    def load(self, first_offset: int, at_most: int) -> int:
+        """Begin from the newest usable snapshot at or below `at_most`; returns from where on to replay batches.
+
+        `first_offset`: where the files begin (deleted records that are still there are as good as any others).
 
         Snapshots above `at_most` are of a future that did not happen, damaged ones are of no use: both are removed.
         """
         self._entries.clear()
         self._open.clear()
         self._decided.clear()
-        self.end_offset, self._snapshot_offset = log_start_offset, -1
+        self.end_offset, self._snapshot_offset = first_offset, -1
         for offset in reversed(self.snapshot_offsets()):
             if offset > at_most:
                 continue
             try:
-                entries = decode_snapshot(self._fs.read_file(self._path(offset)))
+                entries = decode_snapshot(self._fs.read_file(self.snapshot_path(offset)))
             except CorruptSnapshot as error:
-                logger.warning("producer snapshot ignored", file=self._path(offset), reason=str(error))
-                self._fs.unlink(self._path(offset))
+                logger.warning("producer snapshot ignored", file=self.snapshot_path(offset), reason=str(error))
+                self._fs.unlink(self.snapshot_path(offset))
                 continue
             self._entries = {entry.producer_id: entry for entry in entries if entry.producer_epoch != NO_EPOCH}
             open_transactions = [entry for entry in entries if entry.current_txn_first_offset >= 0]
@@ -194,13 +196,13 @@ class ProducerStateManager:
                 self._open[entry.current_txn_first_offset] = entry.producer_id
             self.end_offset = self._snapshot_offset = offset
             break
-        return max(self.end_offset, log_start_offset)
+        return max(self.end_offset, first_offset)
 
     def remove_snapshots(self, *, above: int | None = None, below: int | None = None) -> None:
         """Remove snapshot files above (after a truncation) or below (after retention) an offset."""
         for offset in self.snapshot_offsets():
             if (above is not None and offset > above) or (below is not None and offset < below):
-                self._fs.unlink(self._path(offset))
+                self._fs.unlink(self.snapshot_path(offset))
 
     def reset(self, offset: int) -> None:
         """Forget everything: the log begins anew at `offset`."""
@@ -209,5 +211,5 @@ class ProducerStateManager:
         self._decided.clear()
         self.end_offset, self._snapshot_offset = offset, -1
 
-    def _path(self, offset: int) -> str:
+    def snapshot_path(self, offset: int) -> str:
         return f"{self._directory}/{segment_name(offset, SNAPSHOT)}"

@@ -8,11 +8,13 @@ nor anything that readers have not been allowed to see.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
+from .flusher import sync_path
 
 if TYPE_CHECKING:
     from .partition_log import PartitionLog
@@ -76,6 +78,10 @@ def _advance_start(log: PartitionLog, offset: int, reason: str) -> int:
         first = log.segments.first.base_offset
 
         def unlink() -> None:
+            # What the segments say of producers lives on in the snapshot that was taken when the next one began.
+            with suppress(FileNotFoundError):
+                sync_path(log.fs, log.producers.snapshot_path(first))
+            log.fs.sync_directory(log.directory)
             for segment in doomed:
                 segment.unlink()
             log.producers.remove_snapshots(below=first)

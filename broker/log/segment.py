@@ -26,7 +26,10 @@ MAX_SEGMENT_SIZE: Final = (1 << 31) - 1
 
 
 class LogSegment:
-    """`base_offset` is the smallest offset that it may hold; the next segment's base offset ends it."""
+    """`base_offset` is the smallest offset that it may hold; the next segment's base offset ends it.
+
+    `flushing`: the flush thread has the file, so it must not be closed.
+    """
 
     __slots__ = (
         "_aborted",
@@ -40,6 +43,7 @@ class LogSegment:
         "base_offset",
         "created_ms",
         "first_timestamp",
+        "flushing",
         "max_timestamp",
         "offset_of_max_timestamp",
         "size",
@@ -52,6 +56,7 @@ class LogSegment:
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.size = 0
+        self.flushing = False
         self.first_timestamp = -1
         self.max_timestamp = -1
         self.offset_of_max_timestamp = base_offset

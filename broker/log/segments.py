@@ -42,9 +42,10 @@ class LogSegments:
 
     def add(self, segment: LogSegment) -> None:
         """Make `segment` the active one."""
+        finished, self.active = self.active, segment
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
-        self.active = segment
+        self._touch(finished)
 
     def floor(self, offset: int) -> LogSegment:
         """The segment that holds `offset`: the last one that begins at or before it (the first one if none does)."""
@@ -98,5 +99,9 @@ class LogSegments:
                 self._opened.remove(segment)
             self._opened.append(segment)
             if len(self._opened) > _KEPT_OPEN:
-                self._opened.pop(0).release()
+                # A file that is being flushed must stay open; it is given up with a later one.
+                spare = next((oldest for oldest in self._opened if not oldest.flushing), None)
+                if spare is not None and spare is not segment:
+                    self._opened.remove(spare)
+                    spare.release()
         return segment

@@ -1,0 +1,301 @@
+"""A file system in memory that can lose power, fill up and fail, for tests of everything that must survive that.
+
+What is written lands in a page cache; only `fdatasync` (bytes and size of a file) and `sync_directory` (the names in a
+directory) put it on disk. `crash` forgets the cache as a loss of power may: of the changes since the last sync, each
+directory keeps a random prefix, and each file any mixture, sector by sector, of those that hit it, in order. `kill` is
+the end of the process alone: the cache survives, open files don't.
+
+Faults on demand: `capacity` (ENOSPC, with a part of the write done), `fail(operation, error)`. A sync that fails
+behaves as Linux does: the pages it could not write are dropped and count as clean from then on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable, Sequence
+
+SECTOR = 512
+
+
+class _Node:
+    """A file (bytes) or a directory (names)."""
+
+    def __init__(self, *, directory: bool) -> None:
+        self.directory = directory
+        self.data = bytearray()
+        self.disk = b""
+        self.writes: list[tuple[int, bytes] | int] = []  # (position, bytes), or a size to cut to
+        self.names: dict[str, _Node] = {}
+        self.names_on_disk: dict[str, _Node] = {}
+        self.changes: list[tuple[str, ...] | tuple[str, str, _Node]] = []
+        self.modified_ms = 0
+
+
+class FaultyFile:
+    """See `oncelog.broker.ports.File`."""
+
+    def __init__(self, fs: FaultyFileSystem, node: _Node, path: str) -> None:
+        self._fs = fs
+        self._node = node
+        self._path = path
+        self._life = fs.life
+        self.closed = False
+
+    def _check(self) -> _Node:
+        assert not self.closed, f"{self._path} is closed"
+        assert self._life == self._fs.life, f"{self._path} was opened before the crash"
+        return self._node
+
+    def write_at(self, pieces: Sequence[bytes | bytearray | memoryview], position: int) -> None:
+        node = self._check()
+        content = b"".join(pieces)
+        self._fs.check("write", self._path)
+        growth = max(position + len(content) - len(node.data), 0)
+        missing = growth - self._fs.free_space(self._path)
+        if missing > 0:
+            self._fs.write(node, position, content[: len(content) - missing])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        self._fs.write(node, position, content)
+
+    def read_at(self, size: int, position: int) -> bytes:
+        node = self._check()
+        self._fs.check("read", self._path)
+        return bytes(node.data[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        node = self._check()
+        self._fs.check("truncate", self._path)
+        if size != len(node.data):
+            del node.data[size:]
+            node.data.extend(bytes(size - len(node.data)))
+            node.writes.append(size)
+
+    def size(self) -> int:
+        return len(self._check().data)
+
+    def fdatasync(self) -> None:
+        node = self._check()
+        try:
+            self._fs.check("fdatasync", self._path)
+        except OSError:
+            node.writes.clear()
+            raise
+        node.disk = bytes(node.data)
+        node.writes.clear()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            if self._life == self._fs.life:
+                self._fs.open_files -= 1
+
+
+class FaultyLock:
+    def __init__(self, fs: FaultyFileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+
+    def release(self) -> None:
+        self._fs.locks.discard(self._path)
+
+
+class FaultyFileSystem:
+    """See the module and `oncelog.broker.ports.FileSystem`."""
+
+    def __init__(self) -> None:
+        self.root = _Node(directory=True)
+        self.capacity: int | None = None
+        self.life = 0
+        self.open_files = 0
+        self.locks: set[str] = set()
+        self.now_ms = 1_700_000_000_000
+        self.before: Callable[[str, str], None] | None = None
+        self._faults: dict[str, OSError] = {}
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def fail(self, operation: str, number: int = errno.EIO) -> None:
+        """Let the next `operation` ("write", "fdatasync", "sync_directory", "rename", ...) fail."""
+        self._faults[operation] = OSError(number, os.strerror(number))
+
+    def check(self, operation: str, path: str) -> None:
+        if self.before is not None:
+            self.before(operation, path)
+        fault = self._faults.pop(operation, None)
+        if fault is not None:
+            raise fault
+
+    def kill(self) -> None:
+        """The process ends; what it wrote stays in the page cache."""
+        self.life += 1
+        self.open_files = 0
+        self.locks.clear()
+
+    def crash(self, rng: random.Random) -> None:
+        """The power fails."""
+        self.kill()
+        self._lose(self.root, rng)
+
+    def _lose(self, node: _Node, rng: random.Random) -> None:
+        if not node.directory:
+            node.disk = self._torn(node, rng)
+            node.data = bytearray(node.disk)
+            node.writes.clear()
+            return
+        names = dict(node.names_on_disk)
+        for change in node.changes[: rng.randint(0, len(node.changes))]:
+            self._replay(names, change)
+        node.names = names
+        node.names_on_disk = dict(names)
+        node.changes.clear()
+        for child in names.values():
+            self._lose(child, rng)
+
+    def _replay(self, names: dict[str, _Node], change: tuple[object, ...]) -> None:
+        kind, name, *rest = change
+        assert isinstance(name, str)
+        if kind == "add":
+            assert isinstance(rest[0], _Node)
+            names[name] = rest[0]
+        elif kind == "rename":
+            assert isinstance(rest[0], str)
+            names[rest[0]] = names.pop(name)
+        else:
+            names.pop(name, None)
+
+    def _torn(self, node: _Node, rng: random.Random) -> bytes:
+        content = bytearray(node.disk)
+        for change in node.writes:
+            fate = rng.choice(("lost", "whole", "torn"))
+            if fate == "lost":
+                continue
+            if isinstance(change, int):
+                del content[change:]
+                content.extend(bytes(change - len(content)))
+                continue
+            position, data = change
+            content.extend(bytes(max(position + len(data) - len(content), 0)))
+            start = 0
+            while start < len(data):
+                end = min(len(data), (position + start) // SECTOR * SECTOR + SECTOR - position)
+                if fate == "whole" or rng.random() < 0.5:
+                    content[position + start : position + end] = data[start:end]
+                start = end
+        return bytes(content)
+
+    def used(self) -> int:
+        def size(node: _Node) -> int:
+            return sum(map(size, node.names.values())) if node.directory else len(node.data)
+
+        return size(self.root)
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    def _find(self, path: str) -> _Node | None:
+        node: _Node | None = self.root
+        for part in path.strip("/").split("/"):
+            if part:
+                node = node.names.get(part) if node is not None and node.directory else None
+        return node
+
+    def _get(self, path: str) -> _Node:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Node, str]:
+        parent, _, name = path.rpartition("/")
+        return self._get(parent), name
+
+    def _add(self, path: str, *, directory: bool) -> _Node:
+        parent, name = self._parent(path)
+        node = parent.names[name] = _Node(directory=directory)
+        parent.changes.append(("add", name, node))
+        return node
+
+    def write(self, node: _Node, position: int, content: bytes) -> None:
+        if content:
+            node.data.extend(bytes(max(position + len(content) - len(node.data), 0)))
+            node.data[position : position + len(content)] = content
+            node.writes.append((position, content))
+        node.modified_ms = self.now_ms
+
+    def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        self.check("open", path)
+        node = self._find(path)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = self._add(path, directory=False)
+        self.open_files += 1
+        return FaultyFile(self, node, path)
+
+    def read_file(self, path: str) -> bytes:
+        self.check("read", path)
+        return bytes(self._get(path).data)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        node = self._find(path)
+        return node is not None and node.directory
+
+    def file_size(self, path: str) -> int:
+        return len(self._get(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._get(path).modified_ms
+
+    def list(self, directory: str) -> list[str]:
+        return list(self._get(directory).names)
+
+    def make_directory(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent:
+            self.make_directory(parent)
+        if self._find(path) is None:
+            self._add(path, directory=True)
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename", source)
+        node = self._get(source)
+        parent, name = self._parent(source)
+        target_parent, target_name = self._parent(target)
+        assert parent is target_parent, "renames stay within a directory"
+        del parent.names[name]
+        parent.names[target_name] = node
+        parent.changes.append(("rename", name, target_name))
+
+    def unlink(self, path: str) -> None:
+        self.check("unlink", path)
+        self._get(path)
+        parent, name = self._parent(path)
+        del parent.names[name]
+        parent.changes.append(("remove", name))
+
+    def remove_directory(self, path: str) -> None:
+        assert not self._get(path).names, f"{path} is not empty"
+        parent, name = self._parent(path)
+        del parent.names[name]
+        parent.changes.append(("remove", name))
+
+    def sync_directory(self, path: str) -> None:
+        self.check("sync_directory", path)
+        node = self._get(path)
+        node.names_on_disk = dict(node.names)
+        node.changes.clear()
+
+    def free_space(self, path: str) -> int:
+        return 1 << 40 if self.capacity is None else max(self.capacity - self.used(), 0)
+
+    def lock(self, path: str) -> FaultyLock | None:
+        if path in self.locks:
+            return None
+        if self._find(path) is None:
+            self._add(path, directory=False)
+        self.locks.add(path)
+        return FaultyLock(self, path)
