@@ -11,6 +11,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+PATIENCE_MS = 10_000
+"""How long a command tries to reach a broker before it says that it can't."""
 
 
 def bootstrap_option(command: F) -> F:
@@ -24,13 +26,6 @@ def bootstrap_option(command: F) -> F:
         metavar="HOST:PORT",
         help="A broker to start from; several with commas.",
     )(command)
-
-
-def timeout_option(default: float) -> Callable[[F], F]:
-    """Adds `--timeout SECONDS` as the argument `timeout`."""
-    return click.option(
-        "--timeout", type=click.FloatRange(min=0), default=default, show_default=True, help="Seconds until giving up."
-    )
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

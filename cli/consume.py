@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .bootstrap import bootstrap_option, run
+from .bootstrap import PATIENCE_MS, bootstrap_option, run
 
 if TYPE_CHECKING:
     from ..client.consumer import Consumer, ConsumerRecord
@@ -84,6 +84,7 @@ def consume(
             "isolation_level": isolation,
             "auto_offset_reset": "earliest" if from_beginning else "latest",
             "enable_auto_commit": False,
+            "default_api_timeout_ms": PATIENCE_MS,
         }
         if group is not None:
             settings |= {"group_id": group, "topics": list(topics)}
@@ -110,9 +111,7 @@ async def _assign(consumer: Consumer, topics: tuple[str, ...], partition: int | 
 
     partitions = []
     for topic in topics:
-        found = sorted(
-            each if isinstance(each, int) else each.partition for each in await consumer.partitions_for(topic)
-        )
+        found = sorted(each.index for each in await consumer.partitions_for(topic))
         if partition is not None and partition not in found:
             raise click.ClickException(f"topic {topic} has no partition {partition}: it has {len(found)}")
         partitions += [TopicPartition(topic, index) for index in found if partition is None or index == partition]

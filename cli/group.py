@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .bootstrap import bootstrap_option, run
+from .bootstrap import PATIENCE_MS, bootstrap_option, run
 
 
 @click.group(short_help="List and describe consumer groups.")
@@ -27,7 +27,7 @@ def list_(bootstrap: str) -> None:
     async def work() -> None:
         from ..client.admin import Admin
 
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             for each in sorted(await admin.list_groups(), key=lambda listed: listed.group_id):
                 click.echo(f"{each.group_id}\t{each.group_state or '-'}\t{each.protocol_type or '-'}")
 
@@ -49,7 +49,7 @@ def describe(name: str, bootstrap: str) -> int:
 
         from ..client.admin import Admin
 
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             described = (await admin.describe_groups([name]))[name]
             if isinstance(described, BaseException):
                 raise described

@@ -53,10 +53,6 @@ def main() -> None:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = 130
-    except BrokenPipeError:
-        # Whoever read our output (head, less) has seen enough; Python would complain once more while it exits.
-        sys.stdout = None
-        code = 0
     except Exception as error:
         sentence = explain(error)
         if sentence is None:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from .bootstrap import bootstrap_option, run
+from .bootstrap import PATIENCE_MS, bootstrap_option, run
 
 if TYPE_CHECKING:
     from ..client.producer import Producer
@@ -77,25 +77,20 @@ def produce(
         from ..client.producer import Producer
 
         settings: dict[str, object] = {"compression_type": compression, "acks": acks, "linger_ms": 5}
+        settings["max_block_ms"] = PATIENCE_MS
         if acks != "all":
             settings["enable_idempotence"] = False
         if txn is not None:
             settings["transactional_id"] = txn
+        sent = 0
         async with Producer(bootstrap_servers=bootstrap, **settings) as producer, _transaction(producer, txn):
-            sent = 0
-            deliveries: list[asyncio.Future[object]] = []
             async for line in _lines(value):
                 record_key, record_value = _split(line, fixed, separator)
-                deliveries.append(
-                    await producer.send(topic, record_value, key=record_key, partition=partition, headers=pairs)
-                )
+                await producer.enqueue(topic, record_value, key=record_key, partition=partition, headers=pairs)
                 sent += 1
-                if len(deliveries) >= 10_000:
-                    await asyncio.gather(*deliveries)
-                    deliveries.clear()
+                if sent % 10_000 == 0:
                     _progress(sent)
             await producer.flush()
-            await asyncio.gather(*deliveries)
         _progress(None)
         if sys.stderr.isatty() or value is None:
             click.echo(f"{sent} record{'' if sent == 1 else 's'} written to {topic}.", err=True)
@@ -129,7 +124,7 @@ async def _transaction(producer: Producer, txn: str | None) -> AsyncIterator[Non
 
 def _progress(sent: int | None) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K" if sent is None else f"\r{sent:,} records acknowledged")
+        sys.stderr.write("\r\x1b[K" if sent is None else f"\r{sent:,} records sent")
         sys.stderr.flush()
 
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from .bootstrap import bootstrap_option, run
+from .bootstrap import PATIENCE_MS, bootstrap_option, run
 
 
 @click.group(short_help="Create, list, describe and delete topics.")
@@ -58,7 +58,7 @@ def create(
         from ..client.admin import Admin, NewTopic
         from ..protocol.errors import ErrorCode, KafkaError
 
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             new = NewTopic(name, partitions or -1, replication_factor or -1, configs)
             try:
                 await admin.create_topics([new])
@@ -81,7 +81,7 @@ def list_(internal: bool, bootstrap: str) -> None:
     async def work() -> None:
         from ..client.admin import Admin
 
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             for name in sorted(await admin.list_topics(internal=internal)):
                 click.echo(name)
 
@@ -105,11 +105,11 @@ def describe(name: str, bootstrap: str) -> None:
         from ..client.admin import Admin
         from ..client.values import TopicPartition
 
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             metadata = (await admin.describe_topics([name]))[name]
             if isinstance(metadata, BaseException):
                 raise metadata
-            partitions = [TopicPartition(name, partition.partition) for partition in metadata.partitions]
+            partitions = [TopicPartition(name, partition.index) for partition in metadata.partitions]
             start = await admin.list_offsets(dict.fromkeys(partitions, -2))
             end = await admin.list_offsets(dict.fromkeys(partitions, -1))
             stable = await admin.list_offsets(dict.fromkeys(partitions, -1), isolation_level="read_committed")
@@ -118,7 +118,7 @@ def describe(name: str, bootstrap: str) -> None:
                 table.add_column(column, justify="right")
             for partition, row in zip(partitions, metadata.partitions, strict=True):
                 offsets = (start[partition], stable[partition], end[partition])
-                table.add_row(str(partition.partition), str(row.leader), *(str(_offset(each)) for each in offsets))
+                table.add_row(str(partition.partition), str(row.leader_id), *(str(_offset(each)) for each in offsets))
             Console().print(table)
 
     run(work())
@@ -148,7 +148,7 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: str) -
         from ..protocol.errors import ErrorCode, KafkaError
 
         failed = 0
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             for name, error in (await admin.delete_topics(list(names), raise_errors=False)).items():
                 if error is None:
                     click.echo(f"Deleted topic {name}.")

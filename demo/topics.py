@@ -64,26 +64,13 @@ class Watcher:
 async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes], Awaitable[object]]]:
     """An idempotent producer for `flights`: yields `send(key, value)`, which waits only for buffer memory.
 
-    All records are delivered when the context ends; the first that can't be raises.
+    All records are acknowledged when the context ends; the first that can't be raises.
     """
     async with Producer(
         bootstrap_servers=bootstrap, linger_ms=20, compression_type="lz4", delivery_timeout_ms=DELIVERY_TIMEOUT_MS
     ) as producer:
-        failures: list[BaseException] = []
-
-        def note(delivery: asyncio.Future[object]) -> None:
-            if not delivery.cancelled() and (error := delivery.exception()) is not None:
-                failures.append(error)
-
-        async def send(key: bytes | None, value: bytes) -> None:
-            (await producer.send(FLIGHTS, value, key=key)).add_done_callback(note)
-            if failures:
-                raise failures[0]
-
-        yield send
+        yield lambda key, value: producer.enqueue(FLIGHTS, value, key=key)
         await producer.flush()
-        if failures:
-            raise failures[0]
 
 
 async def read_committed(

@@ -1,0 +1,252 @@
+"""The commands that talk to a broker, as users run them: one process per command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from support.broker import BrokerProcess
+
+ONCELOG = (sys.executable, "-P", "-m", "oncelog.cli")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def oncelog(bootstrap: str) -> Run:
+    """`oncelog("topic", "list")` runs the command against the session's broker; `lines` go to its stdin."""
+
+    def run(*arguments: str, lines: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ONCELOG, *arguments],
+            input=lines,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=os.environ | {"ONCELOG_BOOTSTRAP": bootstrap},
+        )
+
+    return run
+
+
+def done(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
+
+def failed(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+def read_all(oncelog: Run, topic: str, *options: str) -> list[str]:
+    return done(oncelog("consume", topic, "--from-beginning", "--until-end", *options)).splitlines()
+
+
+# ---- topics
+
+
+def test_topic_from_creation_to_deletion(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("orders")
+    assert done(oncelog("topic", "create", topic, "--partitions", "3", "--config", "retention.ms=60000")) == (
+        f"Created topic {topic}.\n"
+    )
+    assert topic in done(oncelog("topic", "list")).splitlines()
+    assert "3 partition(s)" in done(oncelog("topic", "describe", topic))
+    failed(oncelog("topic", "create", topic), "TOPIC_ALREADY_EXISTS")
+    assert "there already" in done(oncelog("topic", "create", topic, "--if-not-exists"))
+    assert done(oncelog("topic", "delete", topic)) == f"Deleted topic {topic}.\n"
+    assert topic not in done(oncelog("topic", "list")).splitlines()
+    failed(oncelog("topic", "delete", topic), "UNKNOWN_TOPIC_OR_PARTITION")
+    assert "no topic" in done(oncelog("topic", "delete", topic, "--if-exists"))
+
+
+def test_internal_topics_are_shown_on_request(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("read-by-a-group")
+    done(oncelog("produce", topic, "--value", "x"))
+    done(oncelog("consume", topic, "--group", topic, "--from-beginning", "--max-messages", "1"))
+    assert "__consumer_offsets" not in done(oncelog("topic", "list")).splitlines()
+    assert "__consumer_offsets" in done(oncelog("topic", "list", "--internal")).splitlines()
+
+
+def test_bad_topic_name_and_setting_are_refused_in_one_sentence(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    failed(oncelog("topic", "create", "no good name"), "INVALID_TOPIC")
+    failed(oncelog("topic", "create", fresh_name("t"), "--config", "retention.ms=soon"), "INVALID_CONFIG")
+    assert oncelog("topic", "create", fresh_name("t"), "--config", "retention.ms").returncode == 2
+
+
+# ---- records
+
+
+def test_lines_come_back_in_order(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("lines")
+    lines = [f"line {number}" for number in range(5000)] + ["", "übermut", "last without newline"]
+    result = oncelog("produce", topic, lines="\n".join(lines))
+    assert done(result) == ""
+    assert f"{len(lines)} records written to {topic}." in result.stderr
+    assert read_all(oncelog, topic) == lines
+
+
+def test_keys_headers_and_partition_show_in_json(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("keyed")
+    done(oncelog("topic", "create", topic, "--partitions", "2"))
+    done(
+        oncelog("produce", topic, "--key-separator", ":", "--partition", "1", "--header", "h=1", lines="a:1:2\nplain\n")
+    )
+    done(oncelog("produce", topic, "--key", "k", "--value", "v", "--partition", "0"))
+    records = [json.loads(line) for line in read_all(oncelog, topic, "--format", "json")]
+    timestamps = [record.pop("timestamp") for record in records]
+    assert all(timestamp > 1_600_000_000_000 for timestamp in timestamps)
+    headers = [{"name": "h", "value": "1"}]
+    assert sorted(records, key=lambda record: (record["partition"], record["offset"])) == [
+        {"topic": topic, "partition": 0, "offset": 0, "key": "k", "value": "v"},
+        {"topic": topic, "partition": 1, "offset": 0, "key": "a", "value": "1:2", "headers": headers},
+        {"topic": topic, "partition": 1, "offset": 1, "key": None, "value": "plain", "headers": headers},
+    ]
+    assert read_all(oncelog, topic, "--partition", "1", "--format", "key-value") == ["a\t1:2", "null\tplain"]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_codec(oncelog: Run, fresh_name: Callable[[str], str], codec: str) -> None:
+    topic = fresh_name(codec)
+    lines = [f"compressed {number}" for number in range(100)]
+    done(oncelog("produce", topic, "--compression", codec, lines="\n".join(lines)))
+    assert read_all(oncelog, topic) == lines
+
+
+def test_transaction_is_all_or_nothing(oncelog: Run, bootstrap: str, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("txn")
+    done(oncelog("produce", topic, "--txn", topic, lines="one\ntwo\n"))
+    assert read_all(oncelog, topic) == ["one", "two"]
+    process = subprocess.Popen(
+        [*ONCELOG, "produce", topic, "--txn", topic, "--bootstrap", bootstrap],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(b"never\n")
+        process.stdin.flush()
+        while "never" not in read_all(oncelog, topic, "--isolation", "read_uncommitted"):
+            assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 130
+    done(oncelog("produce", topic, "--txn", topic, lines="three\n"))
+    assert read_all(oncelog, topic) == ["one", "two", "three"]
+
+
+def test_reading_stops_where_it_is_told(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("stops")
+    done(oncelog("produce", topic, lines="\n".join("abcdef")))
+    consume = ("consume", topic)
+    assert done(oncelog(*consume, "--from-beginning", "--max-messages", "2")) == "a\nb\n"
+    assert done(oncelog(*consume, "--partition", "0", "--offset", "4", "--until-end")) == "e\nf\n"
+    assert done(oncelog(*consume, "--timeout", "0.5")) == ""
+    assert done(oncelog(*consume, "--from-beginning", "--timeout", "1")) == "a\nb\nc\nd\ne\nf\n"
+
+
+def test_group_goes_on_where_it_stopped(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic, group = fresh_name("topic"), fresh_name("group")
+    done(oncelog("produce", topic, lines="\n".join("abcdef")))
+    consume = ("consume", topic, "--group", group, "--from-beginning")
+    assert done(oncelog(*consume, "--max-messages", "4")) == "a\nb\nc\nd\n"
+    assert done(oncelog(*consume, "--max-messages", "2")) == "e\nf\n"
+    assert done(oncelog(*consume, "--timeout", "1")) == ""
+    assert any(line.startswith(f"{group}\t") for line in done(oncelog("group", "list")).splitlines())
+    described = done(oncelog("group", "describe", group))
+    assert topic in described
+    assert "0 member(s)" in described
+    failed(oncelog("group", "describe", fresh_name("nobody")), "there is no group")
+
+
+def test_unknown_partition_and_contradicting_options(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("t")
+    done(oncelog("produce", topic, "--value", "x"))
+    failed(oncelog("consume", topic, "--partition", "7"), f"topic {topic} has no partition 7")
+    for arguments in (
+        ("consume", topic, "--partition", "0", "--group", "g"),
+        ("consume", topic, "--offset", "0"),
+        ("produce", topic, "--key", "k", "--key-separator", ":"),
+        ("produce", topic, "--txn", "t", "--acks", "1"),
+        ("produce", topic, "--value", "v", "--header", "nonsense"),
+    ):
+        assert oncelog(*arguments).returncode == 2
+
+
+def test_interrupt_ends_a_reader_quietly(bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run) -> None:
+    topic = fresh_name("interrupted")
+    done(oncelog("produce", topic, "--value", "first"))
+    process = subprocess.Popen(
+        [*ONCELOG, "consume", topic, "--from-beginning", "--bootstrap", bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors.strip()) == (130, "")
+
+
+def test_closed_pipe_ends_a_reader_quietly(bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run) -> None:
+    topic = fresh_name("piped")
+    done(oncelog("produce", topic, lines="\n".join(f"{number:0100}" for number in range(3000))))
+    process = subprocess.Popen(
+        [*ONCELOG, "consume", topic, "--from-beginning", "--until-end", "--bootstrap", bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{0:0100}\n"
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == ""
+    assert process.wait(30) == 1
+
+
+@pytest.mark.oncelog_only(reason="is about no broker at all")
+def test_broker_that_is_not_there_is_named_in_time() -> None:
+    commands = [("topic", "list"), ("produce", "t", "--value", "v"), ("consume", "t")]
+    processes = [
+        subprocess.Popen([*ONCELOG, *command, "--bootstrap", "127.0.0.1:1"], stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=50)
+        assert process.returncode == 1
+        assert "Traceback" not in errors
+        assert all("127.0.0.1:1" in line for line in errors.splitlines()), errors
+        assert errors.splitlines()[-1].startswith("oncelog: ")
+
+
+@pytest.mark.oncelog_only(reason="reads the data directory")
+def test_log_dump_shows_what_was_produced(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("dumped")) as broker:
+        subprocess.run(
+            [*ONCELOG, "produce", "orders", "--value", "42 apples", "--bootstrap", broker.address],
+            check=True,
+            timeout=60,
+        )
+    (segment,) = broker.data_dir.glob("orders-*/00000000000000000000.log")
+    shown = subprocess.run(
+        [*ONCELOG, "log", "dump", str(segment), "--records"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "42 apples" in shown.stdout
+    sound = subprocess.run(
+        [*ONCELOG, "log", "repair", str(broker.data_dir)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (sound.returncode, "no damage" in sound.stdout) == (0, True), sound.stderr
