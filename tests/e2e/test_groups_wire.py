@@ -22,7 +22,7 @@ from oncelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from support.group_wire import Member, commit, fetch, subscription
+from support.group_wire import Member, commit, fetch, served, subscription
 from support.wire import Wire
 
 E = ErrorCode
@@ -37,9 +37,7 @@ def wire(bootstrap: str) -> Iterator[Wire]:
 
 @pytest.fixture
 def group(wire: Wire, fresh_name: Fresh) -> str:
-    name = fresh_name("group")
-    wire.find_coordinator(name, 0)
-    return name
+    return served(wire, fresh_name("group"))
 
 
 @pytest.fixture
@@ -103,7 +101,6 @@ def test_the_coordinator_is_the_broker_that_was_asked(
     assert len({(found.node_id, found.host, found.port) for found in coordinators}) == 1
 
 
-@pytest.mark.oncelog_only(reason="Apache Kafka answers UNKNOWN_SERVER_ERROR to a key type that it does not know")
 @pytest.mark.parametrize("key_type", [3, 64, -1])
 def test_a_key_type_that_does_not_exist_is_an_invalid_request(wire: Wire, key_type: int) -> None:
     assert wire.call(FindCoordinatorRequest("k", key_type), 3).error_code == E.INVALID_REQUEST
@@ -290,9 +287,8 @@ def test_wrong_partitions_and_long_metadata_are_refused_by_themselves(wire: Wire
 
 
 def test_offsets_of_several_groups_are_fetched_at_once(wire: Wire, fresh_name: Fresh, topic: str) -> None:
-    names = [fresh_name("group") for _ in range(3)]
+    names = [served(wire, fresh_name("group")) for _ in range(3)]
     for number, name in enumerate(names[:2]):
-        wire.find_coordinator(name, 0)
         commit(wire, name, {(topic, 0): number})
     asked = [
         OffsetFetchRequestGroup(names[0], topics=[OffsetFetchRequestTopics(topic, partition_indexes=[0, 1])]),

@@ -10,7 +10,7 @@ import pytest
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from support.broker import BrokerProcess
-from support.group_wire import Member, commit, fetch, txn_commit
+from support.group_wire import Member, commit, fetch, served, txn_commit
 from support.transaction_wire import TransactionWire
 from support.wire import Wire, eventually, retry
 
@@ -26,9 +26,7 @@ def wire(bootstrap: str) -> Iterator[Wire]:
 
 @pytest.fixture
 def group(wire: Wire, fresh_name: Fresh) -> str:
-    name = fresh_name("group")
-    wire.find_coordinator(name, 0)
-    return name
+    return served(wire, fresh_name("group"))
 
 
 @pytest.fixture

@@ -30,9 +30,17 @@ from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from support.transaction_wire import TransactionWire
-from support.wire import Wire
+from support.wire import Wire, eventually
 
 Partition = tuple[str, int]
+
+
+def served(wire: Wire, group: str) -> str:
+    """The group, as soon as its coordinator serves it: Apache Kafka loads its log in its own time."""
+    wire.find_coordinator(group, 0)
+    nobody = HeartbeatRequest(group, 0, "nobody")
+    eventually(lambda: wire.call(nobody, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+    return group
 
 
 def subscription(*topics: str) -> bytes:
