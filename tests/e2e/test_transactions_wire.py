@@ -16,6 +16,11 @@ from oncelog.protocol.messages.describe_producers import DescribeProducersReques
 from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.list_transactions import ListTransactionsRequest
+from oncelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from oncelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -222,6 +227,31 @@ class TestVersion2:
         txn.init()
         assert txn.produce(topic, b"x", version=12) == 0
         assert txn.init().producer_epoch == 2
+
+
+class TestOffsets:
+    @pytest.mark.parametrize("version", range(6))
+    def test_offsets_of_another_identity_are_refused(
+        self, wire: Wire, txn: TransactionWire, topic: str, fresh_name: Fresh, version: int
+    ) -> None:
+        group = fresh_name("group")
+        wire.find_coordinator(group, 0)
+        txn.init()
+        txn.init()
+
+        def commit(producer_id: int, epoch: int) -> int:
+            partition = TxnOffsetCommitRequestPartition(0, 5, -1, "")
+            topics = [TxnOffsetCommitRequestTopic(topic, [partition])]
+            request = TxnOffsetCommitRequest(txn.tid, group, producer_id, epoch, topics=topics)
+            code: int = retry(
+                lambda: wire.call(request, version).topics[0].partitions[0].error_code, lambda code: code, *RETRIED
+            )
+            return code
+
+        assert commit(txn.producer_id, 0) == E.INVALID_PRODUCER_EPOCH
+        assert commit(txn.producer_id + 1, 1) == E.INVALID_PRODUCER_ID_MAPPING
+        not_added = {4: E.TRANSACTION_ABORTABLE, 5: E.NONE}.get(version, E.INVALID_TXN_STATE)
+        assert commit(txn.producer_id, 1) == not_added
 
 
 class TestTimeout:

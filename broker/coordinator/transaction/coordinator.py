@@ -161,18 +161,23 @@ class TransactionCoordinator:
     ) -> asyncio.Future[None] | Step | None:
         """Register partitions as far as it goes without waiting for anyone.
 
-        None: registered and durable. A future: durable when it resolves (shield it). Step.WAIT: use `add_partitions`.
-        Raises KafkaError as that does.
+        None: registered and durable. A future: durable when it resolves (shield it). Step.WAIT: use `add_partitions`,
+        or `add_partitions_implicitly` for TV_2. Raises KafkaError as these do.
         """
         entry = self._known(transactional_id)
-        step = decide_add(
-            entry.metadata,
-            pending=entry.pending is not None,
-            identity=ProducerIdentity(producer_id, producer_epoch),
-            partitions=partitions,
-            version=version,
-            now_ms=self._clock.now_ms(),
-        )
+        try:
+            step = decide_add(
+                entry.metadata,
+                pending=entry.pending is not None,
+                identity=ProducerIdentity(producer_id, producer_epoch),
+                partitions=partitions,
+                version=version,
+                now_ms=self._clock.now_ms(),
+            )
+        except KafkaError as error:
+            if version.supports_epoch_bump:
+                raise KafkaError(_for_produce(error.code)) from None
+            raise
         if isinstance(step, TransactionMetadata):
             return self._transition(entry, step)
         return None if step is Step.NOTHING else step
@@ -218,7 +223,7 @@ class TransactionCoordinator:
                 transactional_id, producer_id, producer_epoch, partitions, version=TransactionVersion.TV_2
             )
         except KafkaError as error:
-            code = _for_produce(error.code)
+            code = error.code
         return dict.fromkeys(partitions, code)
 
     def verify(
