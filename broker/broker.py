@@ -246,6 +246,8 @@ class Broker:
     async def stop(self) -> None:
         """Stop in order; afterwards everything acknowledged, and under a clean stop everything written, is on disk."""
         if not self._running:
+            if self._temporary is not None:
+                self._temporary.cleanup()
             return
         self._running = False
         if self._warm_up is not None:

@@ -166,9 +166,17 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.log.warning("request_refused", why=str(error), connection=self.id, peer=self.peer_host)
             self.close("malformed request")
             return
+        except Exception as error:
+            self._broken(error)
+            return
         finally:
             self._processing = False
         self._adjust_reading()
+
+    def _broken(self, error: Exception) -> None:
+        """A bug below: without an answer the order of answers is lost, so the connection must not live on."""
+        self._listener.log.error("connection_failed", connection=self.id, peer=self.peer_host, exc_info=error)
+        self.abort()
 
     def _adjust_reading(self) -> None:
         """Read when there is room for it; `queued.max.request.bytes` may make a large frame wait for memory."""
@@ -292,9 +300,13 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         while pending and pending[0].ready and not self._write_paused and self._transport is not None:
             slot = pending.popleft()
-            response = self._dispatcher.conclude(slot.exchange, slot.deferred, slot.answer, slot.failure)
-            if response is not None:
-                self._write(self._dispatcher.encode(slot.exchange, response))
+            try:
+                response = self._dispatcher.conclude(slot.exchange, slot.deferred, slot.answer, slot.failure)
+                if response is not None:
+                    self._write(self._dispatcher.encode(slot.exchange, response))
+            except Exception as error:
+                self._broken(error)
+                return
 
     def _write(self, pieces: list[Buffer]) -> None:
         transport = self._transport

@@ -208,6 +208,22 @@ def test_sizes_out_of_bounds_close_the_connection(size: int) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_bug_closes_its_connection_and_no_other(late: bool) -> None:
+    async with House() as house:
+        loop = asyncio.get_running_loop()
+        later: asyncio.Future[Response] = loop.create_future()
+        house.dispatcher.replies[b"bug"] = lambda: Deferred(later) if late else 1 / 0
+        peer, other = await house.connect(), await house.connect()
+        peer.ask(b"a", b"bug", b"b")
+        await settle(lambda: b"bug" in house.dispatcher.executed)
+        later.set_result(Word("no bytes"))  # type: ignore[arg-type]
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await peer.answers(3)
+        other.ask(b"c")
+        assert await other.answers(1) == [b"C"]
+
+
 async def test_a_client_that_does_not_read_is_not_served_on_and_on() -> None:
     async with House(**{"connection.write.buffer.bytes": 65536}) as house:
         big = Word(bytes(1 << 20))
