@@ -58,7 +58,8 @@ class PartitionLog:
     """See the module. Made by `load_log`, which passes what it found on disk.
 
     `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is told of any error that means
-    that the directory can't be trusted any more; `indexes_current`: the files say what the memory does; `on_start_offset` puts the log start offset on disk.
+    that the directory can't be trusted any more; `indexes_current`: the files say what the memory does;
+    `on_start_offset` puts the log start offset on disk.
     """
 
     def __init__(
