@@ -8,7 +8,6 @@ from .config import WITHOUT_MEANING, BrokerConfig
 from .settings import ConfigTable, Setting, format_value
 from .topic_config import TopicConfig
 
-
 _PAGE: Final = """\
 # Configuration
 
