@@ -93,6 +93,7 @@ class TransactionCoordinator:
         """Stop timers and marker writing; nothing that was told to anyone is lost."""
         await self._timers.stop()
         await self._markers.stop()
+        self._state.stop()
         await self._producer_ids.close()
 
     # --- requests ---------------------------------------------------------------------------------------------------

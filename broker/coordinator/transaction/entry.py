@@ -11,15 +11,17 @@ class TransactionEntry:
     """The mutable cell around the immutable TransactionMetadata.
 
     `metadata` is what is durable and may be told; `pending` what is appended but not yet durable, at most one at a
-    time. `partition` is the partition of `__transaction_state` that holds the id.
+    time. `unwritten` is a COMPLETE_* value that is current and not yet in the log: it goes there in front of the id's
+    next record. `partition` is the partition of `__transaction_state` that holds the id.
     """
 
-    __slots__ = ("metadata", "partition", "pending", "waiters")
+    __slots__ = ("metadata", "partition", "pending", "unwritten", "waiters")
 
     def __init__(self, metadata: TransactionMetadata, partition: int) -> None:
         self.metadata = metadata
         self.partition = partition
         self.pending: TransactionMetadata | None = None
+        self.unwritten: TransactionMetadata | None = None
         self.waiters: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:

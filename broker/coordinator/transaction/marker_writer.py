@@ -2,7 +2,7 @@
 
 Owns the tasks that do so and their retries. Never decides: what it starts from is PREPARE_* in the log, and it goes on
 until every marker is durable, across failures of single partitions. A partition that is deleted meanwhile drops out.
-The next transaction of the id can't begin before, and COMPLETE_* is appended only then.
+The next transaction of the id can't begin before, and COMPLETE_* comes only then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.errors import ErrorCode
 from ...ports import Clock
 from .entry import TransactionEntry
 from .gateway import Marker, PartitionGateway
@@ -92,15 +92,8 @@ class TransactionMarkerWriter:
             if left:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
-        while True:
-            assert entry.metadata is metadata, "nothing else moves an id out of PREPARE_*"
-            try:
-                self._state.complete(entry, complete_end(metadata, self._clock.now_ms()))
-            except KafkaError:  # logged by the state manager
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
-            else:
-                return
+        assert entry.metadata is metadata, "nothing else moves an id out of PREPARE_*"
+        self._state.complete(entry, complete_end(metadata, self._clock.now_ms()))
 
     def _ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -4,9 +4,12 @@ Owns the entries, the appends that change them, and their replay. Never decides 
 partitions.
 
 A transition is appended, and becomes current when it is durable. In between the entry is `pending` and no other
-transition is accepted, so what anyone is told is always on disk. One may become current at once (`complete`):
-COMPLETE_*, which nobody is told of and which follows again from PREPARE_* after a crash. What is appended to the id
-later is durable only together with it, so no batch of the next transaction is in a log before it.
+transition is accepted, so what anyone is told is always on disk.
+
+COMPLETE_* is different: nobody is told of it, and after a crash it follows again from PREPARE_*. So it is current at
+once, and written together with the id's next record, in one batch and in front of it, or after a short while if there
+is none. Hence no batch of the next transaction can be in a log before COMPLETE_* is durable, and a busy id saves a
+write and a flush in each transaction.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ _REPLAY_SLICE = 2000
 
 _TOMBSTONES_PER_BATCH = 500
 
+_COMPLETION_DELAY_S = 0.2
+"""How long a COMPLETE_* waits for the id's next record before it is written by itself."""
+
 _APPEND_ERRORS = {
     # What clients of a coordinator understand, and retry; as Kafka maps them.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -49,6 +55,8 @@ class TransactionStateManager:
         self._level = level
         self._logger = logger
         self._entries: dict[str, TransactionEntry] = {}
+        self._completed: dict[str, TransactionEntry] = {}
+        self._completion_timer: asyncio.TimerHandle | None = None
         self._loaded = False
         self.unreadable: dict[int, str] = {}
         """State partitions that could not be replayed, and why; their ids are not served, and nothing is concluded
@@ -97,12 +105,30 @@ class TransactionStateManager:
         return done
 
     def complete(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
-        """Append `new` and make it current without a flush: the id's next record takes it to disk with it.
-
-        Raises KafkaError and changes nothing.
-        """
-        self._append(entry, new)
+        """Make COMPLETE_* current; it is written with the id's next record, or shortly by itself."""
+        assert new.state.is_complete
+        assert entry.pending is None
+        entry.unwritten = new
+        self._completed[new.transactional_id] = entry
+        if self._completion_timer is None:
+            loop = asyncio.get_running_loop()
+            self._completion_timer = loop.call_later(_COMPLETION_DELAY_S, self._completion_due)
         self._become(entry, new)
+
+    def write_completed(self) -> None:
+        """Write every COMPLETE_* that is current only; what can't be written now stays for the next time."""
+        for entry in list(self._completed.values()):
+            if entry.pending is None and entry.unwritten is not None:
+                try:
+                    self._write(entry, [entry.unwritten])
+                except KafkaError:  # logged
+                    continue
+
+    def stop(self) -> None:
+        """Write what is outstanding; afterwards nothing moves by itself."""
+        if self._completion_timer is not None:
+            self._completion_timer.cancel()
+        self.write_completed()
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> list[TransactionMetadata]:
         """Write tombstones for ids that have been idle too long, and forget them; returns what was forgotten."""
@@ -117,6 +143,8 @@ class TransactionStateManager:
                     self._logger.warning("expiry_not_written", partition=partition, ids=len(batch), error=str(error))
                     continue
                 for entry in batch:
+                    entry.unwritten = None
+                    self._completed.pop(entry.metadata.transactional_id, None)
                     del self._entries[entry.metadata.transactional_id]
                     removed.append(entry.metadata)
         return removed
@@ -169,16 +197,35 @@ class TransactionStateManager:
                 expired.setdefault(entry.partition, []).append(entry)
         return expired
 
+    def _completion_due(self) -> None:
+        self._completion_timer = None
+        self.write_completed()
+        if self._completed:
+            loop = asyncio.get_running_loop()
+            self._completion_timer = loop.call_later(_COMPLETION_DELAY_S, self._completion_due)
+
     def _append(self, entry: TransactionEntry, new: TransactionMetadata) -> int:
-        """Append the record; returns the offset below which it has to be flushed."""
+        """Append `new`, after what is outstanding; returns the offset below which it has to be flushed."""
         assert entry.pending is None, "one transition at a time"
         assert self._entries.get(new.transactional_id) is entry
-        records = [(encode_key(new.transactional_id), encode_value(new, self._level()))]
+        try:
+            return self._write(entry, [new] if entry.unwritten is None else [entry.unwritten, new])
+        except KafkaError:
+            self._forget_if_new(entry)
+            raise
+
+    def _write(self, entry: TransactionEntry, values: list[TransactionMetadata]) -> int:
+        """Append values of one id as one batch; returns its end offset. Raises KafkaError in a coordinator's codes."""
+        key = encode_key(values[0].transactional_id)
+        level = self._level()
+        records = [(key, encode_value(value, level)) for value in values]
         try:
             result = self._state_log.append(entry.partition, records, timestamp_ms=self._clock.now_ms())
         except KafkaError as error:
-            self._forget_if_new(entry)
-            raise self._coordinator_error(entry, new, error) from error
+            raise self._coordinator_error(entry, values[-1], error) from error
+        if entry.unwritten is not None:
+            entry.unwritten = None
+            del self._completed[values[0].transactional_id]
         return result.last_offset + 1
 
     def _flushed(

@@ -8,6 +8,7 @@ import pytest
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
 from oncelog.broker.coordinator.transaction.queries import TransactionFilter
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
+from oncelog.broker.coordinator.transaction.transaction_log import decode_value
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.transaction_ports import CoordinatorWorld, settle
 
@@ -313,6 +314,54 @@ class TestMarkers:
             retry = await code_of(w.coordinator.end_txn("id", who.producer_id, 32766, True, TV2))
             assert retry is ErrorCode.PRODUCER_FENCED, "the next transaction has begun"
             assert w.partitions.written[0].producer_epoch == 32767
+
+
+class TestCompletion:
+    """COMPLETE_* is current when the markers are durable, and written in front of the id's next record."""
+
+    def written(self, w: CoordinatorWorld) -> list[TransactionState]:
+        return [decode_value("id", record.value).state for _, record in w.log.records if record.value is not None]
+
+    async def test_it_goes_to_the_log_with_the_next_record(self) -> None:
+        async with world() as w:
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await settle()
+            assert state_of(w) is S.COMPLETE_COMMIT
+            assert self.written(w)[-1] is S.PREPARE_COMMIT
+            await w.coordinator.add_partitions("id", *who, [P0])
+            assert self.written(w)[-3:] == [S.PREPARE_COMMIT, S.COMPLETE_COMMIT, S.ONGOING]
+
+    async def test_it_goes_there_by_itself_when_nothing_follows(self) -> None:
+        async with world() as w:
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await settle()
+            w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+            w.coordinator._state.write_completed()
+            w.log.refuse = None
+            while self.written(w)[-1] is not S.COMPLETE_COMMIT:  # the suite's timeout bounds it
+                await asyncio.sleep(0.01)
+            await w.coordinator.add_partitions("id", *who, [P0])
+            assert self.written(w)[-2:] == [S.COMPLETE_COMMIT, S.ONGOING], "once"
+
+    async def test_it_follows_again_from_the_decision_after_a_crash(self) -> None:
+        async with world() as w:
+            who = await begin(w)
+            w.partitions.produce(P0, *who, "committed")
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await settle()
+            await w.crash()
+            await settle()
+            assert state_of(w) is S.COMPLETE_COMMIT
+            assert w.partitions.logs[P0].decisions() == {"committed": {True}}
+
+    async def test_it_is_written_before_the_broker_stops(self) -> None:
+        async with world() as w:
+            who = await begin(w)
+            await w.coordinator.end_txn("id", *who, False, TV1)
+            await settle()
+        assert self.written(w)[-1] is S.COMPLETE_ABORT
 
 
 class TestTime:
