@@ -30,8 +30,8 @@ class Figure:
 
 def fresh_topic(address: str, partitions: int = 1) -> str:
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    created = AdminClient({"bootstrap.servers": address}).create_topics([NewTopic(name, partitions, 1)])
-    created[name].result(TIMEOUT_S)
+    admin = AdminClient({"bootstrap.servers": address})  # kept: its end would cancel the request
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(TIMEOUT_S)
     return name
 
 

@@ -86,3 +86,10 @@ def test_compose_file_is_valid_and_runs_commands_that_exist() -> None:
 def test_make_target_exists(target: str) -> None:
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_generated_docs_are_fresh() -> None:
+    from oncelog.cli.docs import pages
+
+    for name, text in pages().items():
+        assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name} is stale: run `make docs`"

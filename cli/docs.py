@@ -1,0 +1,34 @@
+"""Writes the generated parts of docs/ anew: `make docs`. A test compares `pages()` with what is committed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pages() -> dict[str, str]:
+    """The text that each generated page must have, by its path from the repository's root."""
+    from ..broker.config_reference import configuration_markdown
+    from ..protocol.documentation import updated
+
+    formats = "docs/formats.md"
+    return {
+        "docs/configuration.md": configuration_markdown(),
+        formats: updated((ROOT / formats).read_text(encoding="utf-8")),
+    }
+
+
+def main() -> int:
+    """Write every page; says which ones changed."""
+    for name, text in pages().items():
+        page = ROOT / name
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+            print(f"written {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
