@@ -217,7 +217,8 @@ class _Loader:
         end_offset = self.segments[0].base_offset
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number < last else None
-            trusted = self._point.clean or (following is not None and following <= self._point.recovery_point)
+            # Indexes are synced by the first flush after the roll, the one that also passes the segment's end.
+            trusted = self._point.clean or (following is not None and following < self._point.recovery_point)
             if number and segment.base_offset != end_offset and segment.base_offset > self._point.recovery_point:
                 self._cut_behind(number - 1, end_offset, f"the segment {segment.path()} does not join it")
                 return end_offset

@@ -335,8 +335,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
+        self.flush_before_deletion()
         offset = int(self.log.last_stable_offset * share)
         assert self.log.delete_records_before(offset) == max(offset, self.log.log_start_offset)
+
+    def flush_before_deletion(self) -> None:
+        """Under durability "os" a loss of power may take records that were deleted, and then their producers are unknown."""
+        if self.config.durability == "os":
+            self.flush()
 
     # --- ends and beginnings -----------------------------------------------------------------------------------------
 
@@ -378,6 +384,8 @@ class LogMachine(RuleBasedStateMachine):
 
         if self.task is not None and action in ("flush", "close", "compact"):
             return
+        if action == "delete":
+            self.flush_before_deletion()
         self.fs.before = count
         try:
             if action == "append_plain":

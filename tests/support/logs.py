@@ -1,0 +1,105 @@
+"""Logs, managers and batches for tests of broker/log: over a file system in memory, with a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
+from oncelog.protocol.compression import Compression
+from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
+
+from .faulty_filesystem import FaultyFileSystem
+
+NOW = 1_700_000_000_000
+DATA = "/data"
+
+
+class StandingClock:
+    """Time passes when a test says so."""
+
+    def __init__(self, now: int = NOW) -> None:
+        self.now = now
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1000
+
+
+class CountingIds:
+    """Ids in order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def uuid(self) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(16, "big")
+
+
+def batch(
+    *values: str | None, key: bytes | None = b"k", timestamp: int = NOW, step: int = 0, **options: object
+) -> bytearray:
+    """A batch of these values."""
+    records = [
+        Record(i, timestamp + i * step, key, None if value is None else value.encode())
+        for i, value in enumerate(values)
+    ]
+    return bytearray(encode_batch(records, **options))  # type: ignore[arg-type]
+
+
+def compressed(codec: Compression, count: int = 10) -> bytearray:
+    return batch(*(f"value {i}" for i in range(count)), compression=codec)
+
+
+def open_log(
+    fs: FaultyFileSystem,
+    *,
+    point: LoadPoint = LoadPoint(),  # noqa: B008
+    clock: StandingClock | None = None,
+    topic: str = "t",
+    **config: object,
+) -> PartitionLog:
+    """The log in /data/t-0, which is made if it is missing."""
+    directory = f"{DATA}/{topic}-0"
+    fs.make_directory(directory)
+    for path in ("", DATA):
+        fs.sync_directory(path)
+    return load_log(
+        topic,
+        0,
+        directory,
+        fs=fs,
+        clock=clock or StandingClock(),
+        config=LogConfig(**config),  # type: ignore[arg-type]
+        point=point,
+    )
+
+
+def new_manager(fs: FaultyFileSystem, clock: StandingClock | None = None, **options: object) -> LogManager:
+    return LogManager(DATA, fs=fs, clock=clock or StandingClock(), ids=CountingIds(), **options)  # type: ignore[arg-type]
+
+
+def values(batches: Iterable[tuple[object, object]]) -> list[str]:
+    """The values in what `PartitionLog.batches` yields."""
+    found = []
+    for header, data in batches:
+        found += [record.value.decode() for record in decode_batch(data, 0, header)]  # type: ignore[arg-type, union-attr]
+    return found
+
+
+def values_of(records: bytes) -> list[str]:
+    """The values in the records of a fetch."""
+    return [
+        (record.value or b"").decode()
+        for position, header in iter_batches(records)
+        for record in decode_batch(records, position, header)
+    ]
+
+
+def flip(fs: FaultyFileSystem, path: str, position: int) -> None:
+    """Damage one byte of a file, on disk and in the cache."""
+    node = fs._get(path)
+    node.data[position] ^= 0xFF
+    node.disk = bytes(node.data)

@@ -1,0 +1,350 @@
+"""Appending batches and reading them back: what is refused, what readers see, where time look-ups land."""
+
+from __future__ import annotations
+
+import pytest
+from oncelog.broker.log import AppendOrigin, IsolationLevel, PartitionLog
+from oncelog.broker.log.partition_log import EARLIEST, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from oncelog.protocol.compression import Compression
+from oncelog.protocol.control_records import control_batch
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.records import TimestampType, iter_batches, read_batch_header, verify_crc
+from support.faulty_filesystem import FaultyFileSystem
+from support.logs import NOW, StandingClock, batch, compressed, open_log, values, values_of
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+def log(fs: FaultyFileSystem) -> PartitionLog:
+    return open_log(fs, durability="os", segment_bytes=1000, index_interval_bytes=200)
+
+
+def refused(code: ErrorCode, log: PartitionLog, data: bytes | bytearray | memoryview) -> str:
+    end = log.log_end_offset
+    with pytest.raises(KafkaError) as caught:
+        log.append(data)
+    assert caught.value.code is code
+    assert log.log_end_offset == end
+    return caught.value.message
+
+
+# --- append ----------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_are_given_one_after_the_other(log: PartitionLog) -> None:
+    assert log.append(batch("a", "b"))[:2] == (0, 1)
+    assert log.append(batch("c"))[:2] == (2, 2)
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (3, 3, 3)
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_compressed_batches_are_stored_as_they_are(log: PartitionLog, codec: Compression) -> None:
+    log.append(batch("first"))
+    sent = compressed(codec)
+    before = bytes(sent)
+    log.append(sent)
+    stored = log.read(1, 10_000).records
+    assert stored[21:] == before[21:]
+    header = read_batch_header(stored)
+    assert (header.base_offset, header.partition_leader_epoch) == (1, 0)
+    assert verify_crc(stored, 0, header)
+
+
+def test_a_writable_view_is_stamped_in_place_and_a_constant_is_not_touched(log: PartitionLog) -> None:
+    log.append(batch("a"))
+    frame = bytearray(b"....") + batch("b")
+    log.append(memoryview(frame)[4:], leader_epoch=3)
+    header = read_batch_header(frame, 4)
+    assert (header.base_offset, header.partition_leader_epoch) == (1, 3)
+    constant = bytes(batch("c"))
+    for data in (constant, memoryview(constant)):
+        log.append(data)
+    assert read_batch_header(constant).base_offset == 0
+    assert values(log.batches()) == ["a", "b", "c", "c"]
+
+
+def test_the_leader_epoch_is_remembered(log: PartitionLog) -> None:
+    assert log.leader_epoch == -1
+    log.append(batch("a"), leader_epoch=0)
+    log.append(batch("b", "c"), leader_epoch=2)
+    assert log.leader_epoch == 2
+    assert log.end_offset_for_epoch(0) == (0, 1)
+    assert log.end_offset_for_epoch(1) == (0, 1)
+    assert log.end_offset_for_epoch(2) == (2, 3)
+    assert log.end_offset_for_epoch(3) == (-1, -1)
+
+
+def test_damaged_batches_are_refused(log: PartitionLog) -> None:
+    data = batch("a")
+    data[-1] ^= 1
+    assert "checksum" in refused(ErrorCode.CORRUPT_MESSAGE, log, data)
+    refused(ErrorCode.CORRUPT_MESSAGE, log, batch("a")[:-1])
+    refused(ErrorCode.CORRUPT_MESSAGE, log, b"")
+    old = batch("a")
+    old[16] = 1
+    assert "format (magic) 1" in refused(ErrorCode.INVALID_RECORD, log, old)
+
+
+def test_a_client_sends_one_batch_and_no_markers(log: PartitionLog) -> None:
+    refused(ErrorCode.INVALID_RECORD, log, batch("a") + batch("b"))
+    refused(ErrorCode.INVALID_RECORD, log, bytearray(control_batch(True, 0, 1, 0, NOW)))
+    refused(ErrorCode.INVALID_RECORD, log, batch("a", last_offset_delta=3))
+    refused(ErrorCode.INVALID_RECORD, log, batch("a", producer_id=3, producer_epoch=0, base_sequence=-1))
+    refused(ErrorCode.INVALID_RECORD, log, batch("a", transactional=True))
+
+
+def test_a_coordinator_may_send_several_batches(log: PartitionLog) -> None:
+    result = log.append(batch("a", "b") + batch("c"), origin=AppendOrigin.COORDINATOR)
+    assert result[:2] == (0, 2)
+    assert values(log.batches()) == ["a", "b", "c"]
+
+
+def test_sizes_are_limited(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, max_message_bytes=100, segment_bytes=5000)
+    assert "max.message.bytes = 100" in refused(ErrorCode.MESSAGE_TOO_LARGE, log, batch("a" * 100))
+    log.close()
+    log = open_log(fs, segment_bytes=100)
+    refused(ErrorCode.RECORD_LIST_TOO_LARGE, log, batch("a" * 100))
+
+
+def test_unknown_compression_is_refused(log: PartitionLog) -> None:
+    data = batch("a")
+    data[22] |= 7
+    refused(ErrorCode.CORRUPT_MESSAGE, log, data)
+
+
+def test_timestamps_are_limited(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, message_timestamp_after_max_ms=HOUR, message_timestamp_before_max_ms=HOUR)
+    refused(ErrorCode.INVALID_TIMESTAMP, log, batch("a", timestamp=NOW + HOUR + 1))
+    refused(ErrorCode.INVALID_TIMESTAMP, log, batch("a", timestamp=NOW - HOUR - 1))
+    log.append(batch("a", timestamp=NOW + HOUR))
+    log.append(batch("a", timestamp=NOW - HOUR))
+
+
+def test_log_append_time_replaces_the_timestamps(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, message_timestamp_type="LogAppendTime", durability="os")
+    result = log.append(batch("a", timestamp=5))
+    assert result.log_append_time == NOW
+    header = read_batch_header(log.read(0, 1000).records)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.max_timestamp == NOW
+    assert verify_crc(log.read(0, 1000).records, 0, header)
+
+
+def test_compacted_topics_need_keys(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, cleanup_policy=("compact",))
+    refused(ErrorCode.INVALID_RECORD, log, batch("a", key=None))
+    log.append(batch("a"))
+
+
+def test_segments_are_rolled_by_size_and_by_age(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, segment_bytes=300, segment_ms=HOUR)
+    for number in range(4):
+        log.append(batch(str(number) * 50))
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    log.close()
+    log = open_log(fs, topic="aged", segment_ms=HOUR, message_timestamp_after_max_ms=10 * HOUR)
+    log.append(batch("a", timestamp=NOW))
+    log.append(batch("b", timestamp=NOW + HOUR))
+    log.append(batch("c", timestamp=NOW + HOUR + 1))
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+# --- read ------------------------------------------------------------------------------------------------------------
+
+
+def fill(log: PartitionLog, count: int = 60) -> list[str]:
+    sent = [f"value {number}" for number in range(count)]
+    for start in range(0, count, 3):
+        log.append(batch(*sent[start : start + 3], timestamp=NOW + start, step=1))
+    assert len(log.segments) > 2
+    return sent
+
+
+def test_every_offset_can_be_read(log: PartitionLog) -> None:
+    sent = fill(log)
+    for offset in range(60):
+        read = log.read(offset, 1)
+        header = read_batch_header(read.records)
+        assert header.base_offset <= offset <= header.last_offset, "the batch that holds the offset"
+        assert values_of(read.records) == sent[offset // 3 * 3 : offset // 3 * 3 + 3]
+
+
+def test_reads_take_whole_batches_up_to_the_limit(log: PartitionLog) -> None:
+    fill(log)
+    size = len(log.read(0, 1).records)
+    for limit in (size, size + 1, 2 * size - 1, 2 * size, 3 * size + 3):
+        assert len(log.read(0, limit).records) == limit // size * size
+    assert log.read(0, size - 1, min_one=False).records == b""
+    assert len(log.read(0, size - 1).records) == size
+
+
+@pytest.mark.parametrize("limit", [1, 250, 1000, 100_000])
+def test_reading_on_from_each_answer_gives_everything_once(log: PartitionLog, limit: int) -> None:
+    sent = fill(log)
+    offset, found = 0, []
+    while offset < log.log_end_offset:
+        read = log.read(offset, limit)
+        found += values_of(read.records)
+        headers = [header for _, header in iter_batches(read.records)]
+        assert headers[0].base_offset == offset
+        offset = headers[-1].next_offset
+        assert read.next_offset == offset
+    assert found == sent
+
+
+def test_reading_at_the_end_gives_nothing_and_beyond_it_is_an_error(log: PartitionLog) -> None:
+    log.append(batch("a"))
+    assert log.read(1, 1000).records == b""
+    for offset in (-1, 2):
+        with pytest.raises(KafkaError) as caught:
+            log.read(offset, 1000)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_readers_see_only_what_is_flushed(fs: FaultyFileSystem) -> None:
+    log = open_log(fs)
+    moved: list[int] = []
+    log.add_listener(lambda log: moved.append(log.high_watermark))
+    log.append(batch("a"))
+    log.append(batch("b"))
+    assert (log.high_watermark, log.log_end_offset) == (0, 2)
+    assert log.read(0, 1000).records == b""
+    assert log.read(1, 1000).records == b"", "between high watermark and log end"
+    log.flush()
+    assert moved == [2]
+    assert values_of(log.read(0, 1000).records) == ["a", "b"]
+    log.append(batch("c"))
+    assert values_of(log.read(0, 1000).records) == ["a", "b"]
+
+
+def test_read_committed_ends_at_the_last_stable_offset_and_names_aborted_transactions(log: PartitionLog) -> None:
+    committed = IsolationLevel.READ_COMMITTED
+    log.append(batch("a"))
+    log.append(batch("b", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.append(batch("c"))
+    read = log.read(0, 10_000, committed)
+    assert values_of(read.records) == ["a"]
+    assert (read.last_stable_offset, read.high_watermark, read.aborted) == (1, 3, [])
+    assert values_of(log.read(0, 10_000).records) == ["a", "b", "c"]
+    assert log.read(0, 10_000).aborted is None
+    log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    read = log.read(0, 10_000, committed)
+    assert (read.last_stable_offset, read.aborted) == (4, [(1, 1)])
+    assert log.read(2, 10_000, committed).aborted == [(1, 1)], "the marker has not been passed yet"
+    log.append(batch("d"))
+    assert log.read(4, 10_000, committed).aborted == []
+
+
+def test_aborted_transactions_are_found_across_segments(log: PartitionLog) -> None:
+    log.append(batch("a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.roll()
+    log.append(batch("b", producer_id=2, producer_epoch=0, base_sequence=0, transactional=True))
+    log.roll()
+    for producer_id in (2, 1):
+        log.append(bytearray(control_batch(False, 0, producer_id, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.roll()
+    read = log.read(0, 10_000, IsolationLevel.READ_COMMITTED)
+    assert read.next_offset == 1
+    assert read.aborted == [(1, 0)]
+    assert sorted(log.read(1, 10_000, IsolationLevel.READ_COMMITTED).aborted or []) == [(1, 0), (2, 1)]
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_are_found_by_timestamp(log: PartitionLog) -> None:
+    fill(log)
+    for number in range(60):
+        assert log.offset_for_timestamp(NOW + number) == (NOW + number, number, 0)
+    assert log.offset_for_timestamp(0) == (NOW, 0, 0)
+    assert log.offset_for_timestamp(NOW + 60) == (-1, -1, -1)
+
+
+def test_the_first_offset_with_a_timestamp_is_found_though_later_records_are_older(log: PartitionLog) -> None:
+    for number, timestamp in enumerate([10, 50, 20, 50, 60, 5]):
+        log.append(batch(f"{number}", timestamp=NOW + timestamp))
+    assert log.offset_for_timestamp(NOW + 15)[1] == 1
+    assert log.offset_for_timestamp(NOW + 50)[1] == 1
+    assert log.offset_for_timestamp(NOW + 51)[1] == 4
+
+
+def test_special_timestamps(log: PartitionLog) -> None:
+    for number, timestamp in enumerate([10, 70, 20]):
+        log.append(batch(f"{number}", timestamp=NOW + timestamp))
+    assert log.offset_for_timestamp(LATEST) == (-1, 3, 0)
+    assert log.offset_for_timestamp(EARLIEST) == (-1, 0, 0)
+    assert log.offset_for_timestamp(MAX_TIMESTAMP) == (NOW + 70, 1, 0)
+    assert log.offset_for_timestamp(LATEST_TIERED) == (-1, -1, -1)
+    log.append(batch("open", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True, timestamp=NOW + 99))
+    assert log.offset_for_timestamp(LATEST, IsolationLevel.READ_COMMITTED)[1] == 3
+    assert log.offset_for_timestamp(MAX_TIMESTAMP, IsolationLevel.READ_COMMITTED)[1] == 1
+    assert log.offset_for_timestamp(NOW + 99, IsolationLevel.READ_COMMITTED) == (-1, -1, -1)
+    assert log.offset_for_timestamp(NOW + 99)[1] == 3
+
+
+def test_an_empty_log_has_no_timestamps(log: PartitionLog) -> None:
+    assert log.offset_for_timestamp(MAX_TIMESTAMP) == (-1, -1, -1)
+    assert log.offset_for_timestamp(0) == (-1, -1, -1)
+    assert log.offset_for_timestamp(LATEST)[1] == 0
+
+
+# --- retention -------------------------------------------------------------------------------------------------------
+
+
+def test_retention_by_time_deletes_whole_segments_from_the_old_end(fs: FaultyFileSystem) -> None:
+    clock = StandingClock()
+    log = open_log(fs, clock=clock, segment_bytes=300, retention_ms=HOUR, durability="os", segment_ms=100 * HOUR)
+    for number in range(6):
+        clock.now = NOW + number * HOUR // 4
+        log.append(batch("x" * 50, timestamp=clock.now))
+    assert log.retain(NOW + HOUR) == 0
+    assert log.retain(NOW + HOUR + HOUR // 2) == 1
+    assert log.log_start_offset == 2
+    assert log.retain(NOW + 10 * HOUR) == 2, "the active segment is rolled, so that it can go, too"
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (6, 6, 0)
+    assert log.append(batch("y", timestamp=NOW)).base_offset == 6
+    log.close()
+
+
+def test_retention_by_size_keeps_at_least_that_much(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, segment_bytes=300, retention_ms=-1, retention_bytes=500, durability="os")
+    for _ in range(10):
+        log.append(batch("x" * 50))
+    size = log.size
+    log.retain(NOW)
+    assert 500 <= log.size < size
+    assert len([name for name in fs.list("/data/t-0") if name.endswith(".log")]) == len(log.segments)
+
+
+def test_nothing_is_deleted_that_readers_could_not_see_yet(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, segment_bytes=300, retention_ms=HOUR)
+    for _ in range(4):
+        log.append(batch("x" * 50))
+    assert log.retain(NOW + 2 * HOUR) == 0
+    log.flush()
+    assert log.retain(NOW + 2 * HOUR) == 2
+
+
+def test_delete_records_moves_the_start(log: PartitionLog) -> None:
+    fill(log)
+    segments = len(log.segments)
+    assert log.delete_records_before(31) == 31
+    assert len(log.segments) < segments
+    assert log.delete_records_before(10) == 31
+    with pytest.raises(KafkaError) as caught:
+        log.read(30, 100)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert read_batch_header(log.read(31, 1).records).base_offset == 30
+    assert log.offset_for_timestamp(EARLIEST)[1] == 31
+    assert log.offset_for_timestamp(0)[1] == 31
+    with pytest.raises(KafkaError):
+        log.delete_records_before(61)
+    assert log.delete_records_before(-1) == 60
+    assert log.append(batch("next")).base_offset == 60
