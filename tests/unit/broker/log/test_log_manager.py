@@ -1,0 +1,362 @@
+"""The data directory as a whole: lock, format level, clean stops, group commit, failures, the disk reserve."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
+from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
+from oncelog.protocol.control_records import control_batch
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.faulty_filesystem import FaultyFileSystem
+from support.logs import NOW, StandingClock, batch, new_manager, values
+
+CONFIG = LogConfig()
+META = "/data/meta.properties"
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+async def manager(fs: FaultyFileSystem) -> AsyncIterator[LogManager]:
+    manager = new_manager(fs)
+    await manager.start()
+    yield manager
+    await manager.stop()
+
+
+def replace(fs: FaultyFileSystem, path: str, content: bytes) -> None:
+    file = fs.open(path, create=True)
+    file.truncate(0)
+    file.write_at([content], 0)
+    file.close()
+
+
+# --- whose directory it is -------------------------------------------------------------------------------------------
+
+
+def test_a_directory_keeps_its_ids(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    manager.open()
+    ids = manager.cluster_id, manager.directory_id
+    assert len(ids[0]) == len(ids[1]) == 22
+    assert ids[0] != ids[1]
+    manager.abandon()
+    manager = new_manager(fs)
+    manager.open()
+    assert (manager.cluster_id, manager.directory_id) == ids
+    manager.abandon()
+
+
+def test_a_second_process_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
+    def make() -> LogManager:
+        return LogManager(str(tmp_path / "data"), fs=RealFileSystem(), clock=SystemClock(), ids=SystemRandomIds())
+
+    first = make()
+    first.open()
+    with pytest.raises(DataDirectoryError, match="in use by another process"):
+        make().open()
+    first.abandon()
+    second = make()
+    second.open()
+    second.abandon()
+
+
+def test_a_newer_format_is_refused_with_the_remedy_and_left_alone(fs: FaultyFileSystem) -> None:
+    new_manager(fs).open()
+    fs.kill()
+    content = fs.read_file(META).replace(b"format.level=1", b"format.level=99")
+    replace(fs, META, content)
+    with pytest.raises(DataDirectoryError, match=r"format level 99, this release knows 1.*newer release") as caught:
+        new_manager(fs).open()
+    assert "Run that release" in str(caught.value)
+    assert fs.read_file(META) == content
+    assert not fs.locks, "the lock is free again"
+
+
+def test_foreign_directories_are_refused(fs: FaultyFileSystem) -> None:
+    fs.make_directory("/data")
+    replace(fs, "/data/holiday.jpg", b"x")
+    with pytest.raises(DataDirectoryError, match="no data directory"):
+        new_manager(fs).open()
+    replace(fs, META, b"version=1\ncluster.id=abc\nnode.id=1\n")
+    with pytest.raises(DataDirectoryError, match="not made by oncelog"):
+        new_manager(fs).open()
+
+
+def test_unknown_properties_are_kept(fs: FaultyFileSystem) -> None:
+    new_manager(fs).open()
+    fs.kill()
+    replace(fs, META, fs.read_file(META).replace(b"directory.id", b"# lost") + b"future.key=7\n")
+    manager = new_manager(fs)
+    manager.open()
+    assert len(manager.directory_id) == 22
+    assert b"future.key=7" in fs.read_file(META)
+    manager.abandon()
+
+
+# --- stops and starts ------------------------------------------------------------------------------------------------
+
+
+async def test_a_clean_stop_is_recognised_once(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    await manager.stop()
+    assert fs.open_files == 0
+    manager = new_manager(fs)
+    await manager.start()
+    assert manager.clean_start
+    manager.abandon()
+    fs.kill()
+    manager = new_manager(fs)
+    await manager.start()
+    assert not manager.clean_start
+    log_again = manager.get("t", 0)
+    assert log_again is not None
+    assert values(log_again.batches()) == ["a"]
+    await manager.stop()
+
+
+async def test_a_stop_without_a_start_does_nothing(fs: FaultyFileSystem) -> None:
+    await new_manager(fs).stop()
+
+
+async def test_a_deleted_partition_is_gone_and_its_writers_are_told(fs: FaultyFileSystem, manager: LogManager) -> None:
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    waiting = log.flushed(1)
+    assert waiting is not None
+    manager.delete("t", 0)
+    with pytest.raises(KafkaError) as caught:
+        await waiting
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert manager.get("t", 0) is None
+    again = manager.create("t", 0, CONFIG)
+    assert again.append(batch("b")).base_offset == 0
+    await asyncio.shield(again.flushed(1) or asyncio.sleep(0))
+    assert values(again.batches()) == ["b"]
+
+
+async def test_a_crash_while_a_partition_is_deleted_does_not_bring_it_back(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    manager.open()
+    name = "a" * 249
+    manager.create(name, 12345, CONFIG).append(batch("a"))
+    fs.fail("unlink")
+    with pytest.raises(OSError, match="Input/output"):
+        manager.delete(name, 12345)
+    manager.abandon()
+    fs.kill()
+    manager = new_manager(fs)
+    manager.open()
+    assert list(manager.logs()) == []
+    assert not [entry for entry in fs.list("/data") if "a" * 20 in entry]
+    manager.abandon()
+
+
+# --- group commit ----------------------------------------------------------------------------------------------------
+
+
+async def test_writers_share_a_flush(fs: FaultyFileSystem, manager: LogManager) -> None:
+    syncs: list[str] = []
+    logs = [manager.create("t", partition, CONFIG) for partition in range(3)]
+    await settle(manager)
+    fs.before = lambda operation, path: syncs.append(path) if operation == "fdatasync" else None
+    waiting = []
+    for _ in range(20):
+        for log in logs:
+            log.append(batch("a"))
+            waiting.append(log.flushed(log.log_end_offset))
+    assert all(future is not None for future in waiting)
+    await asyncio.gather(*(future for future in waiting if future is not None))
+    assert sorted(syncs) == [f"/data/t-{partition}/00000000000000000000.log" for partition in range(3)]
+    assert [log.high_watermark for log in logs] == [20, 20, 20]
+    assert logs[0].flushed(20) is None
+
+
+async def settle(manager: LogManager) -> None:
+    assert manager._flusher is not None
+    await manager._flusher.drain()
+
+
+async def test_who_appends_during_a_flush_waits_for_the_next_one(fs: FaultyFileSystem, manager: LogManager) -> None:
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    entered, leave = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(operation: str, path: str) -> None:
+        if operation == "fdatasync" and threading.current_thread().name == "log-flusher":
+            loop.call_soon_threadsafe(entered.set)
+            assert leave.wait(10)
+
+    fs.before = hold
+    log.append(batch("a"))
+    first = log.flushed(1)
+    await entered.wait()
+    log.append(batch("b"))
+    second = log.flushed(2)
+    assert first is not None
+    assert second is not None
+    assert log.flushed(1) is first, "it is under way"
+    assert first is not second
+    assert log.high_watermark == 0
+    leave.set()
+    await first
+    assert not second.done()
+    assert log.high_watermark == 1
+    await second
+    assert log.high_watermark == 2
+
+
+async def test_under_durability_os_nobody_waits(fs: FaultyFileSystem, manager: LogManager) -> None:
+    log = manager.create("t", 0, LogConfig(durability="os"))
+    log.append(batch("a"))
+    assert log.flushed(1) is None
+    assert log.high_watermark == 1
+
+
+async def test_a_failed_sync_gives_the_directory_up(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    told: list[KafkaError] = []
+    manager.on_failure(told.append)
+    log, other = manager.create("t", 0, CONFIG), manager.create("u", 0, CONFIG)
+    await settle(manager)
+    attempts: list[str] = []
+    fs.before = lambda operation, path: attempts.append(path) if operation == "fdatasync" else None
+    fs.fail("fdatasync")
+    log.append(batch("a"))
+    waiting = log.flushed(1)
+    assert waiting is not None
+    with pytest.raises(KafkaError) as caught:
+        await waiting
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.high_watermark == 0, "nobody has seen what may be lost"
+    assert manager.failed is not None
+    assert told == [manager.failed]
+    for refusing in (log, other):
+        with pytest.raises(KafkaError):
+            refusing.append(batch("b"))
+    with pytest.raises(KafkaError):
+        manager.create("v", 0, CONFIG)
+    await manager.stop()
+    assert len(attempts) == 1, "never tried again, not at the stop either"
+    assert not fs.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_the_recovery_point_follows_the_flushes(fs: FaultyFileSystem, manager: LogManager) -> None:
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a", "b"))
+    await asyncio.shield(log.flushed(2) or asyncio.sleep(0))
+    manager._checkpoint()
+    await settle(manager)
+    assert manager.directory.read_offsets("recovery-point-offset-checkpoint") == {("t", 0): 2}
+
+
+# --- the disk reserve ------------------------------------------------------------------------------------------------
+
+
+async def test_the_reserve_is_kept_for_markers_and_internal_topics(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs, reserve_bytes=10_000)
+    await manager.start()
+    user = manager.create("t", 0, LogConfig(durability="os"))
+    internal = manager.create("__transaction_state", 0, LogConfig(durability="os", internal=True))
+    user.append(batch("a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    fs.capacity = fs.used() + 9_000
+    manager._disk_space.refresh()
+    with pytest.raises(KafkaError) as caught:
+        user.append(batch("b", producer_id=1, producer_epoch=0, base_sequence=1, transactional=True))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "log.reserve.bytes" in caught.value.message
+    internal.append(batch("state"), origin=AppendOrigin.COORDINATOR)
+    user.append(bytearray(control_batch(True, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    assert user.last_stable_offset == 2
+    assert user.read(0, 1000).records
+    fs.capacity = None
+    manager._disk_space.refresh()
+    user.append(batch("b", producer_id=1, producer_epoch=0, base_sequence=1, transactional=True))
+    await manager.stop()
+
+
+# --- maintenance -----------------------------------------------------------------------------------------------------
+
+
+async def test_compaction_in_the_background(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs, StandingClock())
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    fill(log)
+    await settle(manager)
+    await manager._clean_all()
+    assert values(log.batches())[-3:] == ["value 17", "value 18", "value 19"]
+    assert len(list(log.batches())) < 20
+    assert manager.directory.read_offsets("cleaner-offset-checkpoint")["t", 0] > 0
+    before = len(list(log.batches()))
+    await manager._clean_all()
+    assert len(list(log.batches())) == before, "nothing is dirty"
+    await manager.stop()
+
+
+def fill(log: PartitionLog) -> None:
+    for number in range(20):
+        log.append(batch(f"value {number}", key=b"k%d" % (number % 3)))
+
+
+async def test_a_partition_deleted_during_its_compaction_is_left_alone(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    fill(log)
+    await settle(manager)
+    cleaning = asyncio.ensure_future(manager._clean_all())
+    await asyncio.sleep(0)
+    manager.delete("t", 0)
+    await cleaning
+    assert manager.failed is None
+    await settle(manager)
+    assert not [name for name in fs.list("/data") if name.startswith("t-0")]
+    await manager.stop()
+
+
+async def test_retention_runs_over_all_logs(fs: FaultyFileSystem) -> None:
+    clock = StandingClock()
+    manager = new_manager(fs, clock)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(retention_ms=1000, durability="os"))
+    log.append(batch("a"))
+    clock.now += 2000
+    manager._retain()
+    assert log.log_start_offset == 1
+    await manager.stop()
+    manager = new_manager(fs, clock)
+    manager.open()
+    reopened = manager.get("t", 0)
+    assert reopened is not None
+    assert (reopened.log_start_offset, reopened.log_end_offset) == (1, 1)
+    manager.abandon()
+
+
+async def test_logs_found_at_a_start_lose_nothing_before_their_settings_are_known(fs: FaultyFileSystem) -> None:
+    clock = StandingClock()
+    manager = new_manager(fs, clock)
+    await manager.start()
+    manager.create("t", 0, CONFIG).append(batch("a"))
+    await manager.stop()
+    clock.now += 365 * 24 * 3_600_000
+    manager = new_manager(fs, clock)
+    await manager.start()
+    manager._retain()
+    log = manager.get("t", 0)
+    assert log is not None
+    assert values(log.batches()) == ["a"]
+    await manager.stop()
