@@ -28,13 +28,13 @@ from .decisions import ProducerIdentity, Step, decide_add, decide_end, decide_in
 from .entry import TransactionEntry
 from .gateway import PartitionGateway
 from .marker_writer import TransactionMarkerWriter
-from .metadata import TransactionMetadata, new_metadata, prepare_fence
+from .metadata import TransactionMetadata, new_metadata
 from .producer_ids import ProducerIdManager
 from .queries import TransactionFilter
-from .recovery import repairs
 from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionState, TransactionVersion
 from .state_manager import TransactionStateManager
 from .timers import TransactionTimers
+from .upkeep import TransactionUpkeep, described
 from .waiting import PendingWaits
 
 if TYPE_CHECKING:
@@ -58,18 +58,26 @@ class TransactionCoordinator:
         self._config = config
         self._metadata = metadata
         self._clock = clock
-        self._gateway = gateway
         self._state = TransactionStateManager(state_log, clock, self.transaction_version, self._logger)
         self._markers = TransactionMarkerWriter(self._state, gateway, clock, self._logger)
         self._waits = PendingWaits(config.transaction_pending_wait_max_ms, config.transaction_pending_wait_max_requests)
         self._producer_ids = ProducerIdManager(metadata.allocate_producer_ids)
+        self.upkeep = TransactionUpkeep(
+            self._state,
+            self._markers,
+            gateway,
+            self._transition,
+            self.transaction_version,
+            expiration_ms=config.transactional_id_expiration_ms,
+            logger=self._logger,
+        )
         self._timers = TransactionTimers(
             clock,
             self._logger,
             abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
-            abort_timed_out=self.abort_timed_out,
-            remove_expired=self.remove_expired,
+            abort_timed_out=self.upkeep.abort_timed_out,
+            remove_expired=self.upkeep.remove_expired,
         )
 
     def transaction_version(self) -> TransactionVersion:
@@ -79,11 +87,7 @@ class TransactionCoordinator:
     async def start(self) -> None:
         """Load all state, finish what is decided, abort what nobody can finish; then the timers run."""
         await self._state.load()
-        for entry in self._state.entries():
-            if entry.metadata.state.is_prepare:
-                self._logger.info("finishing_decided_transaction", **_described(entry.metadata))
-                self._markers.finish(entry)
-        await self._repair_logs()
+        await self.upkeep.recover()
         self._timers.start()
         for entry in self._state.entries():
             if entry.metadata.state is TransactionState.ONGOING:
@@ -318,29 +322,6 @@ class TransactionCoordinator:
         self._state.check_loaded()
         return wanted.select((entry.metadata for entry in self._state.entries()), self._clock.now_ms())
 
-    # --- time -------------------------------------------------------------------------------------------------------
-
-    def abort_timed_out(self, now_ms: int) -> int | None:
-        """Abort every transaction past its timeout, under a fenced epoch; returns the next deadline, in ms.
-
-        One with a transition under way is looked at again at the next interval.
-        """
-        next_deadline: int | None = None
-        for entry in list(self._state.entries()):
-            metadata = entry.metadata
-            if metadata.state is not TransactionState.ONGOING:
-                continue
-            if not metadata.has_timed_out(now_ms):
-                next_deadline = min(metadata.deadline_ms, next_deadline or metadata.deadline_ms)
-            elif entry.pending is None:
-                self._fence(entry, "transaction timeout", now_ms)
-        return next_deadline
-
-    def remove_expired(self, now_ms: int) -> None:
-        """Forget ids that have been idle for transactional.id.expiration.ms; never one with an open transaction."""
-        for metadata in self._state.remove_expired(now_ms, self._config.transactional_id_expiration_ms):
-            self._logger.info("transactional_id_expired", **_described(metadata))
-
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _known(self, transactional_id: str) -> TransactionEntry:
@@ -370,27 +351,10 @@ class TransactionCoordinator:
         metadata = entry.metadata
         if metadata.state.is_prepare:
             if metadata.state is TransactionState.PREPARE_ABORT:
-                self._logger.info("transaction_aborted", epoch_before=before.producer_epoch, **_described(metadata))
+                self._logger.info("transaction_aborted", epoch_before=before.producer_epoch, **described(metadata))
             self._markers.finish(entry)
         elif metadata.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
             self._timers.expect(metadata.deadline_ms)
-
-    def _fence(self, entry: TransactionEntry, reason: str, now_ms: int) -> None:
-        before = entry.metadata
-        try:
-            self._transition(entry, prepare_fence(before, self.transaction_version(), now_ms))
-        except KafkaError:  # logged by the state manager; the next interval tries again
-            return
-        self._logger.warning(
-            "producer_fenced",
-            reason=reason,
-            transactional_id=before.transactional_id,
-            producer_id=before.producer_id,
-            epoch_before=before.producer_epoch,
-            epoch_after=before.producer_epoch + 1,
-            timeout_ms=before.timeout_ms,
-            partitions=len(before.topic_partitions),
-        )
 
     def _log_init(self, before: TransactionMetadata, after: TransactionMetadata, recovers: bool) -> None:
         if before.producer_epoch == NO_PRODUCER_EPOCH or before.producer_epoch == after.producer_epoch:
@@ -407,24 +371,6 @@ class TransactionCoordinator:
             epoch_after=after.producer_epoch,
         )
 
-    async def _repair_logs(self) -> None:
-        if self._state.unreadable:
-            self._logger.error("open_transactions_not_compared", reason="some transaction state is unreadable")
-            return
-        known = [entry.metadata for entry in self._state.entries()]
-        for repair in repairs(known, self._gateway.open_transactions()):
-            left = await self._markers.write(repair.marker)
-            self._logger.warning(
-                "open_transaction_ended_at_start",
-                transactional_id=repair.transactional_id,
-                producer_id=repair.marker.producer_id,
-                producer_epoch=repair.marker.producer_epoch,
-                partition=repair.marker.partitions[0],
-                decision="commit" if repair.marker.commit else "abort",
-                reason=repair.reason,
-                written=not left,
-            )
-
 
 def _next_identity(prepared: TransactionMetadata) -> ProducerIdentity:
     if prepared.next_producer_id != NO_PRODUCER_ID:
@@ -434,13 +380,3 @@ def _next_identity(prepared: TransactionMetadata) -> ProducerIdentity:
 
 def _for_produce(code: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
-
-
-def _described(metadata: TransactionMetadata) -> dict[str, object]:
-    return {
-        "transactional_id": metadata.transactional_id,
-        "producer_id": metadata.producer_id,
-        "producer_epoch": metadata.producer_epoch,
-        "state": metadata.state.label,
-        "partitions": len(metadata.topic_partitions),
-    }

@@ -369,10 +369,10 @@ class TestTime:
         async with world() as w:
             who = await begin(w)
             w.clock.advance(60_000)
-            assert w.coordinator.abort_timed_out(w.clock.now_ms()) == w.clock.now_ms(), "due, not yet over"
+            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) == w.clock.now_ms(), "due, not yet over"
             assert state_of(w) is S.ONGOING
             w.clock.advance(1)
-            assert w.coordinator.abort_timed_out(w.clock.now_ms()) is None
+            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) is None
             await settle()
             assert state_of(w) is S.COMPLETE_ABORT
             assert w.partitions.written[0].producer_epoch == who.producer_epoch + 1
@@ -392,10 +392,10 @@ class TestTime:
             await w.coordinator.end_txn("id", *who, True, TV1)
             await settle()
             w.clock.advance(604_800_000 - 1)
-            w.coordinator.remove_expired(w.clock.now_ms())
+            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
             assert state_of(w) is S.COMPLETE_COMMIT
             w.clock.advance(1)
-            w.coordinator.remove_expired(w.clock.now_ms())
+            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
             await w.restart()
             with pytest.raises(KafkaError) as raised:
                 w.coordinator.describe("id")
@@ -405,14 +405,14 @@ class TestTime:
         async with world() as w:
             await begin(w)
             w.clock.advance(10 * 604_800_000)
-            w.coordinator.remove_expired(w.clock.now_ms())
+            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
             assert state_of(w) is S.ONGOING
 
     async def test_expired_producer_id_is_an_invalid_mapping(self) -> None:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
             w.clock.advance(604_800_000)
-            w.coordinator.remove_expired(w.clock.now_ms())
+            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
             late = w.coordinator.add_partitions("id", *who, [P0])
             assert await code_of(late) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
             new = await w.coordinator.init_producer_id("id", 60_000, who)
