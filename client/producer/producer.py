@@ -200,10 +200,13 @@ class Producer:
     async def flush(self) -> None:
         """Send everything now and wait until it is acknowledged.
 
-        Raises the first failure, since the last flush, of a delivery that nobody awaited.
+        Raises the first failure, since the last flush, of a delivery that nobody awaited; within a transaction the
+        AbortableError that such a failure leads to.
         """
         self._check_open()
         await self._accumulator.flush()
+        if self._transactions is not None and self._transactions.manager.error is not None:
+            self._transactions.check_send()
         self._raise_unobserved()
 
     async def partitions_for(self, topic: str) -> int:

@@ -1,0 +1,319 @@
+"""Transactions of the producer, by both protocols: all or nothing, once, whatever answers are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from oncelog import (
+    AbortableError,
+    CommitUnknownError,
+    ConsumerGroupMetadata,
+    IllegalStateError,
+    KafkaError,
+    OffsetAndMetadata,
+    Producer,
+    ProducerFencedError,
+)
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from oncelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from support.proxy import FaultProxy
+from support.reading import committed_offset, make_topic, values
+
+Fresh = Callable[[str], str]
+FAST = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 50, "linger_ms": 0}
+
+
+@pytest.fixture(params=[1, 2], ids=["transaction.version=1", "transaction.version=2"])
+async def proxy(bootstrap: str, request: pytest.FixtureRequest) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(bootstrap) as running:
+        running.features["transaction.version"] = request.param
+        yield running
+
+
+def refuse_for_good(request: ProduceRequest) -> ProduceResponse:
+    return ProduceResponse(
+        [
+            TopicProduceResponse(
+                topic.name,
+                topic.topic_id,
+                [PartitionProduceResponse(data.index, ErrorCode.INVALID_RECORD, -1) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+async def test_commit_and_abort(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        async with producer.transaction() as txn:
+            delivery = txn.send(topic, b"one")
+            await txn.enqueue(topic, b"two")
+        assert (await delivery).offset == 0
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"aborted")
+                raise ZeroDivisionError
+        async with producer.transaction() as txn:
+            txn.send(topic, b"aborted as well")
+            await txn.abort()
+        async with producer.transaction() as txn:
+            txn.send(topic, b"three")
+    assert values(bootstrap, topic) == [b"one", b"two", b"three"]
+    assert b"aborted" in values(bootstrap, topic, committed=False)
+
+
+async def test_the_protocol_of_each_version(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        for _ in range(2):
+            async with producer.transaction() as txn:
+                txn.send(topic, b"x")
+                await txn.send_offsets({(topic, 0): 5}, fresh_name("group"))
+    if proxy.features["transaction.version"] == 1:
+        assert proxy.seen["AddPartitionsToTxn"] >= 2  # again while the last transaction is being completed
+        assert proxy.seen["AddOffsetsToTxn"] >= 2
+        assert proxy.versions["Produce"] <= 11
+        assert proxy.versions["EndTxn"] <= 4
+    else:
+        assert proxy.seen["AddPartitionsToTxn"] == proxy.seen["AddOffsetsToTxn"] == 0
+        assert proxy.versions["Produce"] >= 12
+        assert (proxy.versions["EndTxn"], proxy.versions["TxnOffsetCommit"]) == (5, 5)
+    assert proxy.seen["InitProducerId"] == 1
+
+
+async def test_the_classic_calls(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn"), fresh_name("group")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        with pytest.raises(IllegalStateError, match="call init_transactions"):
+            await producer.begin_transaction()
+        await producer.init_transactions()
+        with pytest.raises(IllegalStateError, match="call begin_transaction"):
+            producer.send(topic, b"outside")
+        await producer.begin_transaction()
+        with pytest.raises(IllegalStateError, match="in a transaction"):
+            await producer.begin_transaction()
+        producer.send(topic, b"one")
+        await producer.send_offsets_to_transaction(
+            {(topic, 0): OffsetAndMetadata(17, "note")}, ConsumerGroupMetadata(group)
+        )
+        await producer.commit_transaction()
+        assert committed_offset(bootstrap, group, topic, 0) == 17
+        with pytest.raises(IllegalStateError):
+            await producer.commit_transaction()
+        await producer.begin_transaction()
+        producer.send(topic, b"aborted")
+        await producer.send_offsets_to_transaction({(topic, 0): 18}, group)
+        await producer.abort_transaction()
+        assert committed_offset(bootstrap, group, topic, 0) == 17
+    assert values(bootstrap, topic) == [b"one"]
+
+
+async def test_an_empty_transaction_costs_nothing(proxy: FaultProxy, fresh_name: Fresh) -> None:
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=fresh_name("txn"), **FAST) as producer:
+        async with producer.transaction():
+            pass
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction():
+                raise ZeroDivisionError
+    assert proxy.seen["EndTxn"] == 0
+
+
+async def test_an_older_producer_is_fenced(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with (
+        Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as old,
+        Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as new,
+    ):
+        await old.init_transactions()
+        await old.begin_transaction()
+        await old.send(topic, b"of the old one")
+        async with new.transaction() as txn:
+            txn.send(topic, b"of the new one")
+        with pytest.raises(ProducerFencedError, match=name):
+            await old.commit_transaction()
+        with pytest.raises(ProducerFencedError):
+            await old.begin_transaction()
+    assert values(bootstrap, topic) == [b"of the new one"]
+
+
+async def test_a_failed_batch_makes_the_transaction_abortable(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        async with producer.transaction() as txn:
+            txn.send(topic, b"first")
+        proxy.answer(ProduceRequest, refuse_for_good)
+        with pytest.raises(AbortableError, match="failed the broker's validation"):
+            async with producer.transaction() as txn:
+                txn.send(topic, b"refused")
+        for attempt in range(2):
+            try:
+                await producer.begin_transaction()
+                await producer.send(topic, b"second")
+                if not attempt:
+                    proxy.answer(ProduceRequest, refuse_for_good)
+                    producer.send(topic, b"refused again")
+                    with pytest.raises(AbortableError):
+                        await producer.flush()
+                    with pytest.raises(AbortableError):
+                        producer.send(topic, b"too late")
+                await producer.commit_transaction()
+            except AbortableError:
+                assert not attempt
+                await producer.abort_transaction()
+    assert values(bootstrap, topic) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+@pytest.mark.parametrize(
+    "api",
+    [
+        FindCoordinatorRequest,
+        InitProducerIdRequest,
+        AddPartitionsToTxnRequest,
+        AddOffsetsToTxnRequest,
+        ProduceRequest,
+        TxnOffsetCommitRequest,
+        EndTxnRequest,
+    ],
+)
+async def test_every_request_and_answer_may_be_lost(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh, api: type, fault: str
+) -> None:
+    topic, name, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn"), fresh_name("group")
+    lose = proxy.break_before if fault == "before" else proxy.break_after
+    lose(api)
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, batch_size=200, **FAST) as producer:
+        for round_ in range(3):
+            async with producer.transaction() as txn:
+                for number in range(20):
+                    await txn.enqueue(topic, b"%d-%02d" % (round_, number))
+                await txn.send_offsets({(topic, 0): round_}, group)
+            lose(api, skip=1)
+    assert values(bootstrap, topic) == [b"%d-%02d" % (round_, number) for round_ in range(3) for number in range(20)]
+    assert committed_offset(bootstrap, group, topic, 0) == 2
+
+
+async def test_a_commit_whose_answer_never_comes_is_unknown_until_asked_again(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, max_block_ms=400, **FAST) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        producer.send(topic, b"one")
+        proxy.break_after(EndTxnRequest, times=1000)
+        with pytest.raises(CommitUnknownError, match=r"commit_transaction\(\) again") as caught:
+            await producer.commit_transaction()
+        assert caught.value.can_ask_again
+        with pytest.raises(IllegalStateError, match="learn whether its commit succeeded"):
+            await producer.begin_transaction()
+        with pytest.raises(IllegalStateError):
+            await producer.abort_transaction()
+        proxy._faults.clear()
+        await producer.commit_transaction()
+        async with producer.transaction() as txn:
+            txn.send(topic, b"two")
+    assert values(bootstrap, topic) == [b"one", b"two"]
+
+
+async def test_a_commit_that_was_never_sent_can_be_aborted(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, max_block_ms=300, **FAST) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send(topic, b"one")
+        proxy.down = True
+        proxy.break_connections()
+        await asyncio.sleep(0.05)
+        with pytest.raises(KafkaError) as caught:
+            await producer.commit_transaction()
+        assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert not isinstance(caught.value, CommitUnknownError)
+        proxy.down = False
+        await producer.abort_transaction()
+    assert values(bootstrap, topic) == []
+
+
+async def test_a_fenced_answer_after_a_lost_one_leaves_the_commit_unknown(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        proxy.break_after(EndTxnRequest)
+        proxy.answer(EndTxnRequest, lambda request: EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED))
+        with pytest.raises(CommitUnknownError, match="read what was committed") as caught:
+            async with producer.transaction() as txn:
+                txn.send(topic, b"one")
+        assert not caught.value.can_ask_again
+        with pytest.raises(ProducerFencedError):
+            await producer.begin_transaction()
+
+
+async def test_a_member_of_an_old_generation_must_abort(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        with pytest.raises(AbortableError):
+            async with producer.transaction() as txn:
+                await txn.send_offsets({(topic, 0): 1}, ConsumerGroupMetadata(fresh_name("group"), 7, "nobody"))
+        async with producer.transaction() as txn:
+            txn.send(topic, b"one")
+    assert values(bootstrap, topic) == [b"one"]
+
+
+async def test_a_cancelled_block_aborts(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        with pytest.raises(TimeoutError):  # noqa: PT012
+            async with asyncio.timeout(0.3), producer.transaction() as txn:
+                await txn.send(topic, b"one")
+                await asyncio.sleep(60)
+        async with producer.transaction() as txn:
+            txn.send(topic, b"two")
+    assert values(bootstrap, topic) == [b"two"]
+
+
+async def test_closing_aborts_an_open_transaction(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send(topic, b"one")
+    assert proxy.seen["EndTxn"] == 1
+    assert values(bootstrap, topic) == []
+
+
+async def test_a_transaction_that_takes_too_long_is_over(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
+    async with Producer(
+        bootstrap_servers=proxy.address, transactional_id=name, transaction_timeout_ms=500, **FAST
+    ) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send(topic, b"one")
+        for _ in range(600):  # the coordinator looks for such transactions every so often
+            await asyncio.sleep(0.05)
+            try:
+                await producer.send(topic, b"more")
+            except KafkaError:
+                break
+        with pytest.raises((AbortableError, ProducerFencedError)):
+            await producer.commit_transaction()
+    assert values(bootstrap, topic) == []

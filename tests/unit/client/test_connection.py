@@ -1,0 +1,155 @@
+"""One connection against a server that misbehaves: every request ends, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from oncelog.client.connection import Connection, ConnectionOptions
+from oncelog.client.errors import KafkaTimeoutError, NetworkError, UnsupportedVersionError
+from oncelog.protocol.framing import decode_request_header, encode_response
+from oncelog.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from oncelog.protocol.messages.fetch import FetchRequest
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+
+Handler = Callable[[int, int, int, asyncio.StreamWriter], Awaitable[None]]
+OPTIONS = ConnectionOptions(client_id="test", request_timeout_s=5, connect_timeout_s=5, max_response_bytes=1_000_000)
+
+
+@contextlib.asynccontextmanager
+async def server(handle: Handler, newest_api_versions: int = 4) -> AsyncIterator[int]:
+    """Answer ApiVersions, and leave what follows to `handle(api key, version, correlation id, writer)`."""
+    done = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                header, _ = decode_request_header(frame)
+                key, version, correlation_id = (
+                    header.request_api_key,
+                    header.request_api_version,
+                    header.correlation_id,
+                )
+                if key != 18:
+                    await handle(key, version, correlation_id, writer)
+                    continue
+                offered = [ApiVersion(3, 0, 12), ApiVersion(18, 0, newest_api_versions)]
+                if version > newest_api_versions:
+                    refusal = ApiVersionsResponse(35, offered[1:])
+                    writer.writelines(encode_response(refusal, 0, correlation_id))
+                else:
+                    writer.writelines(encode_response(ApiVersionsResponse(0, offered), version, correlation_id))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            done.set()
+
+    running = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with running:
+        yield running.sockets[0].getsockname()[1]
+        await asyncio.wait_for(done.wait(), 5)
+
+
+async def opened(port: int, options: ConnectionOptions = OPTIONS) -> Connection:
+    return await Connection.open("127.0.0.1", port, options)
+
+
+async def nothing(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+    pass
+
+
+async def closed(connection: Connection) -> None:
+    connection.close()
+    await connection.wait_closed()
+
+
+@pytest.mark.parametrize("newest", [4, 3, 2, 0])
+async def test_versions_are_negotiated_with_a_broker_of_any_age(newest: int) -> None:
+    async with server(nothing, newest) as port:
+        connection = await opened(port)
+        assert connection.version_of(MetadataRequest) == 12
+        assert connection.version_of(MetadataRequest, 7) == 7
+        assert not connection.supports(MetadataRequest, 13)
+        with pytest.raises(UnsupportedVersionError, match="does not offer Fetch"):
+            connection.version_of(FetchRequest)
+        await closed(connection)
+
+
+async def test_requests_are_pipelined_and_answered_in_order_whatever_the_chunks() -> None:
+    async def in_pieces(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        brokers = [MetadataResponseBroker(host="x" * 1000)] * (correlation_id * 30 % 200)
+        answer = b"".join(encode_response(MetadataResponse(brokers=brokers), version, correlation_id))
+        for at in range(0, len(answer), 50_001):
+            writer.write(answer[at : at + 50_001])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with server(in_pieces) as port:
+        connection = await opened(port)
+        answers = await asyncio.gather(*[connection.send(MetadataRequest()) for _ in range(20)])
+        assert [len(answer.brokers) for answer in answers] == [number * 30 % 200 for number in range(2, 22)]
+        await closed(connection)
+
+
+async def test_what_is_unanswered_fails_when_the_connection_breaks() -> None:
+    async def hang_up(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with server(hang_up) as port:
+        connection = await opened(port)
+        futures = [connection.send(MetadataRequest()) for _ in range(3)]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        assert all(isinstance(outcome, NetworkError) for outcome in outcomes)
+        assert connection.is_closed
+        with pytest.raises(NetworkError):
+            connection.send(MetadataRequest())
+
+
+async def test_an_answer_that_is_late_closes_the_connection() -> None:
+    async with server(nothing) as port:
+        connection = await opened(port)
+        first = connection.send(MetadataRequest(), timeout_s=0.05)
+        second = connection.send(MetadataRequest())
+        with pytest.raises(KafkaTimeoutError, match="did not answer Metadata"):
+            await first
+        with pytest.raises(NetworkError):
+            await second
+        await connection.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"\x00\x00\x00\x08\x00\x00\x00\x63\x00\x00\x00\x00", "malformed|answered request 99"),
+        (b"\x00\x00\x00\x04\x00\x00\x00\x02", "malformed answer"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"receive\.message\.max\.bytes"),
+        (b"\xff\xff\xff\xff", "is it a Kafka listener"),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_closes_the_connection(answer: bytes, words: str) -> None:
+    async def answer_badly(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+
+    async with server(answer_badly) as port:
+        connection = await opened(port)
+        with pytest.raises(NetworkError, match=words):
+            await connection.call(MetadataRequest())
+        assert connection.is_closed
+        await connection.wait_closed()
+
+
+async def test_a_caller_that_was_cancelled_does_not_disturb_the_others() -> None:
+    async def answer(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.01)
+        writer.writelines(encode_response(MetadataResponse(cluster_id="c"), version, correlation_id))
+
+    async with server(answer) as port:
+        connection = await opened(port)
+        first, second = connection.send(MetadataRequest()), connection.send(MetadataRequest())
+        first.cancel()
+        assert (await second).cluster_id == "c"
+        await closed(connection)
