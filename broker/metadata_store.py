@@ -85,6 +85,7 @@ class MetadataStore:
         self._deleting: dict[bytes, Topic] = {}
         self._newest: dict[bytes, Topic] = {}
         self._pending_names: set[str] = set()
+        self._doomed: set[bytes] = set()
         self._next_producer_id = 0
         self._log: PartitionLog | None = None
 
@@ -204,6 +205,9 @@ class MetadataStore:
         self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> asyncio.Future[Topic]:
         """Give a topic more partitions, or other configs; to be worked out from `newest(topic)`."""
+        if topic.topic_id in self._doomed:
+            # A record behind the deletion's would bring the topic back at the next start.
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name!r} is being deleted.")
         base = self.newest(topic)
         newer = self._newest[topic.topic_id] = Topic(base.name, base.topic_id, base.partitions, dict(base.configs))
         if partitions is not None:
@@ -242,7 +246,10 @@ class MetadataStore:
             return topic
 
         record = Topic(topic.name, topic.topic_id, topic.partitions, {}, deleting=True)
-        return self._commit([_topic_record(record)], gone)
+        deletion = self._commit([_topic_record(record)], gone, lambda: self._doomed.discard(topic.topic_id))
+        if not deletion.done():
+            self._doomed.add(topic.topic_id)
+        return deletion
 
     def _drop(self, topic: Topic) -> None:
         try:
