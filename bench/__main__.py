@@ -64,7 +64,7 @@ def show(names: list[str], figures: dict[str, Figure], values: dict[str, dict[st
         table.add_column(f"{name} / Kafka", justify="right")
     for figure in figures.values():
         medians = {name: statistics.median(values[figure.name][name]) for name in names}
-        row = [f"{figure.name} [{figure.unit}]{'' if figure.more_is_better else ' (less is better)'}"]
+        row = [f"{figure.name}, {figure.unit}{'' if figure.more_is_better else ' (less is better)'}"]
         row += [f"{medians[name]:,.2f}" for name in names]
         if compared:
             row += [f"{medians[name] / medians['Apache Kafka']:.2f} ×" for name in others]
