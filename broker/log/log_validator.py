@@ -11,7 +11,16 @@ from typing import Final
 
 from crc32c import crc32c
 
-from ...protocol.batch_header import CRC_END, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_batch_header
+from ...protocol.batch_header import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_END,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    read_batch_header,
+)
 from ...protocol.compression import Compression
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
@@ -46,15 +55,16 @@ def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: 
         )
     if crc32c(memoryview(buffer)[position + CRC_END : position + size]) != header[4]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: the checksum of a batch does not match its {size} bytes")
-    if header.compression > _LARGEST_CODEC:
+    attributes = header[5]
+    if attributes & COMPRESSION_MASK > _LARGEST_CODEC:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{where}: compression code {header.compression} is not known"
         )
-    if header.record_count != header.last_offset_delta + 1:
+    if header[12] != header[6] + 1:
         raise invalid(
             where, f"a batch of {header.record_count} records has last offset delta {header.last_offset_delta}"
         )
-    if header.is_control and origin is AppendOrigin.CLIENT:
+    if attributes & CONTROL and origin is AppendOrigin.CLIENT:
         raise invalid(where, "clients must not write control records")
     return header
 

@@ -1,22 +1,17 @@
-"""One partition's log: appending, visibility and durability.
+"""One partition's log: what may be appended, and what readers get.
 
-Owns: the log end offset, high watermark, last stable offset and log start offset, which batch may be appended, and
-what of it is on disk. Everything is plain `def` on the event loop's thread; only `FlushTask.run` happens elsewhere.
-Reading is in `log_reader.py`, what makes a log of a directory in `log_loader.py`, retention and compaction in
-`log_maintenance.py`.
+Owns: the order of an append (check, stamp, write, take up), rolling, the log start offset. What is on disk and how far
+readers may see is `flushed_log.py`; finding things `log_reader.py`; opening `log_loader.py`; deleting `retention.py`;
+compaction `cleaner.py`. Everything is plain `def` on the event loop's thread; only `FlushTask.run` happens elsewhere.
 
 Invariants, at every moment:
 
-* log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and under durability "flush"
-  high_watermark <= flushed_offset: nobody reads what a crash could take back.
 * What was appended is in the file, in the indexes and in the producer state; what raised is in none of them.
 * Offsets are given once: a failed append's are used by the next one.
-* After `fail` nothing is appended, read or acknowledged any more.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -27,9 +22,10 @@ from ...protocol.batch_header import LENGTH_END, BatchHeader, read_batch_header,
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
-from ..ports import Buffer, Clock, File, FileSystem
+from ..ports import Buffer, Clock, FileSystem
 from .disk_space import DiskSpace
-from .flusher import FlushTask, LogFlusher
+from .flushed_log import FlushedLog
+from .flusher import LogFlusher
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
 from .log_reader import LogReader
@@ -51,15 +47,11 @@ LATEST_TIERED: Final = -5
 
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
-Listener = Callable[["PartitionLog"], None]
 
-
-class PartitionLog:
+class PartitionLog(FlushedLog):
     """See the module. Made by `load_log`, which passes what it found on disk.
 
-    `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is told of any error that means
-    that the directory can't be trusted any more; `indexes_current`: the files say what the memory does;
-    `on_start_offset` puts the log start offset on disk.
+    `indexes_current`: the index files say what the memory does. `on_start_offset` puts the log start offset on disk.
     """
 
     def __init__(
@@ -82,41 +74,26 @@ class PartitionLog:
         on_disk_failure: Callable[[OSError], None] | None = None,
         on_start_offset: Callable[[], None] | None = None,
     ) -> None:
+        super().__init__(
+            f"{topic}-{partition}",
+            directory,
+            fs=fs,
+            config=config,
+            segments=segments,
+            producers=producers,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            flusher=flusher,
+            on_disk_failure=on_disk_failure,
+        )
         self.topic = topic
         self.partition = partition
-        self.directory = directory
-        self.name = f"{topic}-{partition}"
-        self.config = config
-        self.segments = segments
-        self.producers = producers
-        self.leader_epochs = leader_epochs
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-        self.flushed_offset = log_end_offset
-        self.high_watermark = log_end_offset
-        self.last_stable_offset = log_end_offset
-        self.reader = LogReader(segments)
-        self.fs = fs
         self.clock = clock
-        self.flusher = flusher
+        self.leader_epochs = leader_epochs
+        self.reader = LogReader(segments)
         self._disk_space = disk_space
-        self._on_disk_failure = on_disk_failure
         self._on_start_offset = on_start_offset
-        self._listeners: list[Listener] = []
-        self._failure: KafkaError | None = None
-        self.closed = False
-        self._touched = not indexes_current
-        # Durability: what the next flush has to do, whether one is under way, who waits for which.
-        self._unsynced_segments: list[LogSegment] = []
-        self._flushing_segments: list[LogSegment] = []
-        self._unsynced_paths: list[str] = []
-        self._directory_unsynced = False
-        self._flushing: FlushTask | None = None
-        self._close_after_flush: list[File] = []
-        self._waiting_for_current: asyncio.Future[None] | None = None
-        self._waiting_for_next: asyncio.Future[None] | None = None
-        producers.on_high_watermark(log_end_offset)
-        self._update_last_stable_offset()
+        self._indexes_current = indexes_current
 
     # --- append ------------------------------------------------------------------------------------------------------
 
@@ -176,6 +153,7 @@ class PartitionLog:
             self._disk_space.require(size)
         self._write(batches, size, last_offset, header.max_timestamp, now_ms)
         self._take_up(header, marker, base_offset, leader_epoch)
+        self._indexes_current = False
         self._appended(last_offset + 1)
         return AppendResult(base_offset, last_offset, log_append_time, self.log_start_offset, False)
 
@@ -209,6 +187,7 @@ class PartitionLog:
         self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
         for header, marker, offset in checked:
             self._take_up(header, marker, offset, leader_epoch)
+        self._indexes_current = False
         self._appended(next_offset)
         return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
 
@@ -237,8 +216,7 @@ class PartitionLog:
         return (
             waited > age
             or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or len(segment.offset_index) * segment.offset_index.entry_size >= config.segment_index_bytes
-            or len(segment.time_index) * segment.time_index.entry_size >= config.segment_index_bytes
+            or segment.index_bytes >= config.segment_index_bytes
         )
 
     def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
@@ -254,181 +232,12 @@ class PartitionLog:
             )
         return self.disk_failed(error)
 
-    def disk_failed(self, error: OSError) -> KafkaError:
-        """An error that leaves open what is on disk: the log goes offline, and the whole directory is told."""
-        if self._on_disk_failure is not None:
-            self._on_disk_failure(error)
-        failure = storage_error(f"{self.name}: writing to {self.directory} failed: {error}")
-        self.fail(failure)
-        return failure
-
     def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
         aborted = self.producers.update(header, marker, base_offset)
         if aborted is not None:
             self.segments.active.aborted.append(aborted)
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
-
-    def _appended(self, end_offset: int) -> None:
-        self.log_end_offset = end_offset
-        self._touched = True
-        active = self.segments.active
-        if not self._unsynced_segments or self._unsynced_segments[-1] is not active:
-            self._unsynced_segments.append(active)
-        if self.config.durability == "os":
-            self._advance(end_offset)
-        elif self.flusher is not None:
-            self.flusher.request(self)
-
-    # --- visibility --------------------------------------------------------------------------------------------------
-
-    def add_listener(self, listener: Listener) -> None:
-        """Call `listener(log)` whenever the high watermark or the last stable offset has moved. It must not append."""
-        self._listeners.append(listener)
-
-    def remove_listener(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
-
-    def _advance(self, high_watermark: int) -> None:
-        self.high_watermark = high_watermark
-        self.producers.on_high_watermark(high_watermark)
-        self._update_last_stable_offset()
-        if self._listeners:
-            for listener in list(self._listeners):
-                listener(self)
-
-    def _update_last_stable_offset(self) -> None:
-        first_unstable = self.producers.first_unstable_offset
-        stable = self.high_watermark if first_unstable is None else min(first_unstable, self.high_watermark)
-        self.last_stable_offset = max(stable, self.log_start_offset)
-
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch of the newest batch, -1 in an empty log."""
-        return self.leader_epochs.latest
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments, without indexes."""
-        return sum(segment.size for segment in self.segments)
-
-    # --- durability --------------------------------------------------------------------------------------------------
-
-    def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
-        """None when everything below `end_offset` is as durable as `durability` asks; else a future of when it is.
-
-        The future is shared by all who wait for the same flush (shield it) and fails with KafkaError
-        KAFKA_STORAGE_ERROR when the flush does: then what was appended may or may not survive.
-        """
-        return None if self.config.durability == "os" else self.synced(end_offset)
-
-    def synced(self, end_offset: int) -> asyncio.Future[None] | None:
-        """As `flushed`, whatever `durability` asks."""
-        if end_offset <= self.flushed_offset:
-            return None
-        assert end_offset <= self.log_end_offset, "nobody can wait for what was not appended"
-        if self._failure is not None:
-            raise self._failure
-        if self.flusher is None:
-            self.flush()
-            return None
-        if self._flushing is not None and end_offset <= self._flushing.end_offset:
-            if self._waiting_for_current is None:
-                self._waiting_for_current = _future()
-            return self._waiting_for_current
-        if self._waiting_for_next is None:
-            self._waiting_for_next = _future()
-            self.flusher.request(self)
-        return self._waiting_for_next
-
-    def flush(self) -> None:
-        """Put everything on disk now, in this thread; raises KAFKA_STORAGE_ERROR. Not while the flusher is at work."""
-        assert self._flushing is None, "a flush is under way"
-        task = self.begin_flush()
-        if task is None:
-            return
-        try:
-            task.run(self.fs)
-        except OSError as error:
-            self._flushing = None
-            raise self.disk_failed(error) from error
-        self.finish_flush(task)
-
-    def begin_flush(self) -> FlushTask | None:
-        """What has to be synced for everything appended so far; None when there is nothing to do."""
-        if self.closed or self._failure is not None or self._flushing is not None:
-            return None
-        if not (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
-            return None
-        task = FlushTask(
-            self.log_end_offset,
-            [segment.file for segment in self._unsynced_segments],
-            self._unsynced_paths,
-            [self.directory, self.directory.rpartition("/")[0]] if self._directory_unsynced else [],
-        )
-        for segment in self._unsynced_segments:
-            segment.flushing = True
-        self._flushing_segments, self._unsynced_segments = self._unsynced_segments, []
-        self._unsynced_paths, self._directory_unsynced = [], False
-        self._flushing = task
-        self._waiting_for_current, self._waiting_for_next = self._waiting_for_next, None
-        return task
-
-    def finish_flush(self, task: FlushTask) -> None:
-        """`task` is on disk: let readers see it and writers be answered."""
-        if self._flushing is not task:
-            return  # failed or closed meanwhile
-        self._flushing = None
-        for segment in self._flushing_segments:
-            segment.flushing = False
-        self._flushing_segments = []
-        for file in self._close_after_flush:
-            file.close()
-        self._close_after_flush.clear()
-        waiting, self._waiting_for_current = self._waiting_for_current, None
-        if self._failure is None and not self.closed:
-            self.flushed_offset = max(self.flushed_offset, task.end_offset)
-            if self.config.durability != "os":
-                self._advance(max(self.flushed_offset, self.high_watermark))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
-
-    def fail(self, failure: KafkaError) -> None:
-        """Take the log offline: `failure` is what everybody gets from now on."""
-        if self._failure is None:
-            self._failure = failure
-        self._wake_with(failure)
-        for listener in list(self._listeners):
-            listener(self)
-
-    def _wake_with(self, failure: KafkaError) -> None:
-        for waiting in (self._waiting_for_current, self._waiting_for_next):
-            if waiting is not None and not waiting.done():
-                waiting.set_exception(failure)
-        self._waiting_for_current = self._waiting_for_next = None
-
-    @property
-    def failure(self) -> KafkaError | None:
-        """Why the log is offline, None while it is not."""
-        return self._failure
-
-    def sync_later(self, *paths: str, directory: bool = True) -> None:
-        """Have files (by path) and the directory's names synced by the next flush."""
-        self._unsynced_paths.extend(paths)
-        self._directory_unsynced |= directory
-        if self.flusher is not None and not self.closed:
-            self.flusher.request(self)
-
-    def close_file(self, segment: LogSegment) -> None:
-        """Close a segment's file, after the flush that may be using it."""
-        file = segment.take_file()
-        if segment in self._unsynced_segments:
-            self._unsynced_segments.remove(segment)
-        if file is not None:
-            if self._flushing is not None:
-                self._close_after_flush.append(file)
-            else:
-                file.close()
 
     # --- segments ----------------------------------------------------------------------------------------------------
 
@@ -544,6 +353,11 @@ class PartitionLog:
         """(the largest leader epoch not above `epoch`, where it ends); (-1, -1) when it is not known (KIP-101)."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the newest batch, -1 in an empty log."""
+        return self.leader_epochs.latest
+
     # --- making room -------------------------------------------------------------------------------------------------
 
     def set_start_offset(self, offset: int) -> None:
@@ -589,7 +403,7 @@ class PartitionLog:
             return
         try:
             if clean and self._failure is None:
-                if self._touched:
+                if not self._indexes_current:
                     self._write_state()
                 self.flush()
         finally:
@@ -604,20 +418,3 @@ class PartitionLog:
             raise storage_error(f"{self.name}: the indexes can't be written: {error}") from error
         self._unsynced_paths += [*paths, *([snapshot] if snapshot is not None else [])]
         self._directory_unsynced = True
-
-    def discard(self) -> None:
-        """The partition is deleted: waiting writers get UNKNOWN_TOPIC_OR_PARTITION. The caller removes the files."""
-        if not self.closed:
-            self._close_files(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted"))
-
-    def _close_files(self, reason: KafkaError) -> None:
-        self.closed = True
-        for segment in self.segments:
-            self.close_file(segment)
-        self.fail(reason)
-
-
-def _future() -> asyncio.Future[None]:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # waiting for it is optional
-    return future

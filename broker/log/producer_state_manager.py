@@ -68,6 +68,11 @@ class ProducerStateManager:
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == producer_epoch
 
     @property
+    def has_unstable(self) -> bool:
+        """Whether there is a `first_unstable_offset`."""
+        return bool(self._open or self._decided)
+
+    @property
     def first_unstable_offset(self) -> int | None:
         """See the module; None when everything is decided and visible."""
         first = next(iter(self._open), None)

@@ -28,7 +28,7 @@ MAX_SEGMENT_SIZE: Final = (1 << 31) - 1
 class LogSegment:
     """`base_offset` is the smallest offset that it may hold; the next segment's base offset ends it.
 
-    `flushing`: the flush thread has the file, so it must not be closed.
+    `flushing`: the flush thread has the file, so it must not be closed. `index_bytes`: at most so large is each index.
     """
 
     __slots__ = (
@@ -44,6 +44,7 @@ class LogSegment:
         "created_ms",
         "first_timestamp",
         "flushing",
+        "index_bytes",
         "max_timestamp",
         "offset_of_max_timestamp",
         "size",
@@ -57,6 +58,7 @@ class LogSegment:
         self.created_ms = created_ms
         self.size = 0
         self.flushing = False
+        self.index_bytes = 0
         self.first_timestamp = -1
         self.max_timestamp = -1
         self.offset_of_max_timestamp = base_offset
@@ -87,7 +89,7 @@ class LogSegment:
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._aborted = []
-        self._bytes_since_entry = 0
+        self._bytes_since_entry = self.index_bytes = 0
         self.first_timestamp = self.max_timestamp = -1
         self.offset_of_max_timestamp = self.base_offset
 
@@ -200,6 +202,7 @@ class LogSegment:
         if last:
             self.first_timestamp = self.batch_at(0).max_timestamp
         self._bytes_since_entry = self.size - last
+        self.index_bytes = len(self.offset_index) * TimeIndex.entry_size
         return end_offset
 
     # --- append ------------------------------------------------------------------------------------------------------
@@ -236,6 +239,7 @@ class LogSegment:
         self.offset_index.append(last_offset, position)
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         self._bytes_since_entry = 0
+        self.index_bytes += TimeIndex.entry_size  # the larger one of the two files
 
     def cut(self, size: int) -> None:
         """Cut the file to `size`, a batch boundary; the caller makes the indexes anew."""

@@ -1,0 +1,262 @@
+"""What of a log is on disk, and how far readers may see: the base of `PartitionLog`.
+
+Owns: high watermark, last stable offset, flushed offset, who waits for which flush, and the state "offline". Knows
+nothing of what is appended: `PartitionLog` tells it with `_appended`.
+
+Invariants, at every moment:
+
+* log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and under durability "flush"
+  high_watermark <= flushed_offset: nobody reads what a crash could take back.
+* A flush covers everything that was appended before it began; at most one is under way. Its files stay open until it
+  ends.
+* After `fail` nothing is appended, read or acknowledged any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..ports import File, FileSystem
+from .flusher import FlushTask, LogFlusher
+from .log_config import LogConfig
+from .producer_state_manager import ProducerStateManager
+from .results import storage_error
+from .segment import LogSegment
+from .segments import LogSegments
+
+Listener = Callable[[Any], None]
+
+
+class FlushedLog:
+    """See the module.
+
+    `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is told of any error that means
+    that the directory can't be trusted any more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: str,
+        *,
+        fs: FileSystem,
+        config: LogConfig,
+        segments: LogSegments,
+        producers: ProducerStateManager,
+        log_start_offset: int,
+        log_end_offset: int,
+        flusher: LogFlusher | None,
+        on_disk_failure: Callable[[OSError], None] | None,
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.fs = fs
+        self.config = config
+        self.segments = segments
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.flushed_offset = log_end_offset
+        self.high_watermark = log_end_offset
+        self.last_stable_offset = log_end_offset
+        self.flusher = flusher
+        self.closed = False
+        self._on_disk_failure = on_disk_failure
+        self._listeners: list[Listener] = []
+        self._failure: KafkaError | None = None
+        # What the next flush has to do, the one that is under way, who waits for which.
+        self._unsynced_segments: list[LogSegment] = []
+        self._flushing_segments: list[LogSegment] = []
+        self._unsynced_paths: list[str] = []
+        self._directory_unsynced = False
+        self._flushing: FlushTask | None = None
+        self._close_after_flush: list[File] = []
+        self._waiting_for_current: asyncio.Future[None] | None = None
+        self._waiting_for_next: asyncio.Future[None] | None = None
+        producers.on_high_watermark(log_end_offset)
+        self._update_last_stable_offset()
+
+    # --- visibility --------------------------------------------------------------------------------------------------
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(log)` whenever the high watermark or the last stable offset has moved. It must not append."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def _advance(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        self.producers.on_high_watermark(high_watermark)
+        self._update_last_stable_offset()
+        if self._listeners:
+            for listener in list(self._listeners):
+                listener(self)
+
+    def _update_last_stable_offset(self) -> None:
+        stable = self.high_watermark
+        if self.producers.has_unstable and (first := self.producers.first_unstable_offset) is not None:
+            stable = min(first, stable)
+        self.last_stable_offset = max(stable, self.log_start_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments, without indexes."""
+        return sum(segment.size for segment in self.segments)
+
+    # --- durability --------------------------------------------------------------------------------------------------
+
+    def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
+        """None when everything below `end_offset` is as durable as `durability` asks; else a future of when it is.
+
+        The future is shared by all who wait for the same flush (shield it) and fails with KafkaError
+        KAFKA_STORAGE_ERROR when the flush does: then what was appended may or may not survive.
+        """
+        return None if self.config.durability == "os" else self.synced(end_offset)
+
+    def synced(self, end_offset: int) -> asyncio.Future[None] | None:
+        """As `flushed`, whatever `durability` asks."""
+        if end_offset <= self.flushed_offset:
+            return None
+        assert end_offset <= self.log_end_offset, "nobody can wait for what was not appended"
+        if self._failure is not None:
+            raise self._failure
+        if self.flusher is None:
+            self.flush()
+            return None
+        if self._flushing is not None and end_offset <= self._flushing.end_offset:
+            if self._waiting_for_current is None:
+                self._waiting_for_current = _future()
+            return self._waiting_for_current
+        if self._waiting_for_next is None:
+            self._waiting_for_next = _future()
+            self.flusher.request(self)
+        return self._waiting_for_next
+
+    def flush(self) -> None:
+        """Put everything on disk now, in this thread; raises KAFKA_STORAGE_ERROR. Not while the flusher is at work."""
+        assert self._flushing is None, "a flush is under way"
+        task = self.begin_flush()
+        if task is None:
+            return
+        try:
+            task.run(self.fs)
+        except OSError as error:
+            self._flushing = None
+            raise self.disk_failed(error) from error
+        self.finish_flush(task)
+
+    def begin_flush(self) -> FlushTask | None:
+        """What has to be synced for everything appended so far; None when there is nothing to do."""
+        if self.closed or self._failure is not None or self._flushing is not None:
+            return None
+        if not (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
+            return None
+        task = FlushTask(
+            self.log_end_offset,
+            [segment.file for segment in self._unsynced_segments],
+            self._unsynced_paths,
+            [self.directory, self.directory.rpartition("/")[0]] if self._directory_unsynced else [],
+        )
+        for segment in self._unsynced_segments:
+            segment.flushing = True
+        self._flushing_segments, self._unsynced_segments = self._unsynced_segments, []
+        self._unsynced_paths, self._directory_unsynced = [], False
+        self._flushing = task
+        self._waiting_for_current, self._waiting_for_next = self._waiting_for_next, None
+        return task
+
+    def finish_flush(self, task: FlushTask) -> None:
+        """`task` is on disk: let readers see it and writers be answered."""
+        if self._flushing is not task:
+            return  # failed or closed meanwhile
+        self._flushing = None
+        for segment in self._flushing_segments:
+            segment.flushing = False
+        self._flushing_segments = []
+        for file in self._close_after_flush:
+            file.close()
+        self._close_after_flush.clear()
+        waiting, self._waiting_for_current = self._waiting_for_current, None
+        if self._failure is None and not self.closed:
+            self.flushed_offset = max(self.flushed_offset, task.end_offset)
+            if self.config.durability != "os":
+                self._advance(max(self.flushed_offset, self.high_watermark))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def fail(self, failure: KafkaError) -> None:
+        """Take the log offline: `failure` is what everybody gets from now on."""
+        if self._failure is None:
+            self._failure = failure
+        self._wake_with(failure)
+        for listener in list(self._listeners):
+            listener(self)
+
+    def _wake_with(self, failure: KafkaError) -> None:
+        for waiting in (self._waiting_for_current, self._waiting_for_next):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(failure)
+        self._waiting_for_current = self._waiting_for_next = None
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the log is offline, None while it is not."""
+        return self._failure
+
+    def sync_later(self, *paths: str, directory: bool = True) -> None:
+        """Have files (by path) and the directory's names synced by the next flush."""
+        self._unsynced_paths.extend(paths)
+        self._directory_unsynced |= directory
+        if self.flusher is not None and not self.closed:
+            self.flusher.request(self)
+
+    def close_file(self, segment: LogSegment) -> None:
+        """Close a segment's file, after the flush that may be using it."""
+        file = segment.take_file()
+        if segment in self._unsynced_segments:
+            self._unsynced_segments.remove(segment)
+        if file is not None:
+            if self._flushing is not None:
+                self._close_after_flush.append(file)
+            else:
+                file.close()
+
+    def disk_failed(self, error: OSError) -> KafkaError:
+        """An error that leaves open what is on disk: the log goes offline, and the whole directory is told."""
+        if self._on_disk_failure is not None:
+            self._on_disk_failure(error)
+        failure = storage_error(f"{self.name}: writing to {self.directory} failed: {error}")
+        self.fail(failure)
+        return failure
+
+    def _appended(self, end_offset: int) -> None:
+        """The log ends at `end_offset` now."""
+        self.log_end_offset = end_offset
+        active = self.segments.active
+        if not self._unsynced_segments or self._unsynced_segments[-1] is not active:
+            self._unsynced_segments.append(active)
+        if self.config.durability == "os":
+            self._advance(end_offset)
+        elif self.flusher is not None:
+            self.flusher.request(self)
+
+    def discard(self) -> None:
+        """The partition is deleted: waiting writers get UNKNOWN_TOPIC_OR_PARTITION. The caller removes the files."""
+        if not self.closed:
+            self._close_files(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted"))
+
+    def _close_files(self, reason: KafkaError) -> None:
+        self.closed = True
+        for segment in self.segments:
+            self.close_file(segment)
+        self.fail(reason)
+
+
+def _future() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # waiting for it is optional
+    return future
