@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, run
@@ -29,7 +27,7 @@ def list_(bootstrap: str) -> None:
 
         async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             for each in sorted(await admin.list_groups(), key=lambda listed: listed.group_id):
-                click.echo(f"{each.group_id}\t{each.group_state or '-'}\t{each.protocol_type or '-'}")
+                click.echo(f"{each.group_id}\t{each.state or '-'}\t{each.protocol_type or '-'}")
 
     run(work())
 
@@ -51,17 +49,15 @@ def describe(name: str, bootstrap: str) -> int:
 
         async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             described = (await admin.describe_groups([name]))[name]
-            if isinstance(described, BaseException):
-                raise described
             committed = await admin.group_offsets(name)
             ends = await admin.list_offsets(dict.fromkeys(committed, -1)) if committed else {}
-            readers = _readers(described)
-            if not committed and not readers and described.group_state in ("Dead", ""):
+            readers = {partition: member for member in described.members for partition in member.partitions}
+            if not committed and described.state == "Dead":
                 click.echo(
                     f"oncelog group describe: there is no group {name}. `oncelog group list` shows all.", err=True
                 )
                 return 1
-            table = Table(title=f"{name}: {described.group_state}, {len(described.members)} member(s)")
+            table = Table(title=f"{name}: {described.state}, {len(described.members)} member(s)")
             for column, justify in (
                 ("topic", "left"),
                 ("partition", "right"),
@@ -73,15 +69,15 @@ def describe(name: str, bootstrap: str) -> int:
             table.add_column("member")
             for partition in sorted({*committed, *readers}):
                 position = committed.get(partition)
-                end = getattr(ends.get(partition), "offset", ends.get(partition))
-                lag = end - position.offset if isinstance(end, int) and position is not None else None
+                end = ends[partition].offset if partition in ends else None
+                lag = None if position is None or end is None else end - position.offset
                 table.add_row(
                     partition.topic,
                     str(partition.partition),
-                    "-" if position is None else str(position.offset),
-                    "-" if end is None else str(end),
-                    "-" if lag is None else str(lag),
-                    readers.get(partition, "-"),
+                    _number(None if position is None else position.offset),
+                    _number(end),
+                    _number(lag),
+                    readers[partition].member_id if partition in readers else "-",
                 )
             Console().print(table)
             return 0
@@ -89,5 +85,5 @@ def describe(name: str, bootstrap: str) -> int:
     return run(work())
 
 
-def _readers(described: Any) -> dict[Any, str]:
-    return {partition: member.member_id for member in described.members for partition in member.assignment}
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)

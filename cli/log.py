@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 if TYPE_CHECKING:
+    from ..broker.log.repair import Damage
     from ..protocol.records import BatchHeader, Record
 
 
@@ -118,24 +119,39 @@ def repair(directory: Path, dry_run: bool, yes: bool) -> int:
     oncelog log repair data --dry-run       what is damaged
     oncelog log repair data                 ask, then repair
     """
+    from ..broker.log import DataDirectoryError
     from ..broker.log.repair import inspect
     from ..broker.log.repair import repair as cut
     from ..broker.ports import RealFileSystem
 
     filesystem = RealFileSystem()
-    damages = inspect(str(directory), filesystem)
-    if not damages:
-        click.echo(f"{directory}: no damage found.")
-        return 0
-    for damage in damages:
-        click.echo(
-            f"{damage.topic}-{damage.partition}: damaged at byte {damage.position} of {damage.file};"
-            f" {damage.lost_bytes} bytes from offset {damage.lost_from_offset} on would be cut off."
-        )
-    if dry_run:
-        return 1
-    if not yes:
-        click.confirm(f"Cut {len(damages)} partition(s) back?", abort=True)
-    cut(str(directory), filesystem)
-    click.echo(f"{len(damages)} partition(s) repaired; what was cut off lies beside the segments.")
+    try:
+        damages = inspect(str(directory), filesystem)
+        for damage in damages:
+            click.echo(_damage_lines(damage))
+        if not damages:
+            click.echo(f"{directory}: no damage found.")
+            return 0
+        if dry_run:
+            return 1
+        if not yes:
+            click.confirm(f"Cut {len(damages)} partition(s) back?", abort=True)
+        repaired = cut(str(directory), filesystem)
+    except DataDirectoryError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{len(repaired)} partition(s) repaired; what was cut off lies in *.removed beside the segments.")
     return 0
+
+
+def _damage_lines(damage: Damage) -> str:
+    """What is damaged and what a repair loses."""
+    lost = (
+        "among them records that may have been acknowledged and read"
+        if damage.below_recovery_point
+        else "a torn tail that the broker cuts off by itself when it starts"
+    )
+    return (
+        f"{damage.topic}-{damage.partition}: {damage.file} is damaged at byte {damage.position}: {damage.reason}\n"
+        f"  a repair removes everything from offset {damage.lost_from_offset} on: {damage.lost_bytes} bytes, in which"
+        f" {damage.whole_records} records are still whole ({lost})"
+    )

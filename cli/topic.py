@@ -107,8 +107,6 @@ def describe(name: str, bootstrap: str) -> None:
 
         async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             metadata = (await admin.describe_topics([name]))[name]
-            if isinstance(metadata, BaseException):
-                raise metadata
             partitions = [TopicPartition(name, partition.index) for partition in metadata.partitions]
             start = await admin.list_offsets(dict.fromkeys(partitions, -2))
             end = await admin.list_offsets(dict.fromkeys(partitions, -1))
@@ -117,15 +115,11 @@ def describe(name: str, bootstrap: str) -> None:
             for column in ("partition", "leader", "start", "stable", "end"):
                 table.add_column(column, justify="right")
             for partition, row in zip(partitions, metadata.partitions, strict=True):
-                offsets = (start[partition], stable[partition], end[partition])
-                table.add_row(str(partition.partition), str(row.leader_id), *(str(_offset(each)) for each in offsets))
+                offsets = (start[partition].offset, stable[partition].offset, end[partition].offset)
+                table.add_row(str(partition.partition), str(row.leader_id), *map(str, offsets))
             Console().print(table)
 
     run(work())
-
-
-def _offset(found: object) -> object:
-    return getattr(found, "offset", found)
 
 
 @topic.command()
@@ -145,14 +139,14 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: str) -
 
     async def work() -> int:
         from ..client.admin import Admin
-        from ..protocol.errors import ErrorCode, KafkaError
+        from ..protocol.errors import ErrorCode
 
         failed = 0
         async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
             for name, error in (await admin.delete_topics(list(names), raise_errors=False)).items():
                 if error is None:
                     click.echo(f"Deleted topic {name}.")
-                elif if_exists and isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                elif if_exists and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     click.echo(f"There is no topic {name}.")
                 else:
                     click.echo(f"oncelog topic delete {name}: {error}", err=True)

@@ -20,7 +20,17 @@ from typing import Final, Protocol
 from .flights import TOTAL_FLIGHTS, expected, flight_record, flights
 from .kills import DEFAULT_SCHEDULE, Kill
 from .processes import BrokerProcess, ChildProcess, StartFailed
-from .topics import CARRIERS, ENRICHED, FLIGHTS, GROUP, Watcher, create_topics, feeder, read_committed
+from .topics import (
+    CARRIERS,
+    ENRICHED,
+    FLIGHTS,
+    GROUP,
+    Watcher,
+    count_uncommitted,
+    create_topics,
+    feeder,
+    read_committed,
+)
 from .verify import CarrierCheck, FlightCheck
 
 WATCH_INTERVAL_S: Final = 0.1
@@ -64,8 +74,8 @@ class Outcome:
     enriched: FlightCheck
     carriers: CarrierCheck
     seconds: float
-    hidden: int
-    """Offsets of `flights-enriched` that a read_committed reader never sees: aborted records and markers."""
+    aborted: int
+    """Records of `flights-enriched` that lie in the log and that a read_committed reader never sees."""
     kills: list[str] = field(default_factory=list)
 
     @property
@@ -205,13 +215,13 @@ class _Job:
             enriched=FlightCheck(ENRICHED, wanted.enriched),
             carriers=carriers,
             seconds=0.0,
-            hidden=0,
+            aborted=0,
             kills=self.done_kills,
         )
         await read_committed(self.broker.address, FLIGHTS, outcome.flights.add)
-        end = await read_committed(self.broker.address, ENRICHED, outcome.enriched.add)
-        outcome.hidden = end - outcome.enriched.records
+        await read_committed(self.broker.address, ENRICHED, outcome.enriched.add)
         await read_committed(self.broker.address, CARRIERS, lambda _, __, key, value: carriers.add(key, value))
+        outcome.aborted = await count_uncommitted(self.broker.address, ENRICHED) - outcome.enriched.records
         return outcome
 
     def stop_transformers(self) -> None:

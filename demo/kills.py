@@ -46,5 +46,6 @@ def parse(text: str) -> tuple[Kill, ...]:
 def random_schedule(seed: int, brokers: int = 1, transformers: int = 2) -> tuple[Kill, ...]:
     """That many kills at moments drawn from `seed`."""
     draw = random.Random(seed)
-    targets: list[Target] = ["broker"] * brokers + ["transformer"] * transformers
+    targets: list[Target] = ["broker" for _ in range(brokers)]
+    targets += ["transformer" for _ in range(transformers)]
     return tuple(sorted(Kill(draw.uniform(0.02, 0.95), target, draw.uniform(0.0, 0.3)) for target in targets))

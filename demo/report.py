@@ -59,17 +59,17 @@ def _flight_row(table: Table, check: FlightCheck) -> None:
 def show(console: Console, outcome: Outcome) -> None:
     """Print the table that compares what a read_committed reader saw with the plain computation, and the verdict."""
     table = Table(title="What a read_committed reader sees, against a plain in-memory computation")
-    table.add_column("topic")
-    for column in ("computed", "read", "lost", "doubled", "altered", "out of order"):
+    table.add_column("topic", no_wrap=True)
+    for column in ("computed", "read", "lost", "doubled", "altered", "disorder"):
         table.add_column(column, justify="right")
-    table.add_column("verdict")
+    table.add_column("verdict", no_wrap=True)
     _flight_row(table, outcome.flights)
     _flight_row(table, outcome.enriched)
     computed = sum(count.flights for count in outcome.carriers.expected.values())
     counted = sum(count.flights for count in outcome.carriers.found.values())
     wrong = outcome.carriers.differing
     table.add_row(
-        f"carrier-delays ({len(outcome.carriers.expected)} carriers)",
+        "carrier-delays",
         f"{computed:,}",
         f"{counted:,}",
         "–",
@@ -83,7 +83,7 @@ def show(console: Console, outcome: Outcome) -> None:
         if check.first_fault:
             console.print(f"First fault: {check.first_fault}", style="red", highlight=False)
     console.print(
-        f"{len(outcome.kills)} kill -9 on the way; {outcome.hidden:,} offsets of flights-enriched are markers and"
-        f" records of aborted transactions, which no read_committed reader sees. Job: {outcome.seconds:.1f} s.",
+        f"{len(outcome.kills)} kill -9 on the way. {outcome.aborted:,} records of aborted transactions lie in"
+        f" flights-enriched: a read_committed reader never sees them. The job took {outcome.seconds:.1f} s.",
         highlight=False,
     )

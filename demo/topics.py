@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..client.admin import Admin, NewTopic
 from ..client.consumer import Consumer
@@ -73,16 +74,26 @@ async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes]
         await producer.flush()
 
 
-async def read_committed(
-    bootstrap: str, topic: str, take: Callable[[int, int, bytes | None, bytes | None], object]
-) -> int:
-    """Give every committed record to `take(partition, offset, key, value)`, in offset order per partition.
+Take: TypeAlias = Callable[[int, int, bytes | None, bytes | None], object]
+"""Is given (partition, offset, key, value) of each record."""
 
-    Returns the sum of the partitions' end offsets. Raises TimeoutError when the end can't be reached.
-    """
+
+async def read_committed(bootstrap: str, topic: str, take: Take) -> None:
+    """Give every committed record to `take`, in offset order per partition; TimeoutError when the end isn't reached."""
+    await _read(bootstrap, topic, "read_committed", take)
+
+
+async def count_uncommitted(bootstrap: str, topic: str) -> int:
+    """How many records are in the log, committed or not, without markers."""
+    numbers = itertools.count()
+    await _read(bootstrap, topic, "read_uncommitted", lambda *_: next(numbers))
+    return next(numbers)
+
+
+async def _read(bootstrap: str, topic: str, isolation_level: str, take: Take) -> None:
     async with Consumer(
         bootstrap_servers=bootstrap,
-        isolation_level="read_committed",
+        isolation_level=isolation_level,
         auto_offset_reset="earliest",
         max_poll_records=5000,
         enable_auto_commit=False,
@@ -100,6 +111,6 @@ async def read_committed(
             if records:
                 last = loop.time()
             elif all([await consumer.position(partition) >= end for partition, end in ends.items()]):
-                return sum(ends.values())
+                return
             elif loop.time() - last > READ_STALL_S:
                 raise TimeoutError(f"reading {topic} stalled before its end")

@@ -250,3 +250,39 @@ def test_log_dump_shows_what_was_produced(tmp_path_factory: pytest.TempPathFacto
         [*ONCELOG, "log", "repair", str(broker.data_dir)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (sound.returncode, "no damage" in sound.stdout) == (0, True), sound.stderr
+
+
+@pytest.mark.oncelog_only(reason="damages the data directory")
+def test_damaged_partition_is_repaired_after_saying_what_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def oncelog(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ONCELOG, *arguments], input=lines, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    with BrokerProcess(tmp_path_factory.mktemp("damaged")) as broker:
+        for line in ("one", "two", "three"):
+            done(oncelog("produce", "orders", "--value", line, "--bootstrap", broker.address))
+        data = str(broker.data_dir)
+        failed(oncelog("log", "repair", data), data)  # the broker has it
+        broker.terminate()
+
+        (segment,) = broker.data_dir.glob("orders-0/*.log")
+        content = bytearray(segment.read_bytes())
+        content[content.index(b"two")] ^= 1
+        segment.write_bytes(content)
+        failed(oncelog("log", "dump", str(segment)), "wrong checksum")
+
+        looked = oncelog("log", "repair", data, "--dry-run")
+        assert looked.returncode == 1
+        assert "orders-0" in looked.stdout
+        assert "from offset 1 on" in looked.stdout
+        assert segment.read_bytes() == content
+        refused = oncelog("log", "repair", data, lines="n\n")
+        assert refused.returncode == 130
+        assert segment.read_bytes() == content
+        assert "1 partition(s) repaired" in done(oncelog("log", "repair", data, "--yes"))
+        assert "no damage" in done(oncelog("log", "repair", data))
+
+        broker.start()
+        read = oncelog("consume", "orders", "--from-beginning", "--until-end", "--bootstrap", broker.address)
+        assert done(read) == "one\n"
