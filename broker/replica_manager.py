@@ -29,8 +29,10 @@ TopicPartition = tuple[str, int]
 class OffsetsOwner(Protocol):
     """Who keeps the offsets that a transaction's marker settles: the group coordinator."""
 
-    def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """A marker of that producer is durable in that partition of `__consumer_offsets`."""
+    def complete_transaction(
+        self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
+    ) -> None:
+        """A marker of that producer was appended to that partition of `__consumer_offsets`; not yet durable, maybe."""
 
 
 class ReplicaManager:
@@ -143,26 +145,23 @@ class ReplicaManager:
     async def append_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
         """Append each marker to its partitions and wait until all are durable; a code for each partition of each.
 
-        For a partition of `__consumer_offsets` the group coordinator then settles the offsets that were pending.
+        For a partition of `__consumer_offsets` the group coordinator settles the offsets that were pending, in the
+        same step as the append: no later record can come between, and no cancelled caller can leave them pending.
         """
         results: list[dict[TopicPartition, ErrorCode]] = []
-        waiting: list[tuple[dict[TopicPartition, ErrorCode], TopicPartition, Marker, asyncio.Future[None] | None]] = []
+        waiting: list[tuple[dict[TopicPartition, ErrorCode], TopicPartition, asyncio.Future[None] | None]] = []
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
             results.append(codes)
             for key in marker.partitions:
                 try:
-                    waiting.append((codes, key, marker, self._append_marker(key, marker)))
+                    waiting.append((codes, key, self._append_marker(key, marker)))
                 except KafkaError as error:
                     codes[key] = error.code
-        for codes, key, marker, flush in waiting:
+        for codes, key, flush in waiting:
             try:
                 if flush is not None:
                     await asyncio.shield(flush)
-                if key[0] == OFFSETS_TOPIC and self.offsets_owner is not None:
-                    self.offsets_owner.complete_transaction(
-                        key[1], marker.producer_id, marker.producer_epoch, marker.commit
-                    )
                 codes[key] = ErrorCode.NONE
             except KafkaError as error:
                 codes[key] = error.code
@@ -185,4 +184,8 @@ class ReplicaManager:
             leader_epoch=partition.leader_epoch,
             transaction_version=getattr(marker, "transaction_version", 0),
         )
+        if key[0] == OFFSETS_TOPIC and self.offsets_owner is not None:
+            self.offsets_owner.complete_transaction(
+                key[1], marker.producer_id, marker.producer_epoch, marker.commit, result.last_offset
+            )
         return log.flushed(result.last_offset + 1)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
+from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from oncelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -23,7 +24,7 @@ from oncelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from support.group_wire import Member, commit, fetch, served, subscription
-from support.wire import Wire
+from support.wire import Wire, eventually
 
 E = ErrorCode
 Fresh = Callable[[str], str]
@@ -324,6 +325,13 @@ def test_offsets_are_deleted_unless_a_member_subscribes(
     assert delete(1) == (0, [0])
     assert fetch(wire, group, None) == {}
     assert delete(0, name="no-such-group") == (E.GROUP_ID_NOT_FOUND, [])
+
+
+def test_offsets_of_a_deleted_topic_do_not_outlive_it(wire: Wire, group: str, topic: str) -> None:
+    commit(wire, group, {(topic, 0): 5})
+    deleted = wire.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
+    assert deleted.responses[0].error_code == 0
+    eventually(lambda: fetch(wire, group, None) == {})
 
 
 # ---- looking at groups

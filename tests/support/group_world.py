@@ -70,11 +70,12 @@ class SimulatedGroupLog(SimulatedStateLog):
                 record.is_transactional = transactional
         return result
 
-    def append_marker(self, partition: int, producer_id: int, commit: bool) -> None:
+    def append_marker(self, partition: int, producer_id: int, commit: bool) -> int:
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         record = StateRecord(self.disk.end, 0, b"", b"", producer_id, 0, True, ControlRecord(kind, 0))
         self.records.append((partition, record))
         self.disk.end += 1
+        return record.offset
 
     def compact(self, dropped: Callable[[StateRecord], bool]) -> None:
         self.records = [entry for entry in self.records if not dropped(entry[1])]
@@ -225,11 +226,10 @@ class GroupWorld:
         return self.coordinator.commit_txn_offsets(group, committer, producer, 0, commits)
 
     def end(self, producer: int, *, commit: bool, group: str = "g") -> None:
-        """The producer's marker is in the group's partition, and durable."""
+        """The producer's marker is in the group's partition."""
         partition = self.coordinator.partition_for(group)
-        self.log.append_marker(partition, producer, commit)
-        self.log.disk.flush()
-        self.coordinator.complete_transaction(partition, producer, 0, commit)
+        offset = self.log.append_marker(partition, producer, commit)
+        self.coordinator.complete_transaction(partition, producer, 0, commit, offset)
 
     def committed(self, *partitions: tuple[str, int], group: str = "g") -> dict[tuple[str, int], int]:
         found = self.coordinator.fetch_offsets(group, partitions or None)

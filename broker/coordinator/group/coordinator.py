@@ -275,9 +275,14 @@ class GroupCoordinator:
         self._membership.get_or_create(group_id)
         return codes
 
-    def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """The producer's marker is durable in that partition: what was pending there is committed, or gone."""
-        self._offsets.complete_transaction((partition, producer_id), commit)
+    def complete_transaction(
+        self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
+    ) -> None:
+        """The producer's marker was appended to that partition: what was pending there is committed, or gone.
+
+        Like every record it takes effect now, and whoever is told of it waits until it is durable.
+        """
+        self._log.marker_appended(partition, producer_id, commit, marker_offset)
 
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
         """A code for each commit, and those that are fine by themselves."""

@@ -107,6 +107,11 @@ class GroupLog:
         else:
             flush.add_done_callback(lambda done: stored(_failure(done)))
 
+    def marker_appended(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
+        """A transaction's marker is in the log: settle what is pending, and let readers wait for it."""
+        self._end_offsets[partition] = max(self._end_offsets.get(partition, 0), marker_offset + 1)
+        self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)
+
     def _append(
         self,
         partition: int,
@@ -199,7 +204,9 @@ class GroupLog:
             self._end_offsets[partition] = record.offset + 1
             if record.control is not None:
                 if record.control.type is not ControlType.UNKNOWN:
-                    self._offsets.complete_transaction((partition, record.producer_id), record.control.is_commit)
+                    self._offsets.complete_transaction(
+                        (partition, record.producer_id), record.control.is_commit, record.offset
+                    )
             elif record.key is not None:
                 self._replay(partition, record, record.key, groups)
         self._logger.info("group_state_loaded", partition=partition, records=count)

@@ -120,9 +120,11 @@ class OffsetStore:
                 self._pending_by_group[group_id] += 1
             offsets[target] = value._replace(record_offset=record_offset)
 
-    def complete_transaction(self, producer: ProducerKey, commit: bool) -> None:
-        """The producer's marker is in the log: its pending offsets become committed, or go."""
+    def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
+        """The producer's marker is in the log: its offsets pending from before become committed, or go."""
         for target, value in list(self._pending.get(producer, {}).items()):
+            if value.record_offset > marker_offset:
+                continue
             self._drop_pending(producer, target)
             if commit:
                 self._put(*target, value)

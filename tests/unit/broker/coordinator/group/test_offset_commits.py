@@ -211,6 +211,32 @@ async def test_a_marker_settles_its_own_partition_of_the_offsets_topic_only() ->
 
 
 @in_virtual_time
+async def test_a_decided_offset_is_told_when_its_marker_is_durable() -> None:
+    async with GroupWorld(flush_on_ask=False) as world:
+        world.commit({O0: 5}, producer=7)
+        world.log.disk.flush()
+        world.end(7, commit=True)
+        reader = world.coordinator.settled("g")
+        assert reader is not None
+        world.log.disk.flush()
+        await reader
+        assert world.committed() == {O0: 5}
+
+
+@in_virtual_time
+async def test_a_repeated_marker_does_not_settle_the_next_transaction() -> None:
+    async with GroupWorld() as world:
+        partition = world.coordinator.partition_for("g")
+        late = world.log.append_marker(partition, 7, True)
+        world.commit({O0: 5}, producer=7)
+        world.coordinator.complete_transaction(partition, 7, 0, True, late)
+        assert world.committed() == {}
+        assert world.pending(O0) == {O0}
+        await world.restart()
+        assert world.pending(O0) == {O0}
+
+
+@in_virtual_time
 async def test_the_later_record_wins_whatever_ends_first() -> None:
     async with GroupWorld() as world:
         world.commit({O0: 5}, producer=7)
