@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .broker.broker import Broker
     from .client import errors
-    from .client.admin import Admin
-    from .client.consumer import Consumer, ConsumerRecord
+    from .client.admin import Admin, NewTopic
+    from .client.consumer import Consumer, ConsumerRecord, OffsetAndTimestamp, RebalanceListener
     from .client.errors import (
         AbortableError,
         AuthorizationError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         RetriableError,
         UnsupportedVersionError,
     )
-    from .client.processor import Processor
+    from .client.processor import OutputRecord, Processor, ProcessorTransaction
     from .client.producer import Delivery, Producer, Transaction
     from .client.values import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
 
@@ -52,10 +52,15 @@ __all__ = [
     "KafkaError",
     "KafkaTimeoutError",
     "NetworkError",
+    "NewTopic",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OutputRecord",
     "Processor",
+    "ProcessorTransaction",
     "Producer",
     "ProducerFencedError",
+    "RebalanceListener",
     "RecordMetadata",
     "RecordTooLargeError",
     "RetriableError",
@@ -72,9 +77,14 @@ _HOMES: Final = {
     "ConsumerGroupMetadata": "client.values",
     "ConsumerRecord": "client.consumer",
     "Delivery": "client.producer",
+    "NewTopic": "client.admin",
     "OffsetAndMetadata": "client.values",
+    "OffsetAndTimestamp": "client.consumer",
+    "OutputRecord": "client.processor",
     "Processor": "client.processor",
+    "ProcessorTransaction": "client.processor",
     "Producer": "client.producer",
+    "RebalanceListener": "client.consumer",
     "RecordMetadata": "client.values",
     "TopicPartition": "client.values",
     "Transaction": "client.producer",

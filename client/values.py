@@ -5,6 +5,7 @@ Named tuples: immutable, hashable, cheap. Nothing here does anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -24,6 +25,10 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[tuple[str, int], OffsetAndMetadata | int]
+"""Positions to commit by partition; a plain int is an offset without metadata."""
 
 
 class ConsumerGroupMetadata(NamedTuple):

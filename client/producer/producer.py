@@ -30,7 +30,7 @@ from ..errors import (
     error_for,
 )
 from ..metadata import ClusterMetadata
-from ..values import ConsumerGroupMetadata, OffsetAndMetadata
+from ..values import ConsumerGroupMetadata, Offsets
 from .accumulator import RecordAccumulator, TopicQueues, UnplacedRecord
 from .batch import Delivery, ProducerBatch
 from .partition_queue import PartitionQueue
@@ -227,7 +227,7 @@ class Producer:
 
     async def send_offsets_to_transaction(
         self,
-        offsets: Mapping[tuple[str, int], OffsetAndMetadata | int],
+        offsets: Offsets,
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
         """Commit consumed offsets (of the next records to read) in the transaction, on behalf of a group."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -18,7 +18,7 @@ from ...protocol.records import Headers
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import AbortableError, CommitUnknownError
-from ..values import ConsumerGroupMetadata, OffsetAndMetadata
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, Offsets
 from .accumulator import RecordAccumulator
 from .batch import Delivery
 from .sender import Sender
@@ -71,7 +71,7 @@ class Transactions:
 
     async def send_offsets(
         self,
-        offsets: Mapping[tuple[str, int], OffsetAndMetadata | int],
+        offsets: Offsets,
         group: ConsumerGroupMetadata | str,
     ) -> None:
         """See Producer.send_offsets_to_transaction."""
@@ -81,7 +81,7 @@ class Transactions:
             return
         if isinstance(group, str):
             group = ConsumerGroupMetadata(group)
-        positions = {
+        positions: dict[tuple[str, int], OffsetAndMetadata] = {
             partition: position if isinstance(position, OffsetAndMetadata) else OffsetAndMetadata(position)
             for partition, position in offsets.items()
         }
@@ -288,7 +288,7 @@ class Transaction:
 
     async def send_offsets(
         self,
-        offsets: Mapping[tuple[str, int], OffsetAndMetadata | int],
+        offsets: Offsets,
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
         """Commit consumed offsets (of the next records to read) in this transaction, on behalf of a group."""
