@@ -127,7 +127,7 @@ class FetchedPartition:
             self.next_offset = last.offset + 1
             return
         self.next_offset = header.next_offset
-        # Look ahead, so that the position passes what nobody sees (markers, aborted records) along with the last record.
+        # Look ahead, so that the position passes what nobody sees (markers, aborted records) with the last record.
         with contextlib.suppress(KafkaError):  # told when it is asked for
             self._load()
 

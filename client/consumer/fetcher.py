@@ -214,12 +214,11 @@ class Fetcher:
         failures = 0
         while True:
             changed.clear()
-            wanted = self._wanted(node_id)
-            if not wanted:
+            if not self._wanted(node_id):
                 await changed.wait()
                 continue
             try:
-                failed = await self._fetch(node_id, session, wanted)
+                failed = await self._fetch(node_id, session)
                 failures = failures + 1 if failed else 0
             except KafkaError as error:
                 session.reset()
@@ -254,10 +253,13 @@ class Fetcher:
             )
         return wanted if buffered < max(self._config.fetch_max_bytes, 1) else {}
 
-    async def _fetch(self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, Wanted]) -> bool:
+    async def _fetch(self, node_id: int, session: FetchSession) -> bool:
         """Send one Fetch and take its answer; returns whether to wait before the next."""
         config = self._config
         connection = await self._cluster.connection(node_id, CHANNEL)
+        wanted = self._wanted(node_id)  # from here to the request nothing may change
+        if not wanted:
+            return False
         by_id = all(want.topic_id != NO_UUID for want in wanted.values())
         version = connection.version_of(FetchRequest, 32767 if by_id else LAST_VERSION_WITH_NAMES)
         request = FetchRequest(

@@ -45,6 +45,9 @@ _COORDINATOR_GONE: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION}
 )
 
+_REJOIN: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+"""What the next join mends."""
+
 
 class MemberState(Enum):
     """Kafka's names: UNJOINED before and between memberships, JOINING until the assignment is there, then STABLE."""
@@ -241,9 +244,7 @@ class GroupMembership:
         error = self.rejected(code, what)
         if code not in (
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            ErrorCode.REBALANCE_IN_PROGRESS,
-            ErrorCode.ILLEGAL_GENERATION,
-            ErrorCode.UNKNOWN_MEMBER_ID,
+            *_REJOIN,
             *_COORDINATOR_GONE,
         ):
             self.generation = Generation()
@@ -296,7 +297,7 @@ class GroupMembership:
         code = error_code(answer.error_code)
         if code and self.generation == generation and self.state is MemberState.STABLE:
             refused = self.rejected(code, "Heartbeat")
-            if not refused.retriable and code not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            if not refused.retriable and code not in _REJOIN:
                 self.fail(refused)
             return code in _COORDINATOR_GONE or code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return False

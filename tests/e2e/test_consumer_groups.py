@@ -1,0 +1,343 @@
+"""Members of a group: sharing, moving, losing and keeping partitions. On our broker and, with --kafka, on Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from oncelog.client.consumer import CommitFailedError, FencedInstanceError, RebalanceListener
+from oncelog.client.errors import IllegalStateError
+
+Names = Callable[[str], str]
+PARTITIONS = 4
+WAIT_S = 15.0
+STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+@pytest.fixture
+async def topic(bootstrap: str, fresh_name: Names) -> str:
+    name = fresh_name("topic")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topic(name, PARTITIONS)
+    return name
+
+
+async def fill(bootstrap: str, topic: str, count: int, start: int = 0) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(start, start + count):
+            await producer.enqueue(topic, b"%d" % number, partition=number % PARTITIONS)
+        await producer.flush()
+
+
+class Log(RebalanceListener):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self.calls.append(("assigned", partitions))
+
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        await asyncio.sleep(0)
+        self.calls.append(("revoked", partitions))
+
+    async def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        self.calls.append(("lost", partitions))
+
+
+class Member:
+    """A consumer that polls in the background and notes what it got."""
+
+    def __init__(self, consumer: Consumer, log: Log) -> None:
+        self.consumer = consumer
+        self.log = log
+        self.values: list[bytes | None] = []
+        self.moved = asyncio.Condition()
+        self.task = asyncio.create_task(self._poll())
+
+    async def _poll(self) -> None:
+        while True:
+            records = await self.consumer.poll(20)
+            self.values += [record.value for record in records]
+            async with self.moved:
+                self.moved.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so; looked at after each poll."""
+
+        async def wait() -> None:
+            async with self.moved:
+                await self.moved.wait_for(condition)
+
+        waiting = asyncio.create_task(wait())
+        try:
+            await asyncio.wait({waiting, self.task}, return_when=asyncio.FIRST_COMPLETED, timeout=WAIT_S)
+            if self.task.done():
+                self.task.result()
+            assert waiting.done(), f"not so: assigned {self.consumer.assignment()}, told {self.log.calls}"
+            waiting.result()
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def member(bootstrap: str, topic: str, group: str, **settings: object) -> AsyncIterator[Member]:
+    log = Log()
+    options = {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 200,
+        "session_timeout_ms": 10_000,
+        **settings,
+    }
+    async with Consumer(options, topics=[topic], listener=log) as consumer:
+        one = Member(consumer, log)
+        try:
+            yield one
+        finally:
+            await one.stop()
+
+
+def shared(*members: Member) -> Callable[[], bool]:
+    """Whether all partitions are given out, evenly, and each to one member."""
+
+    def so() -> bool:
+        shares = [one.consumer.assignment() for one in members]
+        every = set().union(*shares)
+        return (
+            len(every) == PARTITIONS
+            and sum(map(len, shares)) == PARTITIONS
+            and max(map(len, shares)) - min(map(len, shares)) <= 1
+        )
+
+    return so
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_members_share_and_take_over(bootstrap: str, topic: str, fresh_name: Names, strategy: str) -> None:
+    group = fresh_name("group")
+    await fill(bootstrap, topic, 100)
+    settings = {"partition_assignment_strategy": strategy, "enable_auto_commit": True}
+    async with member(bootstrap, topic, group, **settings) as first:
+        await first.until(shared(first))
+        await first.until(lambda: len(first.values) == 100)
+        async with member(bootstrap, topic, group, **settings) as second:
+            await second.until(shared(first, second))
+            await fill(bootstrap, topic, 100, start=100)
+            await first.until(lambda: len(first.values) + len(second.values) >= 200)
+        await first.until(shared(first))
+        await fill(bootstrap, topic, 100, start=200)
+        await first.until(lambda: len(first.values) + len(second.values) >= 300)
+        got = sorted(int(value) for value in first.values + second.values if value)
+        assert got == list(range(300))
+
+
+async def test_the_eager_listener_hears_of_everything(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    group = fresh_name("group")
+    every = {TopicPartition(topic, index) for index in range(PARTITIONS)}
+    async with member(bootstrap, topic, group, partition_assignment_strategy="range") as first:
+        await first.until(shared(first))
+        assert first.log.calls == [("assigned", every)]
+        async with member(bootstrap, topic, group, partition_assignment_strategy="range") as second:
+            await second.until(shared(first, second))
+            kept = first.consumer.assignment()
+            assert first.log.calls[1] == ("revoked", every)
+            assert first.log.calls[-1] == ("assigned", kept)
+    assert first.log.calls[-1][0] == "revoked"
+    assert "lost" not in [what for what, _ in first.log.calls]
+
+
+async def test_the_cooperative_listener_hears_only_of_what_moves(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    group = fresh_name("group")
+    every = {TopicPartition(topic, index) for index in range(PARTITIONS)}
+    async with member(bootstrap, topic, group, partition_assignment_strategy="cooperative-sticky") as first:
+        await first.until(shared(first))
+        async with member(bootstrap, topic, group, partition_assignment_strategy="cooperative-sticky") as second:
+            await second.until(shared(first, second))
+            moved = second.consumer.assignment()
+            assert [call for call in first.log.calls if call[0] == "revoked"] == [("revoked", moved)]
+            assert first.consumer.assignment() == every - moved
+            assert set().union(*(p for what, p in second.log.calls if what == "assigned")) == moved
+
+
+async def test_positions_are_committed_before_partitions_are_given_up(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    group = fresh_name("group")
+    await fill(bootstrap, topic, 40)
+    settings = {"auto_commit_interval_ms": 3_600_000}
+    async with member(bootstrap, topic, group, **settings) as first:
+        await first.until(lambda: len(first.values) == 40)
+        async with member(bootstrap, topic, group, **settings) as second:
+            await second.until(shared(first, second))
+            await fill(bootstrap, topic, 40, start=40)
+            await first.until(lambda: len(first.values) + len(second.values) >= 80)
+            assert sorted(int(value) for value in first.values + second.values if value) == list(range(80))
+
+
+async def test_the_committed_offset_is_where_the_next_member_starts(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    group = fresh_name("group")
+    await fill(bootstrap, topic, 40)
+    async with member(bootstrap, topic, group, enable_auto_commit=False) as first:
+        await first.until(lambda: len(first.values) == 40)
+        await first.consumer.commit({TopicPartition(topic, index): 5 for index in range(PARTITIONS)})
+    async with member(bootstrap, topic, group, enable_auto_commit=False) as second:
+        await second.until(lambda: len(second.values) == 20)
+        assert sorted(int(value) for value in second.values if value) == list(range(20, 40))
+
+
+async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    group = fresh_name("group")
+    await fill(bootstrap, topic, 8)
+
+    async def fail() -> None:
+        async with member(bootstrap, topic, group) as first:
+            await first.until(lambda: len(first.values) == 8)
+            raise RuntimeError("processing failed")
+
+    with pytest.raises(RuntimeError, match="processing failed"):
+        await fail()
+    async with member(bootstrap, topic, group) as second:
+        await second.until(lambda: len(second.values) == 8)
+
+
+async def test_a_member_that_does_not_poll_loses_its_partitions(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    group = fresh_name("group")
+    async with member(bootstrap, topic, group, max_poll_interval_ms=1000, enable_auto_commit=False) as first:
+        await first.until(shared(first))
+        await first.stop()
+        async with member(bootstrap, topic, group) as second:
+            await second.until(shared(second))
+            with pytest.raises(CommitFailedError):
+                await first.consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)})
+            assert first.consumer.group_metadata().generation_id == -1
+            first.task = asyncio.create_task(first._poll())
+            await first.until(shared(first, second))
+            assert ("lost", {TopicPartition(topic, index) for index in range(PARTITIONS)}) in first.log.calls
+
+
+async def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    group = fresh_name("group")
+    async with member(bootstrap, topic, group, group_instance_id="b") as other:
+        await other.until(shared(other))
+        async with member(bootstrap, topic, group, group_instance_id="a") as first:
+            await first.until(shared(first, other))
+            had = first.consumer.assignment()
+            generation = first.consumer.group_metadata().generation_id
+        calls = len(other.log.calls)
+        async with member(bootstrap, topic, group, group_instance_id="a") as again:
+            await again.until(lambda: again.consumer.assignment() == had)
+            assert again.consumer.group_metadata().generation_id == generation
+            assert again.consumer.group_metadata().group_instance_id == "a"
+            assert len(other.log.calls) == calls
+
+
+async def test_a_second_member_with_one_instance_id_fences_the_first(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    group = fresh_name("group")
+    async with member(bootstrap, topic, group, group_instance_id="a") as first:
+        await first.until(shared(first))
+        async with member(bootstrap, topic, group, group_instance_id="a") as second:
+            await second.until(shared(second))
+            with pytest.raises(FencedInstanceError):
+                await first.until(lambda: False)
+
+
+async def test_new_partitions_and_topics_that_match_are_taken_up(bootstrap: str, fresh_name: Names) -> None:
+    group, stem = fresh_name("group"), fresh_name("matched")
+    log = Log()
+    async with (
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Consumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            pattern=f"{stem}-.*",
+            listener=log,
+            metadata_max_age_ms=200,
+            heartbeat_interval_ms=200,
+        ) as consumer,
+    ):
+        await admin.create_topic(f"{stem}-a", 1)
+        await admin.create_topic(f"un{stem}-a", 1)
+        one = Member(consumer, log)
+        try:
+            await one.until(lambda: consumer.assignment() == {TopicPartition(f"{stem}-a", 0)})
+            assert consumer.subscription() == {f"{stem}-a"}
+            await admin.create_topic(f"{stem}-b", 1)
+            await one.until(lambda: TopicPartition(f"{stem}-b", 0) in consumer.assignment())
+            await admin.create_partitions({f"{stem}-a": 3})
+            await one.until(lambda: len(consumer.assignment()) == 4)
+        finally:
+            await one.stop()
+
+
+async def test_a_topic_that_is_created_later_is_read(bootstrap: str, fresh_name: Names) -> None:
+    topic = fresh_name("later")
+    async with (
+        Admin(bootstrap_servers=bootstrap) as admin,
+        member(bootstrap, topic, fresh_name("group"), allow_auto_create_topics=False, metadata_max_age_ms=200) as one,
+    ):
+        await one.until(lambda: bool(one.log.calls))
+        await admin.create_topic(topic, PARTITIONS)
+        await fill(bootstrap, topic, 20)
+        await one.until(lambda: len(one.values) == 20)
+
+
+async def test_unsubscribing_leaves_the_group(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    group = fresh_name("group")
+    async with member(bootstrap, topic, group) as first, Admin(bootstrap_servers=bootstrap) as admin:
+        await first.until(shared(first))
+        assert (await admin.describe_groups([group]))[group].state == "Stable"
+        await first.stop()
+        await first.consumer.unsubscribe()
+        assert first.consumer.assignment() == set()
+        assert first.log.calls[-1][0] == "revoked"
+        assert (await admin.describe_groups([group]))[group].state == "Empty"
+        first.consumer.assign([(topic, 0)])
+        with pytest.raises(IllegalStateError, match="unsubscribe"):
+            first.consumer.subscribe([topic])
+
+
+async def test_a_listener_may_seek(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    await fill(bootstrap, topic, 40)
+
+    class Seeker(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            for partition in partitions:
+                consumer.seek(partition, 8)
+
+    async with Consumer(
+        bootstrap_servers=bootstrap, group_id=fresh_name("group"), topics=[topic], listener=Seeker()
+    ) as consumer:
+        values: list[bytes | None] = []
+        while len(values) < 8:
+            values += [record.value for record in await consumer.poll(5000)]
+        assert sorted(int(value) for value in values if value) == list(range(32, 40))
+
+
+async def test_what_a_listener_raises_comes_out_of_the_poll(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    class Broken(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            raise ValueError("broken listener")
+
+    async with Consumer(
+        bootstrap_servers=bootstrap, group_id=fresh_name("group"), topics=[topic], listener=Broken()
+    ) as consumer:
+        with pytest.raises(ValueError, match="broken listener"):
+            await consumer.poll(30_000)
+        assert len(consumer.assignment()) == PARTITIONS
