@@ -340,7 +340,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.delete_records_before(offset) == max(offset, self.log.log_start_offset)
 
     def flush_before_deletion(self) -> None:
-        """Under durability "os" a loss of power may take records that were deleted, and then their producers are unknown."""
+        """Under durability "os" a loss of power may take deleted records, and then their producers are unknown."""
         if self.config.durability == "os":
             self.flush()
 
