@@ -167,6 +167,7 @@ class Broker:
             gateway=LocalPartitionGateway(self.replica_manager, self.metadata),
             metadata=self.metadata,
             clock=self.clock,
+            logger=self.log,
         )
 
     def _internal_topic(self, name: str) -> int:
