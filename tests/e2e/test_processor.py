@@ -1,0 +1,334 @@
+"""The processor: exactly once through aborts, rebalances, fencing and restarts. On our broker and on Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from oncelog import Admin, Consumer, ConsumerRecord, Processor, Producer, ProducerFencedError
+from oncelog.client.admin import NewTopic
+from oncelog.client.errors import ConfigError, IllegalStateError
+from oncelog.client.processor import Metrics, OutputRecord, ProcessorTransaction
+
+Names = Callable[[str], str]
+PARTITIONS = 3
+WAIT_S = 30.0
+
+
+class Job:
+    """A pair of topics, and what it takes to run processors between them."""
+
+    def __init__(self, bootstrap: str, fresh_name: Names) -> None:
+        self.bootstrap = bootstrap
+        self.source, self.target = fresh_name("source"), fresh_name("target")
+        self.group = fresh_name("group")
+        self.fresh_name = fresh_name
+
+    async def create(self) -> None:
+        async with Admin(bootstrap_servers=self.bootstrap) as admin:
+            await admin.create_topics([NewTopic(self.source, PARTITIONS), NewTopic(self.target, PARTITIONS)])
+
+    async def fill(self, numbers: Iterable[int]) -> None:
+        async with Producer(bootstrap_servers=self.bootstrap) as producer:
+            for number in numbers:
+                await producer.enqueue(self.source, b"%d" % number, partition=number % PARTITIONS)
+            await producer.flush()
+
+    def copy(self, records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            transaction.send(self.target, record.value, partition=record.partition)
+
+    def processor(self, transactional_id: str | None = None, **options: object) -> Processor:
+        settings: dict[str, object] = {
+            "auto_offset_reset": "earliest",
+            "heartbeat_interval_ms": 200,
+            "session_timeout_ms": 10_000,
+            **options.pop("consumer_settings", {}),  # type: ignore[dict-item]
+        }
+        if "process" not in options and "transform" not in options:
+            options["process"] = self.copy
+        return Processor(
+            bootstrap_servers=self.bootstrap,
+            topics=[self.source],
+            group_id=self.group,
+            transactional_id=transactional_id or self.fresh_name("transactional"),
+            max_batch_ms=20,
+            consumer_settings=settings,
+            **options,  # type: ignore[arg-type]
+        )
+
+    async def until_committed(self, total: int) -> None:
+        """Wait until the group has committed so many offsets."""
+        async with Admin(bootstrap_servers=self.bootstrap) as admin, asyncio.timeout(WAIT_S):
+            while True:
+                offsets = await admin.group_offsets(self.group)
+                if sum(position.offset for position in offsets.values()) >= total:
+                    return
+
+    async def result(self) -> list[list[int]]:
+        """What a read_committed reader sees, per partition."""
+        async with Consumer(
+            bootstrap_servers=self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+        ) as consumer:
+            partitions = [(self.target, index) for index in range(PARTITIONS)]
+            consumer.assign(partitions)
+            found: list[list[int]] = [[] for _ in partitions]
+            async with asyncio.timeout(WAIT_S):
+                while sum([await consumer.lag(partition) for partition in partitions]):
+                    for record in await consumer.poll(1000):
+                        assert record.value is not None
+                        found[record.partition].append(int(record.value))
+            return found
+
+    async def check(self, total: int) -> None:
+        """Every number once, in order."""
+        assert await self.result() == [list(range(index, total, PARTITIONS)) for index in range(PARTITIONS)]
+
+
+@pytest.fixture
+async def job(bootstrap: str, fresh_name: Names) -> Job:
+    job = Job(bootstrap, fresh_name)
+    await job.create()
+    return job
+
+
+async def stop(processor: Processor, running: asyncio.Task[None]) -> None:
+    processor.stop()
+    async with asyncio.timeout(WAIT_S):
+        await running
+
+
+async def test_every_record_is_processed_once_and_in_order(job: Job) -> None:
+    seen: list[Metrics] = []
+    await job.fill(range(1000))
+    async with job.processor(max_batch_records=100, on_progress=lambda m: seen.append(m)) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(1000)
+        await stop(processor, running)
+        assert processor.metrics.records_in == processor.metrics.records_out == 1000
+        assert processor.metrics.commits == len(seen) >= 10
+    await job.check(1000)
+
+
+async def test_transform_gives_any_number_of_records(job: Job) -> None:
+    await job.fill(range(30))
+
+    async def transform(record: ConsumerRecord) -> list[OutputRecord]:
+        assert record.value is not None
+        number = int(record.value)
+        return [OutputRecord(job.target, record.value, partition=0)] * (number % 3)
+
+    async with job.processor(transform=transform) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(30)
+        await stop(processor, running)
+    found = Counter((await job.result())[0])
+    assert found == Counter({number: number % 3 for number in range(30) if number % 3})
+
+
+async def test_a_function_that_raises_aborts_and_the_next_run_does_it_again(job: Job) -> None:
+    await job.fill(range(50))
+
+    def fail(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        job.copy(records, transaction)
+        raise ValueError("cannot be processed")
+
+    transactional_id = job.fresh_name("transactional")
+    async with job.processor(transactional_id, process=fail) as processor:
+        with pytest.raises(ValueError, match="cannot be processed"):
+            await processor.run()
+        assert processor.metrics.commits == 0
+    assert await job.result() == [[], [], []]
+    async with job.processor(transactional_id) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(50)
+        await stop(processor, running)
+    await job.check(50)
+
+
+async def test_cancelling_aborts_the_transaction_under_way(job: Job) -> None:
+    await job.fill(range(50))
+    inside = asyncio.Event()
+
+    async def hang(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        job.copy(records, transaction)
+        inside.set()
+        await asyncio.Event().wait()
+
+    async with job.processor(process=hang) as processor:
+        running = asyncio.create_task(processor.run())
+        async with asyncio.timeout(WAIT_S):
+            await inside.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await job.result() == [[], [], []]
+    async with job.processor() as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(50)
+        await stop(processor, running)
+    await job.check(50)
+
+
+async def test_a_transaction_that_timed_out_is_done_again(job: Job) -> None:
+    """The coordinator aborts it and fences the producer; a new producer with the same id goes on."""
+    await job.fill(range(60))
+    slow = True
+
+    async def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        nonlocal slow
+        job.copy(records, transaction)
+        if slow:
+            slow = False
+            await until_aborted(job.bootstrap, transactional_id)
+
+    transactional_id = job.fresh_name("transactional")
+    async with job.processor(
+        transactional_id, process=process, producer_settings={"transaction_timeout_ms": 500}
+    ) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(60)
+        await stop(processor, running)
+        assert processor.metrics.reinitialisations + processor.metrics.aborts >= 1
+    await job.check(60)
+
+
+async def until_aborted(bootstrap: str, transactional_id: str) -> None:
+    """Wait until the coordinator has ended an ongoing transaction by itself."""
+    from oncelog.client.cluster import Cluster, KeyType
+    from oncelog.client.config import ClientConfig
+    from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+
+    cluster = Cluster(ClientConfig.of(bootstrap_servers=bootstrap))
+    seen = set()
+    try:
+        await cluster.start(10)
+        async with asyncio.timeout(WAIT_S):
+            while "CompleteAbort" not in seen:
+                node = await cluster.coordinator(KeyType.TRANSACTION, transactional_id, 10)
+                answer = await cluster.call(node, DescribeTransactionsRequest(transactional_ids=[transactional_id]))
+                state = answer.transaction_states[0].transaction_state
+                if "Ongoing" in seen or state == "Ongoing":
+                    seen.add(state)
+    finally:
+        await cluster.close()
+
+
+async def test_workers_share_and_take_over(job: Job) -> None:
+    await job.fill(range(300))
+    async with AsyncExitStack() as workers:
+        first = await workers.enter_async_context(job.processor(max_batch_records=20))
+        tasks = [asyncio.create_task(first.run())]
+        await job.until_committed(20)
+        second = await workers.enter_async_context(job.processor(max_batch_records=20))
+        tasks.append(asyncio.create_task(second.run()))
+        await job.fill(range(300, 600))
+        await job.until_committed(600)
+        await stop(first, tasks[0])
+        await first.__aexit__(None, None, None)
+        await job.fill(range(600, 900))
+        await job.until_committed(900)
+        await stop(second, tasks[1])
+    await job.check(900)
+
+
+async def test_a_cooperative_group_is_exactly_once_too(job: Job) -> None:
+    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    await job.fill(range(300))
+    async with AsyncExitStack() as workers:
+        first = await workers.enter_async_context(job.processor(max_batch_records=10, consumer_settings=settings))
+        tasks = [asyncio.create_task(first.run())]
+        await job.until_committed(20)
+        second = await workers.enter_async_context(job.processor(max_batch_records=10, consumer_settings=settings))
+        tasks.append(asyncio.create_task(second.run()))
+        await job.fill(range(300, 600))
+        await job.until_committed(600)
+        await stop(second, tasks[1])
+        await stop(first, tasks[0])
+    await job.check(600)
+
+
+async def test_a_worker_that_vanished_is_replaced_and_what_it_left_open_is_aborted(job: Job) -> None:
+    """The replacement has the same transactional id: it aborts, then reads the committed offsets, then goes on."""
+    await job.fill(range(90))
+    transactional_id = job.fresh_name("transactional")
+    inside = asyncio.Event()
+
+    async def hang(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        job.copy(records, transaction)
+        inside.set()
+        await asyncio.Event().wait()
+
+    settings = {"group_instance_id": "worker"}
+    zombie = job.processor(transactional_id, process=hang, consumer_settings=settings)
+    async with zombie:
+        hanging = asyncio.create_task(zombie.run())
+        async with asyncio.timeout(WAIT_S):
+            await inside.wait()
+        async with job.processor(transactional_id, consumer_settings=settings) as processor:
+            running = asyncio.create_task(processor.run())
+            await job.until_committed(90)
+            await stop(processor, running)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+    await job.check(90)
+
+
+async def test_two_processors_with_one_transactional_id_do_not_fence_each_other_for_ever(job: Job) -> None:
+    transactional_id = job.fresh_name("transactional")
+    async with AsyncExitStack() as workers:
+        both = [await workers.enter_async_context(job.processor(transactional_id, max_batch_records=1)) for _ in "ab"]
+        tasks = [asyncio.create_task(one.run()) for one in both]
+        filling = asyncio.create_task(job.fill(range(600)))
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=WAIT_S)
+        await filling
+        assert done, "neither was stopped"
+        with pytest.raises(ProducerFencedError):
+            await done.pop()
+        (other,) = [one for one, task in zip(both, tasks, strict=True) if not task.done()] or [both[0]]
+        del other
+        for one, task in zip(both, tasks, strict=True):
+            one.stop()
+            await asyncio.gather(task, return_exceptions=True)
+    async with job.processor(transactional_id) as last:
+        running = asyncio.create_task(last.run())
+        await job.until_committed(600)
+        await stop(last, running)
+    await job.check(600)
+
+
+async def test_a_batch_larger_than_the_buffer_goes_through(job: Job) -> None:
+    def blow_up(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            for _ in range(20):
+                transaction.send(job.target, bytes(10_000), partition=record.partition)
+
+    await job.fill(range(30))
+    async with job.processor(process=blow_up, producer_settings={"buffer_memory": 100_000}) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(30)
+        await stop(processor, running)
+        assert processor.metrics.records_out == 600
+
+
+async def test_sending_after_the_function_has_returned_is_refused(job: Job) -> None:
+    kept: list[ProcessorTransaction] = []
+    await job.fill(range(1))
+    async with job.processor(process=lambda records, transaction: kept.append(transaction)) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(1)
+        await stop(processor, running)
+    with pytest.raises(IllegalStateError, match="over"):
+        kept[0].send(job.target, b"late")
+
+
+def test_settings_that_the_processor_owns_are_refused() -> None:
+    for settings in ({"isolation_level": "read_uncommitted"}, {"enable.auto.commit": True}, {"group_id": "other"}):
+        with pytest.raises(ConfigError, match="set by the processor"):
+            Processor(topics=["t"], group_id="g", transactional_id="t", process=print, consumer_settings=settings)
+    with pytest.raises(ConfigError, match="process"):
+        Processor(topics=["t"], group_id="g", transactional_id="t")
