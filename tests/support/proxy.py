@@ -143,7 +143,8 @@ class FaultProxy:
             for broker in response.brokers:
                 broker.host, broker.port = "127.0.0.1", self._port
         elif isinstance(response, FindCoordinatorResponse):
-            response.host, response.port = "127.0.0.1", self._port
+            if not response.coordinators and response.host:
+                response.host, response.port = "127.0.0.1", self._port
             for found in response.coordinators:
                 found.host, found.port = "127.0.0.1", self._port
         elif isinstance(response, ApiVersionsResponse) and self.features:
