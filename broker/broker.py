@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol.errors import KafkaError
 from .config import BrokerConfig, Listener
+from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
-from .handling import ConnectionInfo
 from .log import LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
 from .network.listener import Listener as ListeningSocket
 from .ports import Clock, FileSystem, RandomIds, RealFileSystem, SystemClock, SystemRandomIds
 from .replica_manager import ReplicaManager
+from .services import ServedApi
 from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ class Broker:
     def endpoint(self, connection: ConnectionInfo) -> tuple[str, int]:
         """The address to tell the client of this connection (`advertised.listeners`)."""
         return self._endpoint(connection)
+
+    def served_apis(self) -> list[ServedApi]:
+        """Every API that has a handler, by ascending key."""
+        return [ServedApi(api.key, api.versions.low, api.versions.high) for api in self.dispatcher.apis()]
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
         """(node id, host, port) of the broker that leads a partition, as this client reaches it."""

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .config_sources import ResourceType
 from .metadata_store import Topic
+from .services import BrokerServices
 from .topic_creation import checked_config
 from .topic_names import name_problem
 
-if TYPE_CHECKING:
-    from .broker import Broker
-
 
 def change_configs(
-    broker: Broker,
+    broker: BrokerServices,
     resource_type: int,
     resource_name: str,
     change: Callable[[dict[str, str]], None],

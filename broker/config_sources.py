@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from .config import BrokerConfig
+from .services import BrokerServices
 from .settings import ConfigType, format_value
 from .topic_config import TopicConfig
-
-if TYPE_CHECKING:
-    from .broker import Broker
 
 
 class ConfigSource(IntEnum):
@@ -43,7 +40,7 @@ class ConfigRow:
     synonyms: tuple[tuple[str, str, ConfigSource], ...]
 
 
-def describe_topic(broker: Broker, effective: TopicConfig, own: Mapping[str, str]) -> list[ConfigRow]:
+def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[str, str]) -> list[ConfigRow]:
     """Every setting of a topic whose own settings are `own`."""
     rows = []
     for name, setting in TopicConfig.settings.items():
@@ -60,7 +57,7 @@ def describe_topic(broker: Broker, effective: TopicConfig, own: Mapping[str, str
     return rows
 
 
-def describe_broker(broker: Broker) -> list[ConfigRow]:
+def describe_broker(broker: BrokerServices) -> list[ConfigRow]:
     """Every setting of the broker. All are read-only: they are changed in the file and with a restart."""
     rows = []
     for name, setting in BrokerConfig.settings.items():

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pkgutil
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..protocol.apis import api_name, request_class
 from ..protocol.codec import decode_from
@@ -27,11 +27,10 @@ from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ..protocol.schema import Buffer, Request, Response
 from . import handlers
 from .authorization import Authorizer, allow_all
+from .connection_info import ConnectionInfo
 from .error_response import code_paths, error_response, replace_codes
-from .handling import ConnectionInfo, Deferred, HandledApi, Reply, RequestContext
-
-if TYPE_CHECKING:
-    from .broker import Broker
+from .handling import Deferred, HandledApi, Reply, RequestContext
+from .services import BrokerServices
 
 
 class MalformedRequest(Exception):
@@ -59,7 +58,7 @@ class Exchange:
 class Dispatcher:
     """The broker's table of handled APIs, and the way of a request through it."""
 
-    def __init__(self, broker: Broker, log: Any, authorize: Authorizer = allow_all) -> None:
+    def __init__(self, broker: BrokerServices, log: Any, authorize: Authorizer = allow_all) -> None:
         self._broker = broker
         self._log = log
         self._authorize = authorize
@@ -211,6 +210,6 @@ class Dispatcher:
 
 
 def _decode(api: HandledApi, frame: memoryview, version: int, position: int) -> Request[Any]:
-    """Read the body. Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three behind its Metadata v13."""
+    """Read the body. Bytes behind it are ignored, as in Kafka: librdkafka 2.16 leaves three behind Metadata v13."""
     request, _ = decode_from(api.request, frame, version, position)
     return request

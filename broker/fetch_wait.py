@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from .handling import ConnectionInfo
+from .connection_info import ConnectionInfo
 from .log import PartitionLog
 
 

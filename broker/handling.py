@@ -20,15 +20,13 @@ This module knows no API, no socket and no service; the services hang on `Reques
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..protocol.schema import Request, Response, Versions
-
-if TYPE_CHECKING:
-    from .broker import Broker
+from .connection_info import ConnectionInfo
+from .services import BrokerServices
 
 ResultT = TypeVar("ResultT")
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
@@ -59,37 +57,6 @@ Reply: TypeAlias = Answer | Coroutine[Any, Any, Answer]
 Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 
 
-class ConnectionInfo(Protocol):
-    """What a handler may know of the connection that a request came by."""
-
-    @property
-    def id(self) -> int:
-        """Unique in this broker's lifetime."""
-
-    @property
-    def peer_host(self) -> str:
-        """The client's address, without port."""
-
-    @property
-    def listener(self) -> str:
-        """Name of the listener that accepted it, as in `listeners`."""
-
-    @property
-    def local_address(self) -> tuple[str, int]:
-        """Our side of it: the address by which the client came."""
-
-    @property
-    def closed(self) -> asyncio.Future[None]:
-        """Done when the connection is closed."""
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """What handlers keep for the connection's lifetime (the client's software name, a principal)."""
-
-    def close(self, reason: str) -> None:
-        """Close it; requests in hand are given up."""
-
-
 class RequestContext:
     """Where a request came from and how it must be answered; one per request."""
 
@@ -97,7 +64,7 @@ class RequestContext:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerServices,
         connection: ConnectionInfo,
         api_key: int,
         api_version: int,

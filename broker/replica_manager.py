@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..protocol.control_records import control_batch
 from ..protocol.errors import ErrorCode, KafkaError
 from .config import BrokerConfig
 from .log import AppendOrigin, LogConfig, LogManager, PartitionLog
+from .markers import Marker, TopicPartition
 from .metadata_store import MetadataStore, Topic
 from .partition import Partition
 from .ports import Clock
 from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
-
-if TYPE_CHECKING:
-    from .coordinator.transaction.gateway import Marker
-
-TopicPartition = tuple[str, int]
 
 
 class OffsetsOwner(Protocol):

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode, KafkaError
+from .services import BrokerServices
 from .settings import ConfigError
 from .topic_config import TopicConfig, topic_config
 from .topic_names import METADATA_TOPIC, name_problem
-
-if TYPE_CHECKING:
-    from .broker import Broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class TopicPlan:
 
 
 def plan_topic(
-    broker: Broker,
+    broker: BrokerServices,
     name: str,
     partitions: int = -1,
     replication_factor: int = -1,
@@ -59,7 +56,7 @@ def plan_topic(
     return TopicPlan(name, partitions, own, checked_config(broker, own))
 
 
-def checked_config(broker: Broker, own: Mapping[str, str]) -> TopicConfig:
+def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfig:
     """A topic's effective settings; raises INVALID_CONFIG naming the setting that can't be."""
     try:
         return topic_config(broker.config, own)
@@ -67,7 +64,7 @@ def checked_config(broker: Broker, own: Mapping[str, str]) -> TopicConfig:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _counted(broker: Broker, partitions: int, replication_factor: int) -> int:
+def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -> int:
     if partitions != -1 and partitions < 1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic can't have {partitions} partitions.")
     if replication_factor != -1 and replication_factor < 1:
@@ -85,7 +82,7 @@ def _counted(broker: Broker, partitions: int, replication_factor: int) -> int:
     return count
 
 
-def check_partition_limit(broker: Broker, partitions: int) -> None:
+def check_partition_limit(broker: BrokerServices, partitions: int) -> None:
     """Raise INVALID_PARTITIONS above `topic.max.partitions`."""
     limit = broker.config.topic_max_partitions
     if partitions > limit:
@@ -95,7 +92,7 @@ def check_partition_limit(broker: Broker, partitions: int) -> None:
 
 
 def _assigned(
-    broker: Broker, partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]]
+    broker: BrokerServices, partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]]
 ) -> int:
     if replication_factor != -1 or partitions != -1:
         raise KafkaError(
@@ -112,7 +109,7 @@ def _assigned(
     return len(assignments)
 
 
-def check_assignment(broker: Broker, index: int, brokers: Sequence[int]) -> None:
+def check_assignment(broker: BrokerServices, index: int, brokers: Sequence[int]) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT unless a partition is assigned to this broker alone."""
     if list(brokers) != [broker.node_id]:
         raise KafkaError(

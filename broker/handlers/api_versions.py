@@ -34,7 +34,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         context.connection.state["client_software"] = (request.client_software_name, request.client_software_version)
     metadata = context.broker.metadata
     return ApiVersionsResponse(
-        api_keys=[ApiVersion(api.key, api.versions.low, api.versions.high) for api in context.broker.dispatcher.apis()],
+        api_keys=[ApiVersion(api.key, api.min_version, api.max_version) for api in context.broker.served_apis()],
         supported_features=[
             SupportedFeatureKey(name, low, high)
             for name, (low, high) in SUPPORTED_FEATURES.items()

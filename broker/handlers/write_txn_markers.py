@@ -12,9 +12,9 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ..coordinator.transaction.gateway import Marker
 from ..coordinator.transaction.state import TopicPartition
 from ..handling import Deferred, RequestContext, handles
+from ..markers import Marker
 
 
 @handles(WriteTxnMarkersRequest)

@@ -13,17 +13,32 @@ Owns the socket's two directions and nothing else: what a request means is the d
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from ...protocol.schema import Buffer, Response
+from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest
 from ..handling import Answer, Deferred
 from .receive_buffer import FrameSizeError, ReceiveBuffer
+from .request_memory import RequestMemory
 
-if TYPE_CHECKING:
-    from .listener import Listener
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its listener."""
+
+    name: str
+    config: BrokerConfig
+    log: Any
+    memory: RequestMemory
+
+    def opened(self, connection: Connection, sock: socket.socket | None) -> None:
+        """The connection is there; it may be refused by `abort`."""
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is gone."""
 
 
 class _Slot:
@@ -42,7 +57,9 @@ class _Slot:
 class Connection(asyncio.BufferedProtocol):
     """The protocol object that the event loop feeds; one per accepted socket."""
 
-    def __init__(self, id: int, listener: Listener, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, id: int, listener: ConnectionOwner, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop
+    ) -> None:
         config = listener.config
         self.id = id
         self.listener = listener.name

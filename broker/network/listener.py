@@ -10,55 +10,17 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections import Counter, deque
+from collections import Counter
 from typing import Any, Final
 
 from ..config import BrokerConfig
 from ..config import Listener as ListenerConfig
 from ..dispatcher import Dispatcher
 from .connection import Connection
-from .receive_buffer import INITIAL_BYTES, KEPT_BYTES
+from .request_memory import RequestMemory
 
 IDLE_SWEEP_S: Final = 30.0
 _ids = itertools.count(1)
-
-
-class RequestMemory:
-    """The bytes that all connections together may hold for requests being received (`queued.max.request.bytes`).
-
-    Like Kafka's pool it hands out the last bytes generously: a reservation succeeds while anything is left, so that one
-    request larger than the whole limit can still pass.
-    """
-
-    __slots__ = ("_left", "_waiting", "free_bytes", "kept_bytes", "limited")
-
-    def __init__(self, limit: int) -> None:
-        self.limited = limit > 0
-        self.free_bytes = INITIAL_BYTES
-        self.kept_bytes = INITIAL_BYTES if self.limited else KEPT_BYTES
-        self._left = limit
-        self._waiting: deque[Connection] = deque()
-
-    def reserve(self, count: int) -> bool:
-        """Take `count` bytes; False when nothing is left."""
-        if self._left <= 0:
-            return False
-        self._left -= count
-        return True
-
-    def wait(self, connection: Connection) -> None:
-        """Call `connection.memory_available` when bytes come back."""
-        self._waiting.append(connection)
-
-    def release(self, count: int) -> None:
-        """Give `count` bytes back, and let those who wait try again."""
-        if not count:
-            return
-        self._left += count
-        for _ in range(len(self._waiting)):
-            if self._left <= 0:
-                return
-            self._waiting.popleft().memory_available()
 
 
 class Listener:

@@ -12,27 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ....protocol.errors import ErrorCode
+from ...markers import Marker
 from .state import TopicPartition
 
 if TYPE_CHECKING:
     from ...metadata_store import MetadataStore
     from ...replica_manager import ReplicaManager
-
-
-@dataclass(slots=True)
-class Marker:
-    """The end of one transaction, for the partitions of it that one leader holds (one WriteTxnMarkers entry).
-
-    `transaction_version` 2 says that the decision bumped the epoch: a log then refuses a marker that isn't above the
-    epoch of the transaction it would end, so that a repeated marker can't end the next one.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    commit: bool
-    partitions: list[TopicPartition]
-    transaction_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ import asyncio
 from typing import Any
 
 from ....protocol.errors import ErrorCode
+from ...markers import Marker
 from ...ports import Clock
 from .entry import TransactionEntry
-from .gateway import Marker, PartitionGateway
+from .gateway import PartitionGateway
 from .metadata import TransactionMetadata, complete_end
 from .state import TopicPartition
 from .state_manager import TransactionStateManager

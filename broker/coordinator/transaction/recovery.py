@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .gateway import Marker, OpenTransaction
+from ...markers import Marker
+from .gateway import OpenTransaction
 from .metadata import TransactionMetadata
 from .state import TransactionState
 

@@ -1,0 +1,65 @@
+"""What handlers reach: the parts of the broker, under the names by which they find them.
+
+`Broker` is what stands behind it. Handlers, the dispatcher and the rules that they share know this interface only, so
+that imports go downwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from .config import BrokerConfig
+from .connection_info import ConnectionInfo
+from .fetch_session import FetchSessionCache
+from .fetch_wait import FetchPurgatory
+from .log import LogManager
+from .metadata_store import MetadataStore
+from .ports import Clock
+from .replica_manager import ReplicaManager
+
+if TYPE_CHECKING:  # imported when first used, not at start
+    from .coordinator.group.coordinator import GroupCoordinator
+    from .coordinator.transaction.coordinator import TransactionCoordinator
+
+
+class ServedApi(NamedTuple):
+    """An API that has a handler, and the versions it answers, both ends included."""
+
+    key: int
+    min_version: int
+    max_version: int
+
+
+class BrokerServices(Protocol):
+    """The parts of a broker."""
+
+    config: BrokerConfig
+    clock: Clock
+    log_manager: LogManager
+    metadata: MetadataStore
+    replica_manager: ReplicaManager
+    fetch_sessions: FetchSessionCache
+    fetch_purgatory: FetchPurgatory
+    node_id: int
+    data_dir: str
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+
+    @property
+    def group_coordinator(self) -> GroupCoordinator:
+        """Groups and their offsets."""
+
+    @property
+    def transaction_coordinator(self) -> TransactionCoordinator:
+        """Transactions."""
+
+    def endpoint(self, connection: ConnectionInfo) -> tuple[str, int]:
+        """(host, port) that the client of this connection is told to use."""
+
+    def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
+        """(node id, host, port) of the broker that leads a partition, as this client reaches it."""
+
+    def served_apis(self) -> list[ServedApi]:
+        """Every API that has a handler, by ascending key."""
