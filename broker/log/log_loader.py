@@ -318,35 +318,50 @@ class _Loader:
     # --- producers ---------------------------------------------------------------------------------------------------
 
     def _load_producers(self, end_offset: int) -> None:
-        """Producer state from the newest snapshot that lies before every segment scanned, and the batches since.
+        """Producer state from the newest usable snapshot and the batches since; indexes of what was scanned.
 
-        On the way the transaction indexes of the scanned segments are made again.
+        The newest one, though it may lie behind segments that are scanned: it knows of batches that retention has
+        deleted. The transaction indexes need the state as it was before the scanned segments, so they may take a second
+        pass.
         """
         scanned = [segment for segment in self.segments if segment in self.changed]
         self.producers.remove_snapshots(above=end_offset)
-        newest = scanned[0].base_offset if scanned else end_offset
-        position = self.producers.load(self.segments[0].base_offset, newest)
-        for number, segment in enumerate(self.segments):
-            following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else end_offset
-            if following <= position:
-                continue
-            self._replay(segment, position, rebuild=segment in scanned)
+        position = self.producers.load(self.segments[0].base_offset, end_offset)
+        once = not scanned or position <= scanned[0].base_offset
+        self._replay(self.producers, position, end_offset, rebuild=scanned if once else [])
         self.producers.skip_to(end_offset)
+        if not once:
+            earlier = ProducerStateManager(self._fs, self._directory, self._name)
+            position = earlier.load(self.segments[0].base_offset, scanned[0].base_offset)
+            self._replay(earlier, position, end_offset, rebuild=scanned)
         self.leader_epochs.load(end_offset)
         for epoch, offset in self._epochs:
             self.leader_epochs.assign(epoch, offset)
 
-    def _replay(self, segment: LogSegment, start: int, *, rebuild: bool) -> None:
+    def _replay(
+        self, producers: ProducerStateManager, start: int, end_offset: int, *, rebuild: list[LogSegment]
+    ) -> None:
+        """Take up the batches from `start` on, and add what they abort to the transaction indexes of `rebuild`."""
+        for number, segment in enumerate(self.segments):
+            following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else end_offset
+            if following > start:
+                self._replay_segment(producers, segment, start, rebuild=segment in rebuild)
+                if segment is not self.segments[-1] and segment not in self.changed:
+                    segment.release()
+
+    def _replay_segment(
+        self, producers: ProducerStateManager, segment: LogSegment, start: int, *, rebuild: bool
+    ) -> None:
         try:
             for position, header in segment.headers(segment.position_of(start)):
                 if header.last_offset < start:
                     continue
                 marker = self._marker(segment, position, header) if header.is_control else None
-                aborted = self.producers.update(header, marker, header.base_offset)
+                aborted = producers.update(header, marker, header.base_offset)
                 if aborted is not None and rebuild:
                     segment.aborted.append(aborted)
         except BrokenBatch as error:
-            raise CorruptLog(segment.path(), error.position, self.producers.end_offset, error.reason) from None
+            raise CorruptLog(segment.path(), error.position, producers.end_offset, error.reason) from None
 
     def _marker(self, segment: LogSegment, position: int, header: BatchHeader) -> ControlRecord | None:
         records = decode_batch(segment.file.read_at(header.size, position), 0, header)
