@@ -1,4 +1,4 @@
-"""Members of a group: sharing, moving, losing and keeping partitions. On our broker and, with --kafka, on Apache Kafka."""
+"""Members of a group: sharing, moving, losing, keeping partitions. On our broker and, with --kafka, on Apache Kafka."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 
 import pytest
-
 from oncelog import Admin, Consumer, ConsumerRecord, Processor, Producer, ProducerFencedError
 from oncelog.client.admin import NewTopic
 from oncelog.client.errors import ConfigError, IllegalStateError
