@@ -6,10 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from oncelog import AbortableError, Producer
 from support.broker import BrokerProcess
 from support.reading import committed_offset, make_topic, read_topic
-
-from oncelog import AbortableError, Producer
 
 RECORDS, TRANSACTIONS, KILLS = 12_000, 80, 2
 
