@@ -84,7 +84,7 @@ def run(assignor: type[Assignor], group: dict[str, set[str]], partitions: dict[s
                 assert other == member or other not in group or not set(mine) & set(theirs)
         if shares == owned:
             return shares
-        owned = {member: mine for member, mine in shares.items()}
+        owned = shares
     return shares
 
 

@@ -1,0 +1,78 @@
+"""Fetched bytes that are not as they should be, and positions around what a reader does not see."""
+
+from __future__ import annotations
+
+import pytest
+from oncelog import TopicPartition
+from oncelog.client.consumer.errors import RecordCorruptError
+from oncelog.client.consumer.fetched import FetchedPartition
+from oncelog.protocol.control_records import control_batch
+from oncelog.protocol.records import Record, TimestampType, encode_batch
+
+PARTITION = TopicPartition("t", 0)
+
+
+def batch(start: int, count: int = 2, **options: object) -> bytes:
+    records = [Record(start + n, n, b"k", b"v%d" % (start + n), [("h", None)]) for n in range(count)]
+    return encode_batch(records, base_offset=start, leader_epoch=7, **options)  # type: ignore[arg-type]
+
+
+def test_a_part_of_a_batch_at_the_end_is_left_for_the_next_fetch() -> None:
+    fetched = FetchedPartition(PARTITION, batch(0) + batch(2)[:-1], 0)
+    assert fetched.end_offset == 2
+    assert [record.offset for record in fetched.take(10)] == [0, 1]
+    assert fetched.take(10) == []
+    assert fetched.next_offset == 2
+
+
+def test_a_wrong_checksum_is_told_at_its_batch_and_again_when_asked_again() -> None:
+    data = bytearray(batch(0) + batch(2))
+    data[-1] ^= 1
+    fetched = FetchedPartition(PARTITION, bytes(data), 0)
+    assert [record.offset for record in fetched.take(10)] == [0, 1]
+    for _ in range(2):
+        with pytest.raises(RecordCorruptError, match="offset 2.*checksum") as raised:
+            fetched.take(10)
+        assert raised.value.offset == 2
+        assert fetched.next_offset == 2
+
+
+def test_checksums_can_be_left_unchecked() -> None:
+    data = bytearray(batch(0))
+    data[17] ^= 1
+    assert len(FetchedPartition(PARTITION, bytes(data), 0, check_crcs=False).take(10)) == 2
+
+
+def test_an_unknown_format_is_told() -> None:
+    data = bytearray(batch(0))
+    data[16] = 1
+    with pytest.raises(RecordCorruptError, match="magic"):
+        FetchedPartition(PARTITION, bytes(data), 0).take(10)
+
+
+def test_the_position_passes_markers_along_with_the_last_record() -> None:
+    data = batch(0, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    data += control_batch(True, 0, 5, 0, 0, base_offset=2)
+    fetched = FetchedPartition(PARTITION, data, 0, [])
+    assert len(fetched.take(10)) == 2
+    assert fetched.next_offset == 3
+
+
+def test_an_abort_that_began_before_the_position_still_hides() -> None:
+    """The first batch of the transaction was read, as far as it counts, by an earlier fetch."""
+    data = batch(4, producer_id=5, producer_epoch=0, base_sequence=2, transactional=True)
+    data += control_batch(False, 0, 5, 0, 0, base_offset=6)
+    data += batch(7, producer_id=5, producer_epoch=0, base_sequence=4, transactional=True)
+    data += control_batch(True, 0, 5, 0, 0, base_offset=9)
+    fetched = FetchedPartition(PARTITION, data, 4, [(5, 0)])
+    assert [record.offset for record in fetched.take(10)] == [7, 8]
+    assert fetched.next_offset == 10
+
+
+def test_records_say_where_they_come_from() -> None:
+    data = batch(0, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    record = FetchedPartition(PARTITION, data, 0).take(1)[0]
+    assert (record.topic, record.partition, record.topic_partition) == ("t", 0, PARTITION)
+    assert (record.leader_epoch, record.timestamp_type) == (7, TimestampType.LOG_APPEND_TIME)
+    assert record.headers == [("h", None)]
+    assert "offset=0" in repr(record)
