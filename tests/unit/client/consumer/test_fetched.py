@@ -31,7 +31,7 @@ def test_a_wrong_checksum_is_told_at_its_batch_and_again_when_asked_again() -> N
     fetched = FetchedPartition(PARTITION, bytes(data), 0)
     assert [record.offset for record in fetched.take(10)] == [0, 1]
     for _ in range(2):
-        with pytest.raises(RecordCorruptError, match="offset 2.*checksum") as raised:
+        with pytest.raises(RecordCorruptError, match=r"offset 2.*checksum") as raised:
             fetched.take(10)
         assert raised.value.offset == 2
         assert fetched.next_offset == 2
