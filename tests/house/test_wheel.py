@@ -38,36 +38,31 @@ def test_wheel_installs_into_an_empty_environment_and_serves(tmp_path: Path) -> 
     with_tests = subprocess.run([python, "-c", "import oncelog.tests"], capture_output=True, check=False, cwd=tmp_path)
     assert with_tests.returncode != 0, "tests are never installed"
 
-    broker = subprocess.Popen(
-        [
-            str(tmp_path / "venv" / "bin" / "oncelog"),
-            "serve",
-            "--data-dir",
-            str(tmp_path / "data"),
-            "--listen",
-            "127.0.0.1:0",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "log").open("wb"),
-        text=True,
-        cwd=tmp_path,
-    )
-    try:
-        assert broker.stdout is not None
-        word, address = broker.stdout.readline().split()
-        assert word == "ready"
-        listed = subprocess.run(
-            [str(tmp_path / "venv" / "bin" / "oncelog"), "topic", "list", "--bootstrap", address],
-            capture_output=True,
+    oncelog = str(tmp_path / "venv" / "bin" / "oncelog")
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
+            [oncelog, "serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=log,
             text=True,
-            timeout=60,
-            check=False,
             cwd=tmp_path,
-        )
-        assert listed.returncode == 0, listed.stderr
-        broker.send_signal(signal.SIGTERM)
-        assert broker.wait(30) == 0
-    finally:
-        broker.kill()
-        broker.wait()
-        broker.stdout.close() if broker.stdout else None
+        ) as broker,
+    ):
+        try:
+            assert broker.stdout is not None
+            ready = broker.stdout.readline()
+            assert ready.startswith("ready "), (tmp_path / "log").read_text()
+            listed = subprocess.run(
+                [oncelog, "topic", "list", "--bootstrap", ready.split()[1]],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+                cwd=tmp_path,
+            )
+            assert listed.returncode == 0, listed.stderr
+            broker.send_signal(signal.SIGTERM)
+            assert broker.wait(30) == 0
+        finally:
+            broker.kill()
