@@ -21,6 +21,7 @@ CACHE = ROOT / ".build" / "apache-kafka"
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 
+
 def free_port() -> int:
     """A TCP port on 127.0.0.1 that was free a moment ago."""
     with socket.socket() as probe:
