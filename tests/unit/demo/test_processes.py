@@ -1,0 +1,80 @@
+"""Processes that tests and demo start and kill: none is left behind, and every wait ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from oncelog.demo.processes import HIGHEST_PORT, LOWEST_PORT, ChildProcess, StartFailed, free_port
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ChildProcess]:
+    """A process that runs until it is ended, and says nothing on a pipe."""
+    process = ChildProcess("http.server", ["--bind", "127.0.0.1", "0"], tmp_path / "logs" / "server.log")
+    yield process
+    process.close()
+
+
+def test_killed_process_is_gone_and_can_be_started_again(server: ChildProcess) -> None:
+    server.spawn()
+    first = server.pid
+    assert server.running
+    server.kill9()
+    assert not server.running
+    assert not alive(first)
+    server.spawn()
+    assert server.pid != first
+    assert server.starts == 2
+
+
+def test_running_process_is_not_started_twice(server: ChildProcess) -> None:
+    server.spawn()
+    with pytest.raises(RuntimeError, match="already running"):
+        server.spawn()
+
+
+def test_closed_process_is_gone_and_stays_gone(server: ChildProcess) -> None:
+    server.spawn()
+    pid = server.pid
+    server.close()
+    assert not alive(pid)
+    with pytest.raises(StartFailed, match="not to be started"):
+        server.spawn()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = server.pid
+
+
+def test_silence_is_a_failure_in_time(server: ChildProcess) -> None:
+    server.spawn()
+    with pytest.raises(StartFailed, match=r"said nothing for 0\.05 s"):
+        server.read_line(0.05)
+
+
+def test_end_instead_of_a_line_tells_code_and_last_words(tmp_path: Path) -> None:
+    process = ChildProcess("http.server", ["--no-such-option"], tmp_path / "log")
+    process.spawn()
+    with pytest.raises(StartFailed, match=r"(?s)exit code 2: .*no-such-option"):
+        process.read_line(30)
+    assert process.terminate() == 2
+
+
+def test_ending_what_never_ran_is_nothing(tmp_path: Path) -> None:
+    process = ChildProcess("http.server", [], tmp_path / "log")
+    process.kill9()
+    assert process.terminate() == 0
+    assert process.last_words() == ""
+
+
+def test_free_port_is_none_that_an_outgoing_connection_could_get() -> None:
+    assert all(LOWEST_PORT <= free_port() < HIGHEST_PORT for _ in range(20))
