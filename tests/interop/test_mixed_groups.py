@@ -1,0 +1,181 @@
+"""Groups in which our consumer and stock clients are members together, whoever of them leads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from confluent_kafka import Consumer as ConfluentConsumer
+from oncelog import Admin, Consumer, Producer
+
+Names = Callable[[str], str]
+PARTITIONS = 6
+WAIT_S = 40.0
+
+AIOKAFKA = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
+
+
+class Shares:
+    """Who has which partitions, and what was read, of all members together."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.assigned: dict[str, set[int]] = {}
+        self.values: list[bytes] = []
+
+    @property
+    def even(self) -> bool:
+        shares = list(self.assigned.values())
+        every = set().union(*shares)
+        return len(every) == sum(map(len, shares)) == PARTITIONS and max(map(len, shares)) - min(map(len, shares)) <= 1
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def ours(bootstrap: str, shares: Shares, group: str, strategy: str, name: str = "ours") -> AsyncIterator[None]:
+    shares.assigned[name] = set()
+
+    async def run(consumer: Consumer) -> None:
+        while True:
+            for record in await consumer.poll(50):
+                assert record.value is not None
+                shares.values.append(record.value)
+            shares.assigned[name] = {one.partition for one in consumer.assignment()}
+
+    async with Consumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        topics=[shares.topic],
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
+        session_timeout_ms=10_000,
+        partition_assignment_strategy=strategy,
+    ) as consumer:
+        task = asyncio.create_task(run(consumer))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            del shares.assigned[name]
+
+
+@asynccontextmanager
+async def aiokafka(bootstrap: str, shares: Shares, group: str, strategy: str) -> AsyncIterator[None]:
+    shares.assigned["aiokafka"] = set()
+    consumer = AIOKafkaConsumer(
+        shares.topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
+        session_timeout_ms=10_000,
+        partition_assignment_strategy=(AIOKAFKA[strategy],),
+    )
+
+    async def run() -> None:
+        while True:
+            for records in (await consumer.getmany(timeout_ms=50)).values():
+                shares.values += [record.value for record in records]
+            shares.assigned["aiokafka"] = {one.partition for one in consumer.assignment()}
+
+    await consumer.start()
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await consumer.stop()
+        del shares.assigned["aiokafka"]
+
+
+@asynccontextmanager
+async def confluent(bootstrap: str, shares: Shares, group: str, strategy: str) -> AsyncIterator[None]:
+    shares.assigned["confluent"] = set()
+    consumer = ConfluentConsumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+            "session.timeout.ms": 10_000,
+            "partition.assignment.strategy": strategy,
+        }
+    )
+    consumer.subscribe([shares.topic])
+    stopped = threading.Event()
+
+    def run() -> None:
+        while not stopped.is_set():
+            for message in consumer.consume(500, 0.05):
+                assert message.error() is None
+                shares.values.append(message.value())
+            shares.assigned["confluent"] = {one.partition for one in consumer.assignment()}
+        consumer.close()
+
+    running = asyncio.create_task(asyncio.to_thread(run))
+    try:
+        yield
+    finally:
+        stopped.set()
+        await running
+        del shares.assigned["confluent"]
+
+
+MIXES = [
+    (aiokafka, "range"),
+    (aiokafka, "roundrobin"),
+    (aiokafka, "sticky"),
+    (confluent, "range"),
+    (confluent, "roundrobin"),
+    (confluent, "cooperative-sticky"),
+]
+
+
+async def fill(bootstrap: str, topic: str, start: int, end: int) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(start, end):
+            await producer.enqueue(topic, b"%d" % number, partition=number % PARTITIONS)
+        await producer.flush()
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+@pytest.mark.parametrize(("theirs", "strategy"), MIXES, ids=[f"{who.__name__}-{name}" for who, name in MIXES])
+async def test_a_mixed_group_shares_evenly_and_reads_everything_once(
+    bootstrap: str,
+    fresh_name: Names,
+    theirs: Callable[..., AsyncIterator[None]],
+    strategy: str,
+    first: str,
+) -> None:
+    topic, group = fresh_name("topic"), fresh_name("group")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topic(topic, PARTITIONS)
+    shares = Shares(topic)
+    leader, follower = (ours, theirs) if first == "ours" else (theirs, ours)
+    async with leader(bootstrap, shares, group, strategy):  # type: ignore[operator]
+        await shares.until(lambda: shares.even)
+        async with follower(bootstrap, shares, group, strategy):  # type: ignore[operator]
+            await shares.until(lambda: shares.even)
+            await fill(bootstrap, topic, 0, 300)
+            await shares.until(lambda: len(shares.values) >= 300)
+        await shares.until(lambda: shares.even)
+        await fill(bootstrap, topic, 300, 600)
+        await shares.until(lambda: len(shares.values) >= 600)
+    assert sorted(map(int, shares.values)) == list(range(600))
