@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Final
 
 import structlog
@@ -224,15 +225,17 @@ class LogManager:
         path = f"{self.path}/{partition_directory(topic, partition)}"
         # Names may have 255 bytes; the id makes it unique whatever is cut off.
         doomed = f"{self.path}/{partition_directory(*key)[:200]}.{self._ids.uuid().hex()}{DELETED_DIRECTORY}"
-        try:
-            if self._fs.exists(path):
-                self._fs.rename(path, doomed)
-                self._fs.sync_directory(self.path)
-        except OSError as error:
-            raise storage_error(f"{path} can't be deleted: {error}") from error
-        log = self._logs.pop(key, None)
-        if log is not None:
-            log.discard()
+        log = self._logs.get(key)
+        with nullcontext() if log is None else log.files_lock:
+            try:
+                if self._fs.exists(path):
+                    self._fs.rename(path, doomed)
+                    self._fs.sync_directory(self.path)
+            except OSError as error:
+                raise storage_error(f"{path} can't be deleted: {error}") from error
+            if log is not None:
+                del self._logs[key]
+                log.discard()
         self.offline.pop(key, None)
         for offsets in (self._recovery_points, self._start_offsets, self._cleaner_offsets):
             offsets.pop(key, None)

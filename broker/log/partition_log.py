@@ -24,16 +24,14 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
 from ..ports import Buffer, Clock, FileSystem
 from .disk_space import DiskSpace
-from .flushed_log import FlushedLog
 from .flusher import LogFlusher
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
-from .log_reader import LogReader
 from .log_validator import check_client_batch, invalid, read_and_check
 from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
 from .results import AppendOrigin, AppendResult, CorruptLog, IsolationLevel, LogRead, storage_error
-from .retention import delete_records_before, retain
+from .retention import RetainedLog
 from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
 from .segments import LogSegments
 
@@ -48,7 +46,7 @@ LATEST_TIERED: Final = -5
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-class PartitionLog(FlushedLog):
+class PartitionLog(RetainedLog):
     """See the module. Made by `load_log`, which passes what it found on disk.
 
     `indexes_current`: the index files say what the memory does. `on_start_offset` puts the log start offset on disk.
@@ -85,14 +83,13 @@ class PartitionLog(FlushedLog):
             log_end_offset=log_end_offset,
             flusher=flusher,
             on_disk_failure=on_disk_failure,
+            on_start_offset=on_start_offset,
         )
         self.topic = topic
         self.partition = partition
         self.clock = clock
         self.leader_epochs = leader_epochs
-        self.reader = LogReader(segments)
         self._disk_space = disk_space
-        self._on_start_offset = on_start_offset
         self._indexes_current = indexes_current
 
     # --- append ------------------------------------------------------------------------------------------------------
@@ -357,30 +354,6 @@ class PartitionLog(FlushedLog):
     def leader_epoch(self) -> int:
         """The leader epoch of the newest batch, -1 in an empty log."""
         return self.leader_epochs.latest
-
-    # --- making room -------------------------------------------------------------------------------------------------
-
-    def set_start_offset(self, offset: int) -> None:
-        """Make `offset` the log start, on disk before this returns; raises KAFKA_STORAGE_ERROR. Deletes nothing."""
-        if self._failure is not None:
-            raise self._failure
-        previous, self.log_start_offset = self.log_start_offset, offset
-        try:
-            if self._on_start_offset is not None:
-                self._on_start_offset()
-        except OSError as error:
-            self.log_start_offset = previous
-            raise storage_error(f"{self.name}: the log start offset can't be recorded: {error}") from error
-        self._update_last_stable_offset()
-
-    def delete_records_before(self, offset: int) -> int:
-        """See `retention.delete_records_before`."""
-        return delete_records_before(self, offset)
-
-    def retain(self, now_ms: int) -> int:
-        """Forget idle producers and delete what retention does not keep; returns the number of segments deleted."""
-        self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
-        return retain(self, now_ms)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 

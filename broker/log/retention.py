@@ -1,98 +1,123 @@
-"""Deleting the old end of a log: by time, by size, or because someone asked (KIP-107).
+"""The old end of a log: deleting by time, by size, or because someone asked (KIP-107). A base of `PartitionLog`.
 
-Owns which segments go and in what order it is made safe: the new log start offset is on disk before the first file
-goes, so that a crash between never leaves a hole, and the loader finishes the work. Never removes the active segment,
-nor anything that readers have not been allowed to see.
+Owns the log start offset, which segments go, and in what order it is made safe: the new log start offset is on disk
+before the first file goes, so that a crash between never leaves a hole, and the loader finishes the work. Never removes
+the active segment, nor anything that readers have not been allowed to see.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
+from .flushed_log import FlushedLog
 from .flusher import sync_path
-
-if TYPE_CHECKING:
-    from .partition_log import PartitionLog
+from .log_reader import LogReader
+from .results import storage_error
 
 logger = structlog.get_logger(__name__)
 
 
-def retain(log: PartitionLog, now_ms: int) -> int:
-    """Delete what the log's retention settings don't keep; returns how many segments. May roll the active one."""
-    config = log.config
-    if "delete" not in config.cleanup_policy:
-        return 0
-    active = log.segments.active
-    if config.retention_ms >= 0 and active.size and _expired(active.max_timestamp, now_ms, config.retention_ms):
-        log.roll()
-    excess = log.size - config.retention_bytes if config.retention_bytes >= 0 else -1
-    keep_from = log.log_start_offset
-    for segment in log.segments.finished_below(log.high_watermark):
-        timestamp = segment.max_timestamp if segment.max_timestamp >= 0 else log.fs.modified_ms(segment.path())
-        too_old = config.retention_ms >= 0 and _expired(timestamp, now_ms, config.retention_ms)
-        too_much = excess >= segment.size > 0
-        if not (too_old or too_much):
-            break
-        excess -= segment.size
-        keep_from = log.segments.end_offset(segment, log.log_end_offset)
-    if keep_from == log.log_start_offset:
-        return 0
-    return _advance_start(log, keep_from, "retention")
+class RetainedLog(FlushedLog):
+    """See the module. `on_start_offset` puts the log start offset on disk."""
 
+    def __init__(self, name: str, directory: str, *, on_start_offset: Callable[[], None] | None, **parts: Any) -> None:
+        super().__init__(name, directory, **parts)
+        self.reader = LogReader(self.segments)
+        self._on_start_offset = on_start_offset
+        self.files_lock = threading.Lock()
+        """Held by the flush thread while it removes files by name, and by who renames the directory."""
 
-def delete_records_before(log: PartitionLog, offset: int) -> int:
-    """Make `offset` (-1: the high watermark) the log start; returns the log start offset, which may be larger already.
+    def roll(self) -> None:
+        """Begin a new segment unless the active one is empty."""
+        raise NotImplementedError
 
-    Raises KafkaError OFFSET_OUT_OF_RANGE when the offset is beyond the high watermark.
-    """
-    if offset == -1:
-        offset = log.high_watermark
-    if not 0 <= offset <= log.high_watermark:
-        raise KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{log.name}: can't delete up to offset {offset}, the high watermark is {log.high_watermark}",
-        )
-    if offset > log.log_start_offset:
-        _advance_start(log, offset, "DeleteRecords")
-    return log.log_start_offset
+    def retain(self, now_ms: int) -> int:
+        """Forget idle producers, and delete what the retention settings don't keep; returns how many segments.
 
+        May roll the active segment, so that it can go. Raises KAFKA_STORAGE_ERROR.
+        """
+        config = self.config
+        self.producers.expire(now_ms, config.producer_id_expiration_ms)
+        if "delete" not in config.cleanup_policy:
+            return 0
+        active = self.segments.active
+        if config.retention_ms >= 0 and active.size and now_ms - active.max_timestamp > config.retention_ms:
+            self.roll()
+        excess = self.size - config.retention_bytes if config.retention_bytes >= 0 else -1
+        keep_from = self.log_start_offset
+        for segment in self.segments.finished_below(self.high_watermark):
+            timestamp = segment.max_timestamp if segment.max_timestamp >= 0 else self.fs.modified_ms(segment.path())
+            too_old = config.retention_ms >= 0 and now_ms - timestamp > config.retention_ms
+            too_much = excess >= segment.size > 0
+            if not (too_old or too_much):
+                break
+            excess -= segment.size
+            keep_from = self.segments.end_offset(segment, self.log_end_offset)
+        if keep_from <= self.log_start_offset:
+            return 0
+        return self._advance_start(keep_from, "retention")
 
-def _expired(timestamp: int, now_ms: int, retention_ms: int) -> bool:
-    return now_ms - timestamp > retention_ms
+    def delete_records_before(self, offset: int) -> int:
+        """Make `offset` (-1: the high watermark) the log start; returns the log start offset, perhaps a larger one.
 
+        Raises KafkaError OFFSET_OUT_OF_RANGE when the offset is beyond the high watermark, KAFKA_STORAGE_ERROR.
+        """
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: can't delete up to offset {offset}, the high watermark is {self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            self._advance_start(offset, "DeleteRecords")
+        return self.log_start_offset
 
-def _advance_start(log: PartitionLog, offset: int, reason: str) -> int:
-    log.set_start_offset(offset)
-    doomed = log.segments.finished_below(offset)
-    if doomed:
-        logger.info("segments deleted", partition=log.name, segments=len(doomed), start_offset=offset, reason=reason)
-        log.segments.remove(doomed)
-        log.reader.forget()
+    def _set_start_offset(self, offset: int) -> None:
+        """Make `offset` the log start, on disk before this returns; raises KAFKA_STORAGE_ERROR."""
+        if self.failure is not None:
+            raise self.failure
+        previous, self.log_start_offset = self.log_start_offset, offset
+        try:
+            if self._on_start_offset is not None:
+                self._on_start_offset()
+        except OSError as error:
+            self.log_start_offset = previous
+            raise storage_error(f"{self.name}: the log start offset can't be recorded: {error}") from error
+        self._update_last_stable_offset()
+
+    def _advance_start(self, offset: int, reason: str) -> int:
+        self._set_start_offset(offset)
+        doomed = self.segments.finished_below(offset)
+        if not doomed:
+            return 0
+        logger.info("segments deleted", partition=self.name, segments=len(doomed), start_offset=offset, reason=reason)
+        self.segments.remove(doomed)
+        self.reader.forget()
         for segment in doomed:
-            log.close_file(segment)
-        first = log.segments.first.base_offset
+            self.close_file(segment)
+        first = self.segments.first.base_offset
 
         def unlink() -> None:
-            # What the segments say of producers lives on in the snapshot that was taken when the next one began.
-            with suppress(FileNotFoundError):
-                sync_path(log.fs, log.producers.snapshot_path(first))
-            log.fs.sync_directory(log.directory)
-            for segment in doomed:
-                segment.unlink()
-            log.producers.remove_snapshots(below=first)
+            with self.files_lock:
+                if self.closed:
+                    return  # the names may be those of a new partition by now; a restart finishes the work
+                # What the segments say of producers lives on in the snapshot that was taken when the next one began.
+                with suppress(FileNotFoundError):
+                    sync_path(self.fs, self.producers.snapshot_path(first))
+                self.fs.sync_directory(self.directory)
+                for segment in doomed:
+                    segment.unlink()
+                self.producers.remove_snapshots(below=first)
 
-        in_background(log, unlink)
-    return len(doomed)
-
-
-def in_background(log: PartitionLog, job: Callable[[], None]) -> None:
-    """Run file work that nobody waits for in the flush thread, where there is one."""
-    if log.flusher is None:
-        job()
-    else:
-        log.flusher.submit(job)
+        if self.flusher is None:
+            unlink()
+        else:
+            self.flusher.submit(unlink)
+        return len(doomed)

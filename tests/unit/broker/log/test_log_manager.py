@@ -163,6 +163,22 @@ async def test_a_crash_while_a_partition_is_deleted_does_not_bring_it_back(fs: F
     manager.abandon()
 
 
+async def test_files_of_a_partition_made_anew_survive_the_retention_of_the_old_one(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(durability="os", segment_bytes=200))
+    fill(log)
+    await settle(manager)
+    log.delete_records_before(-1)
+    manager.delete("t", 0)
+    again = manager.create("t", 0, LogConfig(durability="os", segment_bytes=200))
+    fill(again)
+    await settle(manager)
+    assert len(values(again.batches())) == 20
+    assert fs.exists("/data/t-0/00000000000000000000.log")
+    await manager.stop()
+
+
 # --- group commit ----------------------------------------------------------------------------------------------------
 
 
