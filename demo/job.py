@@ -35,6 +35,8 @@ from .verify import CarrierCheck, FlightCheck
 
 WATCH_INTERVAL_S: Final = 0.1
 FEED_CHUNK: Final = 500
+AIM_ATTEMPTS: Final = 200
+AIM_INTERVAL_S: Final = 0.005
 GATE_FRACTION: Final = 0.15
 """How far feeding may run ahead of the next kill, so that every kill hits work under way."""
 
@@ -176,9 +178,18 @@ class _Job:
                 self.observer.progress(self.fed, self.done)
                 self._check_alive()
                 if self.pending_kills and self.done >= self.pending_kills[0].at * rows:
-                    await self._carry_out(self.pending_kills[0])
+                    kill = self.pending_kills[0]
+                    if kill.aimed:
+                        await self._aim(watcher)
+                    await self._carry_out(kill)
                     self.pending_kills.pop(0)
                     self._gate.set()
+
+    async def _aim(self, watcher: Watcher) -> None:
+        for _ in range(AIM_ATTEMPTS):
+            if await watcher.sees_open_transaction():
+                return
+            await asyncio.sleep(AIM_INTERVAL_S)
 
     def _check_alive(self) -> None:
         for member, transformer in enumerate(self.transformers):
@@ -192,6 +203,7 @@ class _Job:
         moment = f"at {100 * self.done / self.options.rows:.0f} %"
         if kill.target == "broker":
             text = f"kill -9 broker (pid {self.broker.pid}) {moment}"
+            self.broker.send_kill()
             await asyncio.to_thread(self.broker.kill9)
             self.observer.event(text)
             await asyncio.to_thread(self.broker.start)
@@ -200,6 +212,7 @@ class _Job:
             member = sum("transformer" in text for text in self.done_kills) % len(self.transformers)
             transformer = self.transformers[member]
             text = f"kill -9 transformer {member} (pid {transformer.pid}) {moment}"
+            transformer.send_kill()
             await asyncio.to_thread(transformer.kill9)
             self.observer.event(text)
             await asyncio.to_thread(transformer.spawn)

@@ -11,21 +11,29 @@ Target: TypeAlias = Literal["broker", "transformer"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kill:
-    """Kill `target` when the job has done the fraction `at` of all flights and `delay_s` more seconds have passed."""
+    """Kill `target` when the job has done the fraction `at` of all flights and `delay_s` more seconds have passed.
+
+    An `aimed` kill also waits, not for long, until records of an undecided transaction lie in the log.
+    """
 
     at: float
     target: Target
     delay_s: float = 0.0
+    aimed: bool = False
 
     def __str__(self) -> str:
         return f"{self.target}@{self.at:.3f}"
 
 
-DEFAULT_SCHEDULE = (Kill(0.2, "transformer"), Kill(0.45, "broker"), Kill(0.7, "transformer"))
+DEFAULT_SCHEDULE = (
+    Kill(0.2, "transformer", aimed=True),
+    Kill(0.45, "broker", aimed=True),
+    Kill(0.7, "transformer", aimed=True),
+)
 
 
 def parse(text: str) -> tuple[Kill, ...]:
-    """Read "transformer@0.2,broker@0.45"; "none" is no kill at all. ValueError says what is wrong."""
+    """Read "transformer@0.2,broker@0.45" as aimed kills; "none" is none at all. ValueError says what is wrong."""
     if text == "none":
         return ()
     kills = []
@@ -39,12 +47,12 @@ def parse(text: str) -> tuple[Kill, ...]:
             raise ValueError(
                 f"{item!r} is not broker@FRACTION or transformer@FRACTION with a fraction from 0 to below 1"
             )
-        kills.append(Kill(fraction, "broker" if target == "broker" else "transformer"))
+        kills.append(Kill(fraction, "broker" if target == "broker" else "transformer", aimed=True))
     return tuple(sorted(kills))
 
 
 def random_schedule(seed: int, brokers: int = 1, transformers: int = 2) -> tuple[Kill, ...]:
-    """That many kills at moments drawn from `seed`."""
+    """That many kills, not aimed, at moments drawn from `seed`."""
     draw = random.Random(seed)
     targets: list[Target] = ["broker" for _ in range(brokers)]
     targets += ["transformer" for _ in range(transformers)]

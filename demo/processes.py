@@ -115,6 +115,11 @@ class ChildProcess:
         except FileNotFoundError:
             return ""
 
+    def send_kill(self) -> None:
+        """Send SIGKILL now, without waiting: call `kill9` next."""
+        if self._process is not None:
+            self._process.kill()
+
     def kill9(self) -> None:
         """End the process with SIGKILL, as a crash would, and wait until it is gone."""
         if self._process is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -57,11 +58,18 @@ def _flight_row(table: Table, check: FlightCheck) -> None:
 
 
 def show(console: Console, outcome: Outcome) -> None:
-    """Print the table that compares what a read_committed reader saw with the plain computation, and the verdict."""
-    table = Table(title="What a read_committed reader sees, against a plain in-memory computation")
+    """Print the table that compares what a read_committed reader saw with the plain computation, and the verdict.
+
+    Columns: flights computed and read; of these lost, found twice, altered, or jumped out of their aircraft's order.
+    """
+    table = Table(
+        title="What a read_committed reader sees, against a plain in-memory computation",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.add_column("topic", no_wrap=True)
-    for column in ("computed", "read", "lost", "doubled", "altered", "disorder"):
-        table.add_column(column, justify="right")
+    for column in ("computed", "read", "lost", "twice", "altered", "jumped"):
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     _flight_row(table, outcome.flights)
     _flight_row(table, outcome.enriched)

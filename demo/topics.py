@@ -60,6 +60,17 @@ class Watcher:
         # `flights` has no transactions in it: its offsets count flights.
         return sum(position.offset for partition, position in offsets.items() if partition.topic == FLIGHTS)
 
+    async def sees_open_transaction(self) -> bool:
+        """Whether records of an undecided transaction lie in `flights-enriched` right now."""
+        partitions = [TopicPartition(ENRICHED, index) for index in range(PARTITIONS)]
+        try:
+            end = await self._admin.list_offsets(dict.fromkeys(partitions, -1))
+            # Asked second: what is stable by now was not open before.
+            stable = await self._admin.list_offsets(dict.fromkeys(partitions, -1), isolation_level="read_committed")
+        except (KafkaError, OSError):
+            return False
+        return any(stable[partition].offset < end[partition].offset for partition in partitions)
+
 
 @contextlib.asynccontextmanager
 async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes], Awaitable[object]]]:

@@ -24,15 +24,20 @@ TRANSACTION_TIMEOUT_MS = 10_000
 """For so long a killed member that is not started again holds up the next owner of its partitions."""
 
 
+YIELD_EVERY = 50
+
+
 class Transformer:
     """The work of one transaction; what `Processor` calls."""
 
     def __init__(self) -> None:
         self._work = Enrichment()
 
-    def __call__(self, records: list[ConsumerRecord], txn: ProcessorTransaction) -> None:
+    async def __call__(self, records: list[ConsumerRecord], txn: ProcessorTransaction) -> None:
         counts: dict[str, CarrierDelays] = {}
-        for record in records:
+        for number, record in enumerate(records):
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # what is enriched travels while the rest is being enriched
             assert record.value is not None
             flight, value = self._work.enriched_value(record.value)
             txn.send(ENRICHED, value, key=record.key, partition=record.partition)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from oncelog.demo.job import JobOptions, Outcome, run_job
-from oncelog.demo.kills import Kill, random_schedule
+from oncelog.demo.kills import Kill, parse, random_schedule
 
 SHORT_SESSIONS = ("group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200")
 
@@ -41,6 +41,7 @@ async def outcome_of(tmp_path: Path, rows: int, kills: tuple[Kill, ...], durabil
         notes,
     )
     print("\n".join(notes.events))
+    print(f"{outcome.aborted} records of aborted transactions, {outcome.seconds:.1f} s")
     return outcome
 
 
@@ -56,7 +57,7 @@ def assert_exactly_once(outcome: Outcome, kills: int) -> None:
 
 @pytest.mark.oncelog_only(reason="kills the broker's process")
 async def test_job_is_exactly_once_while_broker_and_transformers_are_killed(tmp_path: Path) -> None:
-    kills = (Kill(0.15, "transformer"), Kill(0.4, "broker"), Kill(0.7, "transformer"))
+    kills = parse("transformer@0.15,broker@0.4,transformer@0.7")
     outcome = await outcome_of(tmp_path, rows=12_000, kills=kills, durability="flush", limit_s=100)
     assert_exactly_once(outcome, kills=3)
 

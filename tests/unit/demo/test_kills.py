@@ -7,7 +7,10 @@ from oncelog.demo.kills import Kill, parse, random_schedule
 
 
 def test_parse_sorts_by_moment() -> None:
-    assert parse("broker@0.5, transformer@0.25") == (Kill(0.25, "transformer"), Kill(0.5, "broker"))
+    assert parse("broker@0.5, transformer@0.25") == (
+        Kill(0.25, "transformer", aimed=True),
+        Kill(0.5, "broker", aimed=True),
+    )
     assert parse("none") == ()
 
 
@@ -23,4 +26,4 @@ def test_random_schedule_depends_on_the_seed_only() -> None:
     schedule = random_schedule(7, brokers=2, transformers=3)
     assert sorted(kill.target for kill in schedule) == ["broker"] * 2 + ["transformer"] * 3
     assert list(schedule) == sorted(schedule)
-    assert all(0 <= kill.at < 1 for kill in schedule)
+    assert all(0 <= kill.at < 1 and not kill.aimed for kill in schedule)
