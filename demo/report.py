@@ -65,7 +65,7 @@ def show(console: Console, outcome: Outcome) -> None:
     table = Table(
         title="What a read_committed reader sees, against a plain in-memory computation",
         box=SIMPLE_HEAD,
-        pad_edge=False,
+        padding=0,
     )
     table.add_column("topic", no_wrap=True)
     for column in ("computed", "read", "lost", "twice", "altered", "jumped"):
