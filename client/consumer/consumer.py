@@ -200,11 +200,16 @@ class Consumer:
         if most < 1:
             raise IllegalStateError(f"max_records={most}: ask for at least one")
         only = {TopicPartition(*one) for one in partitions}
+        membership = self._coordinator.membership if self._coordinator is not None else None
         self._polling = True
+        if membership is not None:
+            membership.polled(still=True)
         try:
             return await self._poll(self._loop.time() + timeout_ms / 1000, most, only)
         finally:
             self._polling = False
+            if membership is not None:
+                membership.polled()
 
     def __aiter__(self) -> Self:
         return self

@@ -120,7 +120,6 @@ class ConsumerCoordinator:
     async def poll(self, deadline: float) -> bool:
         """Go on with what is due until `deadline` (loop time); returns whether records may be handed out."""
         membership = self.membership
-        membership.polled()
         while True:
             if membership.failure is not None:
                 raise membership.failure
@@ -138,7 +137,6 @@ class ConsumerCoordinator:
                 if step is Step.JOIN and self._subscription.assigned:
                     return True
                 await asyncio.wait({task}, timeout=max(0.0, deadline - self._loop.time()))
-                membership.polled()
                 if not task.done():
                     return False
             if self._step is None or self._step[1] is not task:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
@@ -105,13 +106,15 @@ class GroupMembership:
         self._heartbeats: asyncio.Task[None] | None = None
         self._kick = asyncio.Event()
         self._last_poll = self._loop.time()
+        self._in_poll = False
         self._max_poll_interval_s = config.max_poll_interval_ms / 1000
 
     # -- plain changes of state
 
-    def polled(self) -> None:
-        """The application has asked for records."""
+    def polled(self, *, still: bool = False) -> None:
+        """The application has asked for records; `still`: it waits for them until this is called again."""
         self._last_poll = self._loop.time()
+        self._in_poll = still
 
     def request_rejoin(self, reason: str) -> None:
         """Join (again) at the next poll."""
@@ -271,6 +274,8 @@ class GroupMembership:
                 continue
             now = self._loop.time()
             poll_deadline = self._last_poll + self._max_poll_interval_s
+            if self._in_poll:
+                poll_deadline = math.inf
             if now >= poll_deadline:
                 await self._give_up_polling()
             elif now >= due:

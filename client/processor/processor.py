@@ -25,7 +25,7 @@ import contextlib
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -153,7 +153,8 @@ class Processor(RebalanceListener):
         self._backoff = ExponentialBackoff(self._consumer.config.retry_backoff_ms, 1000)
         self._fences: deque[float] = deque()
         self._hopeless = 0
-        self._stopping = False
+        self._stopping = asyncio.Event()
+        self._dirty = False
         self._running = False
         self.metrics = Metrics()
 
@@ -183,7 +184,7 @@ class Processor(RebalanceListener):
 
     def stop(self) -> None:
         """Let the transaction under way end and `run()` return. May be a signal handler of the event loop."""
-        self._stopping = True
+        self._stopping.set()
         self._consumer.wakeup()
 
     async def run(self) -> None:
@@ -197,16 +198,17 @@ class Processor(RebalanceListener):
         self._running = True
         failures = 0
         try:
-            while not self._stopping:
+            while not self._stopping.is_set():
                 try:
-                    await self._recover()
+                    if self._dirty and not await self._unless_stopped(self._recover()):
+                        break
                     await self._gather()
                     if self._batch.records:
                         await self._transact()
                     failures = 0
                 except KafkaError as error:
                     self._judge(error)
-                    await asyncio.sleep(self._backoff(failures))
+                    await self._unless_stopped(asyncio.sleep(self._backoff(failures)))
                     failures += 1
         finally:
             self._running = False
@@ -218,7 +220,7 @@ class Processor(RebalanceListener):
         consumer, batch = self._consumer, self._batch
         loop = asyncio.get_running_loop()
         end: float | None = None
-        while not self._stopping and len(batch.records) < self._max_records:
+        while not self._stopping.is_set() and len(batch.records) < self._max_records:
             wait_ms = IDLE_POLL_MS if end is None else (end - loop.time()) * 1000
             if wait_ms < 0:
                 break
@@ -323,17 +325,28 @@ class Processor(RebalanceListener):
         self._batch = _Batch()
         self._dirty = True
 
-    _dirty = False
-
     async def _recover(self) -> None:
         """Have a clean producer, and positions at the committed offsets, after a failure."""
-        if not self._dirty:
-            return
         if not self._producer_ready:
             await self._clean_producer()
         self._batch = _Batch()
         self._consumer.forget_positions()
         self._dirty = False
+
+    async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
+        """Do what may take long while brokers are away; False when `stop` ended it."""
+        task = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                return False
+            task.result()
+            return True
+        finally:
+            task.cancel()
+            stopped.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
 
     async def _clean_producer(self) -> None:
         try:

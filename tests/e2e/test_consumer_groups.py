@@ -341,3 +341,19 @@ async def test_what_a_listener_raises_comes_out_of_the_poll(bootstrap: str, topi
         with pytest.raises(ValueError, match="broken listener"):
             await consumer.poll(30_000)
         assert len(consumer.assignment()) == PARTITIONS
+
+
+async def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_the_member(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    async with Consumer(
+        bootstrap_servers=bootstrap,
+        group_id=fresh_name("group"),
+        topics=[topic],
+        max_poll_interval_ms=500,
+        heartbeat_interval_ms=50,
+        enable_auto_commit=False,
+    ) as consumer:
+        assert await consumer.poll(1500) == []
+        assert len(consumer.assignment()) == PARTITIONS
+        assert consumer.group_metadata().generation_id == 1

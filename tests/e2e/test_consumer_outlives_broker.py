@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-
 from oncelog import Admin, Consumer, ConsumerRecord, Processor, Producer
 from oncelog.client.admin import NewTopic
 from oncelog.client.processor import ProcessorTransaction
