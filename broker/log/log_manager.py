@@ -11,6 +11,7 @@ the checkpoints → the clean shutdown marker, and only if all partitions were h
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -76,8 +77,10 @@ class LogManager:
         self._disk_space = DiskSpace(fs, directory, reserve_bytes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
+        # These two, and the cleaner's, say what their files say: of partitions that are deleted by now, too.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        self._checkpoint_lock = threading.Lock()
         self._callbacks: list[Callable[[KafkaError], None]] = []
         self._flusher: LogFlusher | None = None
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
@@ -208,6 +211,7 @@ class LogManager:
             raise self.offline[key]
         path = f"{self.path}/{partition_directory(topic, partition)}"
         try:
+            self._forget_former(key)
             self._fs.make_directory(path)
             log = self._open_log(key, path, config, LoadPoint(clean=True, fresh=True))
         except OSError as error:
@@ -215,6 +219,20 @@ class LogManager:
         self._logs[key] = log
         log.sync_later()
         return log
+
+    def _forget_former(self, key: TopicPartition) -> None:
+        """Take a deleted partition of that name out of the checkpoints, on disk when this returns; raises OSError.
+
+        Its log start offset would delete what the new partition holds, its recovery point declare that damaged.
+        """
+        if key in self._start_offsets:
+            self._write_start_offsets()
+        if key in self._recovery_points:
+            self._recovery_points = {other: at for other, at in self._recovery_points.items() if other != key}
+            self._write_recovery_points()
+        if key in self._cleaner_offsets:
+            self._cleaner_offsets = {other: at for other, at in self._cleaner_offsets.items() if other != key}
+            self._write_cleaner_offsets()
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition, offline or not; it is gone, on disk, when this returns. The files go in the background.
@@ -237,8 +255,6 @@ class LogManager:
                 del self._logs[key]
                 log.discard()
         self.offline.pop(key, None)
-        for offsets in (self._recovery_points, self._start_offsets, self._cleaner_offsets):
-            offsets.pop(key, None)
         if self._flusher is None:
             self._remove_directory(doomed)
         else:
@@ -280,8 +296,19 @@ class LogManager:
         points |= {key: self._recovery_points[key] for key in self.offline if key in self._recovery_points}
         if points != self._recovery_points and self._flusher is not None:
             self._recovery_points = points
-            offsets = [(*key, offset) for key, offset in points.items()]
-            self._flusher.submit(lambda: self.directory.write_offsets(RECOVERY_POINTS, offsets))
+            self._flusher.submit(self._write_recovery_points)
+
+    # In the flush thread or on the loop; each writes what holds when its turn comes, so that the last one is right.
+
+    def _write_recovery_points(self) -> None:
+        with self._checkpoint_lock:
+            points = self._recovery_points
+            self.directory.write_offsets(RECOVERY_POINTS, [(*key, offset) for key, offset in points.items()])
+
+    def _write_cleaner_offsets(self) -> None:
+        with self._checkpoint_lock:
+            points = self._cleaner_offsets
+            self.directory.write_offsets(CLEANER_OFFSETS, [(*key, offset) for key, offset in points.items()])
 
     def _write_start_offsets(self) -> None:
         offsets = {key: log.log_start_offset for key, log in self._logs.items() if log.log_start_offset > 0}
@@ -336,9 +363,10 @@ class LogManager:
             cleaned = await loop.run_in_executor(None, self._cleaner.clean_group, plan, group)
             if not self._cleaner.replace(log, plan, group, cleaned):
                 return
-        self._cleaner_offsets[log.topic, log.partition] = plan.end_offset
-        offsets = [(*key, offset) for key, offset in self._cleaner_offsets.items()]
-        await self._flusher.submit(lambda: self.directory.write_offsets(CLEANER_OFFSETS, offsets))
+        if log.failure is not None:
+            return  # deleted meanwhile: its name may be another's
+        self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
+        await self._flusher.submit(self._write_cleaner_offsets)
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
