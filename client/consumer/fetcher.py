@@ -244,7 +244,7 @@ class Fetcher:
         buffered = 0
         for partition, state in self._subscription.assigned.items():
             buffered += state.buffered_bytes
-            if not state.fetchable or metadata.leader_of(partition) != node_id:
+            if not state.fetchable or state.blocked or metadata.leader_of(partition) != node_id:
                 continue
             if state.buffered_bytes > self._half_full:
                 return {}
@@ -282,13 +282,13 @@ class Fetcher:
                 return False
             raise error_for(code, f"node {node_id} refused Fetch")
         session.succeeded(answer.session_id)
-        return self._take_answer(answer, wanted, asked)
+        self._take_answer(answer, wanted, asked)
+        return False
 
     def _take_answer(
         self, answer: FetchResponse, wanted: dict[TopicPartition, Wanted], asked: dict[TopicPartition, int]
-    ) -> bool:
+    ) -> None:
         names = {want.topic_id: one.topic for one, want in wanted.items()}
-        trouble = False
         for topic in answer.responses:
             name = topic.topic or names.get(topic.topic_id)
             if name is None:
@@ -299,11 +299,11 @@ class Fetcher:
                 if state is None or state.incarnation != asked.get(partition):
                     continue
                 if data.error_code:
-                    trouble |= self._partition_failed(state, error_code(data.error_code))
+                    self._partition_failed(state, error_code(data.error_code))
                 else:
+                    state.failures = 0
                     self._partition_arrived(state, data)
         self._arrived()
-        return trouble
 
     def _partition_arrived(self, state: PartitionState, data: PartitionData) -> None:
         state.high_watermark = data.high_watermark
@@ -328,25 +328,37 @@ class Fetcher:
         state.buffered_bytes += chunk.size
         self._ready.append(chunk)
 
-    def _partition_failed(self, state: PartitionState, code: ErrorCode) -> bool:
+    def _partition_failed(self, state: PartitionState, code: ErrorCode) -> None:
         partition = state.partition
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if state.position is not None and state.fetch_offset != state.position:
-                return True  # what is buffered goes first; if it is still so then, it is looked at then
+                self._block(state)  # what is buffered goes first; then it is looked at again
+                return
             policy = self._config.auto_offset_reset
             if policy == "none":
+                self._block(state)
                 self._fail(OffsetOutOfRangeError(partition, state.fetch_offset))
-                return True
+                return
             log.warning("offset %d of %s is out of range: going to the %s", state.fetch_offset, partition, policy)
             state.reset(EARLIEST if policy == "earliest" else LATEST)
         elif code in _MOVED:
             log.debug("%s cannot be fetched now: %s", partition, code.text)
             self._cluster.request_refresh()
-            return True
+            self._block(state)
         else:
+            self._block(state)
             self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
-            return True
-        return False
+
+    def _block(self, state: PartitionState) -> None:
+        """Leave a partition out for a while: it must not slow the others down."""
+        wait = self._cluster.retry_backoff(state.failures)
+        state.failures += 1
+        state.blocked = True
+        asyncio.get_running_loop().call_later(wait, self._unblock, state)
+
+    def _unblock(self, state: PartitionState) -> None:
+        state.blocked = False
+        self.wake()
 
     def _fail(self, error: KafkaError) -> None:
         self._failure = error

@@ -28,7 +28,9 @@ class PartitionState:
     """One assigned partition."""
 
     __slots__ = (
+        "blocked",
         "buffered_bytes",
+        "failures",
         "fetch_offset",
         "high_watermark",
         "incarnation",
@@ -57,6 +59,9 @@ class PartitionState:
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
         self.buffered_bytes = 0
+        self.failures = 0
+        """Fetches in a row that failed with what passes; the next waits while `blocked`."""
+        self.blocked = False
         self.incarnation = next(_incarnations)
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
