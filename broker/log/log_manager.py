@@ -80,6 +80,8 @@ class LogManager:
         # These two, and the cleaner's, say what their files say: of partitions that are deleted by now, too.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        # What the file says while a newer state waits to be written: a crash may come first.
+        self._written_recovery_points: dict[TopicPartition, int] = {}
         self._checkpoint_lock = threading.Lock()
         self._callbacks: list[Callable[[KafkaError], None]] = []
         self._flusher: LogFlusher | None = None
@@ -125,6 +127,7 @@ class LogManager:
         started = time.perf_counter()
         self.clean_start = self.directory.take_clean_shutdown()
         self._recovery_points = self.directory.read_offsets(RECOVERY_POINTS)
+        self._written_recovery_points = self._recovery_points
         self._start_offsets = self.directory.read_offsets(LOG_START_OFFSETS)
         self._cleaner_offsets = self.directory.read_offsets(CLEANER_OFFSETS)
         for name in sorted(self._fs.list(self.path)):
@@ -227,7 +230,7 @@ class LogManager:
         """
         if key in self._start_offsets:
             self._write_start_offsets()
-        if key in self._recovery_points:
+        if key in self._recovery_points or key in self._written_recovery_points:
             self._recovery_points = {other: at for other, at in self._recovery_points.items() if other != key}
             self._write_recovery_points()
         if key in self._cleaner_offsets:
@@ -304,6 +307,7 @@ class LogManager:
         with self._checkpoint_lock:
             points = self._recovery_points
             self.directory.write_offsets(RECOVERY_POINTS, [(*key, offset) for key, offset in points.items()])
+            self._written_recovery_points = points
 
     def _write_cleaner_offsets(self) -> None:
         with self._checkpoint_lock:

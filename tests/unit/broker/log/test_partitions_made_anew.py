@@ -92,3 +92,19 @@ async def test_a_checkpoint_under_way_does_not_bring_the_old_one_back() -> None:
     assert log is not None
     assert values(log.batches()) == ["a", "b"]
     manager.abandon()
+
+
+async def test_a_crash_before_the_next_checkpoint_is_written_does_not_take_it_offline() -> None:
+    fs = FaultyFileSystem()
+    manager = new_manager(fs)
+    await first_life(manager)
+    manager.delete("t", 0)
+    manager._checkpoint()  # without the partition, but the flush thread has not written it yet
+    manager.create("t", 0, CONFIG).append(batch("a"))
+    manager = await stopped(manager, fs, "killed")
+    manager.open()
+    assert manager.offline == {}
+    log = manager.get("t", 0)
+    assert log is not None
+    assert values(log.batches()) == ["a"]
+    manager.abandon()
