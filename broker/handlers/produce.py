@@ -1,9 +1,9 @@
 """Produce: appends each partition's batch and answers when it is as durable as `acks` asks.
 
 The records are not looked into here beyond two header fields; the log checks and appends them uncopied. A
-transactional batch is appended only when its transaction is known to contain the partition: by the log (a batch of
-it is there already), else by the transaction coordinator: Produce v12+ registers the partition (KIP-890 part 2),
-older versions only have it verified (part 1). Waiting for the coordinator parks the connection, so order is kept.
+transactional batch is appended only when the transaction coordinator says, in the same step, that its partition is
+part of the producer's ongoing transaction: Produce v12+ registers the partition (KIP-890 part 2), older versions only
+have it verified (part 1). Waiting for the coordinator parks the connection, so order is kept.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ TopicPartition = tuple[str, int]
 class _Append:
     """One partition's batch, and what became of it."""
 
-    __slots__ = ("answer", "flush", "header", "partition", "records", "registration")
+    __slots__ = ("answer", "flush", "header", "partition", "records")
 
     def __init__(self, answer: PartitionProduceResponse, records: Buffer | None) -> None:
         self.answer = answer
         self.records = records
         self.partition: Partition | None = None
         self.header: BatchHeader | None = None
-        self.registration = False
         self.flush: asyncio.Future[None] | None = None
 
     def fail(self, error: KafkaError) -> None:
@@ -143,18 +142,26 @@ class _Registration:
 
 
 def _register(context: RequestContext, transactional_id: str, appends: list[_Append]) -> _Registration | None:
-    """Have the coordinator register or verify the batches whose log knows no open transaction of theirs.
+    """Let only batches through whose partition is, right now, part of the producer's ongoing transaction.
 
-    Returns what must be awaited first, or None when the batches may be appended, or have failed.
+    That a log holds an open transaction of the producer does not say so: it may be decided, its marker on the way.
+    Returns what must be awaited first (the partitions of newer clients are registered), or None when the batches may
+    be appended, or have failed.
     """
     broker = context.broker
-    unknown = [append for append in appends if _is_news(append)]
-    if not unknown:
+    registering = context.api_version >= FIRST_VERSION_REGISTERING
+    if not registering and not broker.config.transaction_partition_verification_enable:
         return None
-    if context.api_version < FIRST_VERSION_REGISTERING:
-        if broker.config.transaction_partition_verification_enable:
-            for append in unknown:
-                _verify(context, transactional_id, append)
+    unknown: list[_Append] = []
+    for append in appends:
+        if _is_transactional(append):
+            code = _verify(context, transactional_id, append)
+            if code is not ErrorCode.NONE:
+                if registering:
+                    unknown.append(append)
+                else:
+                    append.fail(KafkaError(code))
+    if not unknown:
         return None
     first = unknown[0].header
     assert first is not None
@@ -164,7 +171,6 @@ def _register(context: RequestContext, transactional_id: str, appends: list[_App
         if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
             unknown.remove(append)
             append.fail(KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "One request has batches of two producers."))
-        append.registration = True
     partitions = [(p.topic, p.index) for append in unknown if (p := append.partition) is not None]
     try:
         step = broker.transaction_coordinator.add_partitions_now(
@@ -182,30 +188,30 @@ def _register(context: RequestContext, transactional_id: str, appends: list[_App
     return _Registration(transactional_id, first.producer_id, first.producer_epoch, partitions, flush)
 
 
-def _is_news(append: _Append) -> bool:
-    """Whether the batch is transactional, and the first of its transaction as far as its log knows."""
+def _is_transactional(append: _Append) -> bool:
+    """Whether there is a transactional batch for a log that can be used; then its header is known."""
     partition, records = append.partition, append.records
     if partition is None or records is None or not records[_ATTRIBUTES] & _TRANSACTIONAL:
         return False
     try:
-        header = append.header = read_batch_header(records)
-        return not partition.log.producers.has_open_transaction(header.producer_id, header.producer_epoch)
+        append.header = read_batch_header(records)
+        failure = partition.log.failure  # a partition that can't be written must not join a transaction
     except CorruptBatch:
         return False  # the log will say so
     except KafkaError as error:
-        append.fail(error)
-        return False
+        failure = error
+    if failure is not None:
+        append.fail(failure)
+    return failure is None
 
 
-def _verify(context: RequestContext, transactional_id: str, append: _Append) -> None:
+def _verify(context: RequestContext, transactional_id: str, append: _Append) -> ErrorCode:
     partition, header = append.partition, append.header
     assert partition is not None
     assert header is not None
-    code = context.broker.transaction_coordinator.verify(
+    return context.broker.transaction_coordinator.verify(
         transactional_id, header.producer_id, header.producer_epoch, (partition.topic, partition.index)
     )
-    if code is not ErrorCode.NONE:
-        append.fail(KafkaError(code))
 
 
 async def _append_registered(
@@ -231,14 +237,15 @@ async def _append_registered(
     except KafkaError as error:
         codes = dict.fromkeys(registration.partitions, error.code)
     for append in appends:
-        partition = append.partition
-        if append.registration and partition is not None:
-            code = codes.get((partition.topic, partition.index), ErrorCode.NONE)
-            if code is not ErrorCode.NONE:
-                append.fail(KafkaError(code))
-            else:
-                # The transaction may have timed out or been fenced meanwhile: a batch behind its marker would hang.
-                _verify(context, registration.transactional_id, append)
+        if (partition := append.partition) is None or append.header is None:
+            continue
+        # The transaction may have timed out or been fenced meanwhile, that of a partition that had been let through,
+        # too: a batch behind its marker would hang.
+        code = codes.get((partition.topic, partition.index), ErrorCode.NONE)
+        if code is ErrorCode.NONE:
+            code = _verify(context, registration.transactional_id, append)
+        if code is not ErrorCode.NONE:
+            append.fail(KafkaError(code))
     return _append(context, request, response, appends)
 
 

@@ -239,7 +239,7 @@ class TransactionCoordinator:
             entry = self._known(transactional_id)
         except KafkaError as error:
             return error.code
-        return _for_produce(verify_partition(entry.metadata, ProducerIdentity(producer_id, producer_epoch), partition))
+        return _for_produce(_verify(entry, ProducerIdentity(producer_id, producer_epoch), partition))
 
     def verify_all(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
@@ -247,10 +247,10 @@ class TransactionCoordinator:
         """AddPartitionsToTxn with VerifyOnly: changes nothing."""
         identity = ProducerIdentity(producer_id, producer_epoch)
         try:
-            metadata = self._known(transactional_id).metadata
+            entry = self._known(transactional_id)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
-        return {partition: verify_partition(metadata, identity, partition) for partition in partitions}
+        return {partition: _verify(entry, identity, partition) for partition in partitions}
 
     def end_txn_now(
         self,
@@ -370,6 +370,14 @@ class TransactionCoordinator:
             epoch_before=before.producer_epoch,
             epoch_after=after.producer_epoch,
         )
+
+
+def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
+    """As `verify_partition`; a decision that is appended and not yet on disk counts, for it will be carried out."""
+    code = verify_partition(entry.metadata, identity, partition)
+    if code is ErrorCode.NONE and entry.pending is not None and entry.pending.state.is_prepare:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
 
 
 def _next_identity(prepared: TransactionMetadata) -> ProducerIdentity:
