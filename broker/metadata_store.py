@@ -86,6 +86,7 @@ class MetadataStore:
         self._newest: dict[bytes, Topic] = {}
         self._pending_names: set[str] = set()
         self._doomed: set[bytes] = set()
+        self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
         self._log: PartitionLog | None = None
 
@@ -178,9 +179,18 @@ class MetadataStore:
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:
         """Create a topic whose name and configs have been validated.
 
-        Raises TOPIC_ALREADY_EXISTS, and INVALID_TOPIC_EXCEPTION where the name collides with another's.
+        Raises TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION where the name collides with another's, and
+        KAFKA_STORAGE_ERROR where a topic of that name is deleted and the disk refuses to let go of it.
         """
         self.check_new(name)
+        if (former := self._undropped.get(name)) is not None:
+            self._drop(former)
+            if name in self._undropped:
+                # Its partitions would be the new topic's, or be deleted with those of the new one at the next start.
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"The deletion of the former topic {name!r} can't be finished. Free space on the disk, then retry.",
+                )
         topic = Topic(name, self._ids.uuid(), partitions, dict(configs))
         self._pending_names.add(name)
 
@@ -258,8 +268,10 @@ class MetadataStore:
             self._commit(
                 [(TopicMetadataKey(topic.topic_id), None, 0)], lambda: self._deleting.pop(topic.topic_id, None)
             )
+            self._undropped.pop(topic.name, None)
         except KafkaError as error:
-            # The record stays, so the next start goes on with it.
+            # The record stays, so the next start goes on with it, or whoever wants to use the name again.
+            self._undropped[topic.name] = topic
             self._logger.error("topic_deletion_unfinished", topic=topic.name, why=str(error))
 
     def allocate_producer_ids(self) -> asyncio.Future[range]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from oncelog.broker.log import LogManager
 from oncelog.broker.logging import make_logger
-from oncelog.broker.metadata_store import MetadataStore
+from oncelog.broker.metadata_store import MetadataStore, Topic
 from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.errors import ErrorCode, KafkaError
 
@@ -116,4 +116,33 @@ async def test_replay_gives_what_was_there(tmp_path: Path) -> None:
     assert set(store.topics) == {"kept"}
     assert store.features == {"transaction.version": 2}
     assert (await store.allocate_producer_ids()).start >= block.stop
+    await again.logs.stop()
+
+
+async def test_a_name_is_not_used_again_before_the_deletion_that_failed_is_finished(tmp_path: Path) -> None:
+    """The next start goes on with the deletion, by name: it would delete the data of the topic made anew."""
+    house = House(tmp_path)
+    store = await house.start()
+    topic = await store.create_topic("t", 1, {})
+    dropped: list[bytes] = []
+    full = True
+
+    def drop(doomed: Topic) -> None:
+        if full:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+        dropped.append(doomed.topic_id)
+
+    store.on_topic_deleted.append(drop)
+    await store.delete_topic(topic)
+    with pytest.raises(KafkaError, match="deletion") as caught:
+        store.create_topic("t", 1, {})
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    full = False
+    anew = await store.create_topic("t", 1, {})
+    assert dropped == [topic.topic_id]
+    await house.logs.stop()
+    again = House(tmp_path)
+    store = await again.start()
+    assert store.deleting() == []
+    assert store.topic("t") == anew
     await again.logs.stop()
