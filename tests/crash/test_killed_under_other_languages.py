@@ -40,12 +40,22 @@ def java(home: Path) -> list[str]:
     return ["java", *jvm_options("256m"), "-cp", f"{home}:{class_path()}", "UnderKills"]
 
 
+def go(home: Path, package: str) -> list[str]:
+    need("go")
+    shutil.copytree(CLIENTS / "go", home, dirs_exist_ok=True)
+    build("go", "build", "-o", "program", f"./{package}", cwd=home)
+    return ["./program"]
+
+
 @dataclass(frozen=True)
 class Language:
     prepare: Callable[[Path], list[str]]
 
 
-LANGUAGES = {"java": Language(java)}
+LANGUAGES = {
+    "java": Language(java),
+    "franz-go": Language(lambda home: go(home, "underkills")),
+}
 
 
 @pytest.fixture(scope="session", params=LANGUAGES)
