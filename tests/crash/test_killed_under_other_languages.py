@@ -47,6 +47,13 @@ def go(home: Path, package: str) -> list[str]:
     return ["./program"]
 
 
+def javascript(home: Path) -> list[str]:
+    need("node", "npm")
+    shutil.copytree(CLIENTS / "js", home, dirs_exist_ok=True)
+    build("npm", "install", "--silent", "--no-package-lock", cwd=home)
+    return ["node", "under_kills.js"]
+
+
 @dataclass(frozen=True)
 class Language:
     prepare: Callable[[Path], list[str]]
@@ -54,6 +61,7 @@ class Language:
 
 LANGUAGES = {
     "java": Language(java),
+    "kafkajs": Language(javascript),
     "franz-go": Language(lambda home: go(home, "underkills")),
 }
 
