@@ -330,6 +330,7 @@ class _Loader:
         once = not scanned or position <= scanned[0].base_offset
         self._replay(self.producers, position, end_offset, rebuild=scanned if once else [])
         self.producers.skip_to(end_offset)
+        self.producers.seen(self._clock.now_ms())
         if not once:
             earlier = ProducerStateManager(self._fs, self._directory, self._name)
             position = earlier.load(self.segments[0].base_offset, scanned[0].base_offset)

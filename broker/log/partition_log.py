@@ -149,7 +149,7 @@ class PartitionLog(RetainedLog):
         if origin is AppendOrigin.CLIENT and self._disk_space is not None and not config.internal:
             self._disk_space.require(size)
         self._write(batches, size, last_offset, header.max_timestamp, now_ms)
-        self._take_up(header, marker, base_offset, leader_epoch)
+        self._take_up(header, marker, base_offset, leader_epoch, now_ms)
         self._indexes_current = False
         self._appended(last_offset + 1)
         return AppendResult(base_offset, last_offset, log_append_time, self.log_start_offset, False)
@@ -183,7 +183,7 @@ class PartitionLog(RetainedLog):
         base_offset = self.log_end_offset
         self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
         for header, marker, offset in checked:
-            self._take_up(header, marker, offset, leader_epoch)
+            self._take_up(header, marker, offset, leader_epoch, now_ms)
         self._indexes_current = False
         self._appended(next_offset)
         return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
@@ -229,8 +229,10 @@ class PartitionLog(RetainedLog):
             )
         return self.disk_failed(error)
 
-    def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
-        aborted = self.producers.update(header, marker, base_offset)
+    def _take_up(
+        self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int, now_ms: int
+    ) -> None:
+        aborted = self.producers.update(header, marker, base_offset, now_ms)
         if aborted is not None:
             self.segments.active.aborted.append(aborted)
         if leader_epoch > self.leader_epochs.latest:

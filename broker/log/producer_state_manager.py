@@ -111,9 +111,12 @@ class ProducerStateManager:
             sequenced = origin is AppendOrigin.CLIENT
             entry.check_data(header, sequenced=sequenced, transaction_version=transaction_version, where=self._where)
 
-    def update(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int) -> AbortedTxn | None:
+    def update(
+        self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, now_ms: int = -1
+    ) -> AbortedTxn | None:
         """Take up a batch that is in the log at `base_offset`; returns the transaction that it aborted, if any.
 
+        `now_ms` when it is written now, -1 when it is replayed.
         Markers of a kind that this release doesn't know, and control batches emptied by compaction, change nothing.
         """
         producer_id = header.producer_id
@@ -124,6 +127,7 @@ class ProducerStateManager:
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerStateEntry(producer_id)
+        entry.last_seen_ms = now_ms
         if marker is None:
             if entry.add_data(header, base_offset):
                 self._open[base_offset] = producer_id
@@ -148,12 +152,21 @@ class ProducerStateManager:
         """There is nothing between `end_offset` and `offset` (compaction, the start of the log)."""
         self.end_offset = max(self.end_offset, offset)
 
+    def seen(self, now_ms: int) -> None:
+        """When the producers last wrote is not known after a restart: their time runs from now on."""
+        for entry in self._entries.values():
+            entry.last_seen_ms = now_ms
+
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forget producers idle for `expiration_ms`, never one with an open transaction; returns their ids."""
+        """Forget producers idle for `expiration_ms`, never one with an open transaction; returns their ids.
+
+        A producer may stamp its records with any time it likes: what counts as well is when they came.
+        """
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
+            if entry.current_txn_first_offset < 0
+            and now_ms - max(entry.last_timestamp, entry.last_seen_ms) >= expiration_ms
         ]
         for producer_id in expired:
             del self._entries[producer_id]

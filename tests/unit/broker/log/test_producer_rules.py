@@ -11,22 +11,27 @@ from oncelog.broker.ports import RealFileSystem, SystemClock
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch
+from support.logs import StandingClock
 
 NOW = SystemClock().now_ms()
 MAX_SEQUENCE = 2**31 - 1
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[PartitionLog]:
-    log = load_log(
+def load(directory: Path) -> PartitionLog:
+    return load_log(
         "t",
         0,
-        str(tmp_path),
+        str(directory),
         fs=RealFileSystem(),
-        clock=SystemClock(),
+        clock=StandingClock(NOW),
         config=LogConfig(durability="os"),
         point=LoadPoint(clean=True),
     )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[PartitionLog]:
+    log = load(tmp_path)
     yield log
     log.close()
 
@@ -228,3 +233,28 @@ def test_idle_producers_expire_but_never_within_a_transaction(log: PartitionLog)
     marker(log, 0)
     assert log.producers.expire(NOW + expiration, expiration) == [7]
     assert len(log.producers) == 0
+
+
+def test_a_producer_of_old_timestamps_is_remembered_as_long_as_any_other(log: PartitionLog) -> None:
+    """Who writes the history of 2013 is not idle: forgotten, its repeated batch would be appended a second time."""
+    first = encode_batch(
+        [Record(0, NOW - 400 * 24 * 3_600_000, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    log.append(bytearray(first))
+    log.producers.expire(NOW + 1, log.config.producer_id_expiration_ms)
+    again = log.append(bytearray(first))
+    assert again.duplicate
+    assert log.log_end_offset == 1
+    expiration = log.config.producer_id_expiration_ms
+    assert log.producers.expire(NOW + expiration - 1, expiration) == []
+    assert log.producers.expire(NOW + expiration, expiration) == [7]
+
+
+def test_a_restart_does_not_forget_a_producer_of_old_timestamps(tmp_path: Path) -> None:
+    log = load(tmp_path)
+    old = NOW - 400 * 24 * 3_600_000
+    log.append(bytearray(encode_batch([Record(0, old, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)))
+    log.close()
+    log = load(tmp_path)
+    assert log.producers.expire(NOW + 1, log.config.producer_id_expiration_ms) == []
+    log.close()
