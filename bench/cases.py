@@ -141,7 +141,7 @@ def transactions(address: str, records: int, count: int) -> list[Figure]:
 
 def consume_transform_produce(address: str) -> list[Figure]:
     """1,000 records a transaction, offsets in it (KIP-447)."""
-    count = 30_000
+    count = 100_000
     source, sink = fresh_topic(address), fresh_topic(address)
     produce(address, source, 100, count)
     group = uuid.uuid4().hex

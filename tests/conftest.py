@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -13,6 +14,16 @@ _numbers = itertools.count()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka", action="store_true", help="run the end-to-end tests against Apache Kafka 4.1 instead")
+
+
+def pytest_collection() -> None:
+    # CPython 3.11 raises SystemError ("AST constructor recursion depth mismatch", gh-106905) when a garbage collection in
+    # the middle of building a syntax tree builds another one; pytest builds one for every test module it loads.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
