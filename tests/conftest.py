@@ -17,8 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection() -> None:
-    # CPython 3.11 raises SystemError ("AST constructor recursion depth mismatch", gh-106905) when a garbage collection in
-    # the middle of building a syntax tree builds another one; pytest builds one for every test module it loads.
+    # CPython 3.11 raises SystemError ("AST constructor recursion depth mismatch", gh-106905) when a garbage collection
+    # in the middle of building a syntax tree builds another one; pytest builds one for every test module it loads.
     gc.disable()
 
 
