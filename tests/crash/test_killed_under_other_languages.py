@@ -54,6 +54,10 @@ def javascript(home: Path) -> list[str]:
     return ["node", "under_kills.js"]
 
 
+def python(client: str) -> list[str]:
+    return [sys.executable, str(CLIENTS / "python" / f"under_kills_{client}.py")]
+
+
 @dataclass(frozen=True)
 class Language:
     prepare: Callable[[Path], list[str]]
@@ -62,6 +66,8 @@ class Language:
 LANGUAGES = {
     "java": Language(java),
     "kafkajs": Language(javascript),
+    "aiokafka": Language(lambda _: python("aiokafka")),
+    "kafka-python": Language(lambda _: python("kafka_python")),
     "franz-go": Language(lambda home: go(home, "underkills")),
 }
 
