@@ -82,7 +82,10 @@ class _Fetch:
                     return True
                 # How many bytes lie between two offsets only the log knows: read them, but not more than count.
                 wanted = min(target.max_bytes, min_bytes - found)
-                read = log.read(offset, wanted, self.isolation)
+                try:
+                    read = log.read(offset, wanted, self.isolation)
+                except KafkaError:
+                    return True
                 more = read.next_offset < visible  # then the next batch went past what was wanted
                 found += max(len(read.records), wanted) if more else len(read.records)
                 if found >= min_bytes:

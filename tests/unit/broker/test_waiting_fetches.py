@@ -1,0 +1,69 @@
+"""Fetches that wait for data: what they look at must never be felt by who writes it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from oncelog.broker.broker import Broker
+from oncelog.broker.log import CorruptLog
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from support.raw_connection import RawConnection, batch
+
+E = ErrorCode
+
+
+def fetch(topic: str, *partitions: int) -> FetchRequest:
+    wanted = [FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=1 << 20) for p in partitions]
+    return FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1 << 20,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=wanted)],
+    )
+
+
+async def produce(wire: RawConnection, topic: str, partition: int) -> int:
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(partition, batch(b"x"))])
+    (answer,) = (await wire.call(ProduceRequest(None, -1, 30_000, [data]), 9)).responses
+    return int(answer.partition_responses[0].error_code)
+
+
+async def test_damage_that_a_waiting_fetch_finds_does_not_fail_the_writers_of_other_partitions() -> None:
+    async with (
+        Broker(logging_level="error") as broker,
+        RawConnection(broker.address) as writer,
+        RawConnection(broker.address) as reader,
+    ):
+        await writer.create_topic("t", 2)
+        assert [await produce(writer, "t", partition) for partition in (0, 1)] == [0, 0]
+        damaged = broker.replica_manager.partition("t", 0).log
+        waiting = asyncio.ensure_future(reader.call(fetch("t", 0, 1), 12))
+        async with asyncio.timeout(10):
+            while not broker.fetch_purgatory.waiting:
+                await asyncio.sleep(0)
+
+        def broken(*_: object) -> None:
+            raise CorruptLog("00000000000000000000.log", 0, 0, "damaged on purpose")
+
+        damaged.reader.read = broken  # type: ignore[method-assign, assignment]
+        assert await produce(writer, "t", 1) == 0, "appended and answered"
+        (answer,) = (await waiting).responses
+        codes = {p.partition_index: p.error_code for p in answer.partitions}
+        assert codes == {0: E.KAFKA_STORAGE_ERROR, 1: 0}
+        assert await produce(writer, "t", 0) == E.KAFKA_STORAGE_ERROR
+
+
+async def test_a_damaged_partition_does_not_keep_a_fetch_from_the_others() -> None:
+    async with Broker(logging_level="error") as broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("t", 2)
+        assert [await produce(wire, "t", partition) for partition in (0, 1)] == [0, 0]
+
+        def broken(*_: object) -> None:
+            raise CorruptLog("00000000000000000000.log", 0, 0, "damaged on purpose")
+
+        broker.replica_manager.partition("t", 0).log.reader.read = broken  # type: ignore[method-assign, assignment]
+        (answer,) = (await wire.call(fetch("t", 0, 1), 12)).responses
+        codes = {p.partition_index: p.error_code for p in answer.partitions}
+        assert codes == {0: E.KAFKA_STORAGE_ERROR, 1: 0}
