@@ -139,7 +139,11 @@ class LogFlusher:
         logs, self._dirty = self._dirty, {}
         if not self._failed:
             for log in logs:
-                task = log.begin_flush()
+                try:
+                    task = log.begin_flush()
+                except OSError as error:  # a file that was closed to spare descriptors can't be opened again
+                    self._fail(error, None)
+                    break
                 if task is not None:
                     work.append(self._work(log, task))
         if work and not self._failed:

@@ -25,6 +25,7 @@ from ...protocol.records import decode_batch
 from ..ports import Buffer, Clock, FileSystem
 from .disk_space import DiskSpace
 from .flusher import LogFlusher
+from .indexes import CorruptIndex
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
 from .log_validator import check_client_batch, invalid, read_and_check
@@ -219,11 +220,10 @@ class PartitionLog(RetainedLog):
     def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
         if error.errno in _NO_SPACE:
             try:
-                segment.file.truncate(
-                    segment.size
-                )  # what was written in part would not be appended to, but why keep it
+                # The next batch may be shorter: what is left behind it would look like damage after a clean stop.
+                segment.file.truncate(segment.size)
             except OSError as truncate_error:
-                logger.warning("partial write left behind", file=segment.path(), error=str(truncate_error))
+                return self.disk_failed(truncate_error)
             return storage_error(
                 f"{self.name}: the disk of {self.directory} is full; free space there, the broker goes on by itself"
             )
@@ -293,13 +293,13 @@ class PartitionLog(RetainedLog):
             aborted = None
             if committed:
                 aborted = self.reader.aborted(offset, next_offset) if records else []
-        except (CorruptLog, OSError) as error:
+        except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
         return LogRead(
             records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, next_offset
         )
 
-    def _read_failed(self, error: CorruptLog | OSError) -> KafkaError:
+    def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
         """What can't be read is damaged or gone: nothing is appended behind it until a person has looked."""
         failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} can't be read: {error}")
         logger.error("partition taken offline", partition=self.name, reason=failure.message)
@@ -317,7 +317,7 @@ class PartitionLog(RetainedLog):
             yield from self.reader.batches(
                 self.log_start_offset if offset is None else offset, self.log_end_offset if end is None else end
             )
-        except (CorruptLog, OSError) as error:
+        except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
 
     def offset_for_timestamp(
@@ -344,7 +344,7 @@ class PartitionLog(RetainedLog):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
             else:
                 found = self.reader.find_timestamp(timestamp, self.log_start_offset, limit)
-        except (CorruptLog, OSError) as error:
+        except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
         return (-1, -1, -1) if found is None else found
 

@@ -80,6 +80,8 @@ class LogSegment:
             file.truncate(0)
         except OSError:
             file.close()
+            # The log goes on in the segment before, beyond this one's base: at the next start it would look damaged.
+            self._fs.unlink(self.path())
             raise
         self._file = file
         self.reset_indexes()

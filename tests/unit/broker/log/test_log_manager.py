@@ -376,3 +376,23 @@ async def test_logs_found_at_a_start_lose_nothing_before_their_settings_are_know
     assert log is not None
     assert values(log.batches()) == ["a"]
     await manager.stop()
+
+
+async def test_a_file_that_can_not_be_opened_for_its_flush_gives_the_directory_up(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+
+    def exhausted() -> None:
+        raise OSError(24, "too many open files")
+
+    log.begin_flush = exhausted  # type: ignore[method-assign, assignment]
+    log.append(batch("a"))
+    waiting = log.flushed(1)
+    assert waiting is not None
+    with pytest.raises(KafkaError) as caught:
+        async with asyncio.timeout(10):
+            await waiting
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    await manager.stop()

@@ -463,3 +463,62 @@ def test_a_failed_sync_is_never_tried_again(fs: FaultyFileSystem) -> None:
     assert log.high_watermark == 1
     with pytest.raises(KafkaError):
         log.read(0, 1000)
+
+
+def test_a_segment_that_could_not_be_begun_leaves_no_file_behind(fs: FaultyFileSystem) -> None:
+    """The log went on in the segment before; at the next start the empty file looked like the end of the log."""
+    log = open_log(fs, segment_bytes=300)
+    log.append(batch("a" * 100))
+
+    def full(operation: str, path: str) -> None:
+        if operation == "truncate" and path.endswith("01.log"):
+            raise OSError(errno.ENOSPC, "no space")
+
+    fs.before = full
+    with pytest.raises(KafkaError):
+        log.append(batch("b" * 150))
+    fs.before = None
+    log.append(batch("c"))
+    log.close()
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=2), segment_bytes=300)
+    assert values(log.batches()) == ["a" * 100, "c"]
+    log.close()
+
+
+def test_a_write_that_can_not_be_taken_back_takes_the_log_offline(fs: FaultyFileSystem) -> None:
+    """What is left behind a shorter batch looks like damage, and after a clean stop nothing may be cut."""
+    log = open_log(fs)
+    log.append(batch("a"))
+    log.flush()
+
+    def failing(operation: str, path: str) -> None:
+        if operation == "truncate":
+            raise OSError(errno.EIO, "no more")
+
+    fs.capacity = fs.used() + 200
+    fs.before = failing
+    with pytest.raises(KafkaError):
+        log.append(batch("b" * 300))
+    fs.before = fs.capacity = None
+    for _ in range(2):
+        with pytest.raises(KafkaError) as caught:
+            log.append(batch("c"))
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    log.close(clean=False)
+    log = open_log(fs, point=LoadPoint(recovery_point=1))
+    assert values(log.batches()) == ["a"]
+    log.close()
+
+
+def test_a_damaged_index_of_an_older_segment_is_a_storage_error_to_its_readers(fs: FaultyFileSystem) -> None:
+    log = written(fs, 40, segment_bytes=500, index_interval_bytes=0)
+    log.close()
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=40), segment_bytes=500)
+    name = log.segments.first.path(".index")
+    file = fs.open(name)
+    file.write_at([b"\xff" * 16], 0)
+    file.close()
+    with pytest.raises(KafkaError) as caught:
+        log.read(0, 1000)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    log.close(clean=False)
