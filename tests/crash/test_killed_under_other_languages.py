@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ class Language:
     prepare: Callable[[Path], list[str]]
 
 
+Program = tuple[str, list[str], Path]
 LANGUAGES = {
     "java": Language(java),
     "kafkajs": Language(javascript),
@@ -73,41 +75,66 @@ LANGUAGES = {
 
 
 @pytest.fixture(scope="session", params=LANGUAGES)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str], Path]:
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
     """(language, command, directory to run it in), built once."""
     home = tmp_path_factory.mktemp(request.param)
     return request.param, LANGUAGES[request.param].prepare(home), home
 
 
-def broker_in(request: pytest.FixtureRequest, directory: Path, durability: str) -> AbstractContextManager[Any]:
+SMALL_SEGMENTS = {
+    # Kills meet rolls, and compactions of the internal topics.
+    "log.segment.bytes": "16384",
+    "transaction.state.log.segment.bytes": "16384",
+    "offsets.topic.segment.bytes": "16384",
+    "log.cleaner.backoff.ms": "100",
+}
+
+
+def broker_in(
+    request: pytest.FixtureRequest, directory: Path, durability: str, settings: dict[str, str]
+) -> AbstractContextManager[Any]:
     if request.config.getoption("--kafka"):
         from support.apache_kafka import ApacheKafka
 
         return ApacheKafka(directory)
-    return BrokerProcess(directory, "--durability", durability)
+    flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    return BrokerProcess(directory, "--durability", durability, *flags)
 
 
-def work(
-    request: pytest.FixtureRequest, program: tuple[str, list[str], Path], tmp_path: Path, durability: str, **kills: Any
-) -> None:
+@contextlib.contextmanager
+def workload(
+    request: pytest.FixtureRequest,
+    program: Program,
+    directory: Path,
+    durability: str,
+    settings: dict[str, str] | None = None,
+) -> Iterator[ForeignWorkload]:
+    """Let it run in the block; it is verified behind it."""
     language, command, home = program
     seed = random.SystemRandom().randrange(1_000_000)
     with (
-        broker_in(request, tmp_path / "broker", durability) as broker,
-        ForeignWorkload(broker, command, tmp_path / "client", f"{language}-{seed}", seed, home) as workload,
+        broker_in(request, directory / "broker", durability, settings or {}) as broker,
+        ForeignWorkload(broker, command, directory / "client", f"{language}-{seed}", seed, home) as running,
     ):
-        workload.run(KILLS, **kills)
-        print(language, workload.report, *workload.restarts[:5], sep="\n  ", file=sys.stderr)
-        workload.verify()
+        yield running
+        print(language, running.report, *running.restarts[:5], sep="\n  ")
+        running.verify()
 
 
 @pytest.mark.parametrize("durability", ["flush", "os"])
-def test_killed_broker(
-    request: pytest.FixtureRequest, program: tuple[str, list[str], Path], tmp_path: Path, durability: str
-) -> None:
-    work(request, program, tmp_path, durability)
+def test_killed_broker(request: pytest.FixtureRequest, program: Program, tmp_path: Path, durability: str) -> None:
+    with workload(request, program, tmp_path, durability) as running:
+        running.run(KILLS)
 
 
-def test_killed_client(request: pytest.FixtureRequest, program: tuple[str, list[str], Path], tmp_path: Path) -> None:
+def test_killed_client(request: pytest.FixtureRequest, program: Program, tmp_path: Path) -> None:
     """A new process with the same transactional ids fences the dead one's and ends what it left open."""
-    work(request, program, tmp_path, "flush", of_client=True)
+    with workload(request, program, tmp_path, "flush") as running:
+        running.run(KILLS, of_client=True)
+
+
+@pytest.mark.parametrize("program", ["java"], indirect=True)
+def test_killed_broker_and_members(request: pytest.FixtureRequest, program: Program, tmp_path: Path) -> None:
+    """Two members of a group copy; the broker and one of them are killed in turn, on small segments."""
+    with workload(request, program, tmp_path, "flush", SMALL_SEGMENTS) as running:
+        running.run_with_member(2 * KILLS)

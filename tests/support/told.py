@@ -15,6 +15,9 @@ and itself when `all.stop` does. On stdout it tells, one line at a time:
     R who error                a client was thrown away and made anew
     F who error                what no rule of the client covers
     D, E                       writers have ended, everything has ended
+
+With one argument more, `member`, it is only one more member of the copying group, with the transactional id
+`<name>-copy<member>`.
 """
 
 from __future__ import annotations
@@ -60,6 +63,14 @@ class Told:
         return [" ".join(line[1:])[:300] for line in self.lines() if line[0] == letter]
 
 
+def end(process: subprocess.Popen[bytes] | None) -> None:
+    """As a crash would."""
+    if process is not None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait(30)
+
+
 class ForeignWorkload:
     """Start, kill, settle and verify; `report` says in one line what happened."""
 
@@ -71,6 +82,7 @@ class ForeignWorkload:
         self.told = Told(directory)
         self.incarnation = -1
         self.process: subprocess.Popen[bytes] | None = None
+        self.member: subprocess.Popen[bytes] | None = None
         self.broker_kills = self.client_kills = 0
         directory.mkdir(parents=True, exist_ok=True)
         self.plain, self.transactional, self.copy = f"{name}-plain", f"{name}-txn", f"{name}-copy"
@@ -84,6 +96,7 @@ class ForeignWorkload:
 
     def __exit__(self, *_: object) -> None:
         self.kill_client()
+        self.kill_member()
 
     def start_client(self) -> None:
         self.incarnation += 1
@@ -94,12 +107,22 @@ class ForeignWorkload:
         ):
             self.process = subprocess.Popen([*self.command, *arguments], stdout=out, stderr=errors, cwd=self.cwd)
 
+    def start_member(self) -> None:
+        """One more member of the copying group, as a process of its own."""
+        arguments = [self.broker.address, self.name, str(PARTITIONS), "0", str(self.directory), "-second"]
+        with (
+            (self.directory / "told.member").open("ab") as out,
+            (self.directory / "stderr.member").open("ab") as errors,
+        ):
+            self.member = subprocess.Popen([*self.command, *arguments], stdout=out, stderr=errors, cwd=self.cwd)
+
     def kill_client(self) -> None:
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
-            self.process.wait(30)
-            self.process = None
+        end(self.process)
+        self.process = None
+
+    def kill_member(self) -> None:
+        end(self.member)
+        self.member = None
 
     def run(self, kills: int, *, of_client: bool = False, at_least_s: float = 0.3, at_most_s: float = 2.0) -> None:
         self.start_client()
@@ -118,6 +141,27 @@ class ForeignWorkload:
                 self.broker.start()
         time.sleep(1.0)
         self.settle()
+
+    def run_with_member(self, kills: int, at_least_s: float = 0.0, at_most_s: float = 2.0) -> None:
+        """Kill the broker and one of two members of the copying group in turn."""
+        self.start_client()
+        self.start_member()
+        self.under_way()
+        for number in range(kills):
+            time.sleep(self.random.uniform(at_least_s, at_most_s))
+            if number % 2:
+                self.kill_member()
+                self.client_kills += 1
+                self.start_member()
+            else:
+                self.broker.kill9()
+                self.broker_kills += 1
+                self.broker.start()
+        time.sleep(1.0)
+        self.settle()
+        assert self.member is not None
+        assert self.member.wait(SETTLE_S) == 0, (self.directory / "stderr.member").read_text()[-1500:]
+        self.member = None
 
     def under_way(self) -> None:
         self.wait_until(

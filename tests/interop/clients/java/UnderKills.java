@@ -22,7 +22,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /** Writers and a transformer that tell on stdout what the broker told them; the lines are those of tests/support/told.py. */
 public class UnderKills {
-    static String bootstrap, name, incarnation;
+    static String bootstrap, name, incarnation, member = "";
     static int partitions;
     static Path directory;
 
@@ -137,7 +137,7 @@ public class UnderKills {
             settings.put("enable.auto.commit", "false");
             settings.put("isolation.level", "read_committed");
             settings.put("session.timeout.ms", 6000);
-            KafkaProducer<String, String> producer = producer(name + "-copy");
+            KafkaProducer<String, String> producer = producer(name + "-copy" + member);
             try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
                 consumer.subscribe(List.of(name + "-plain"));
                 while (!asked("all.stop")) copy(consumer, producer);
@@ -192,6 +192,13 @@ public class UnderKills {
         partitions = Integer.parseInt(arguments[2]);
         incarnation = arguments[3];
         directory = Path.of(arguments[4]);
+        if (arguments.length > 5) {
+            // One more member of the copying group, and nothing else.
+            member = arguments[5];
+            transform();
+            say("E");
+            return;
+        }
         List<Thread> writers = List.of(
             start("plain", UnderKills::plain), start("w0", () -> transactions(0)), start("w1", () -> transactions(1)));
         Thread copier = start("copy", UnderKills::transform);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sys
 from pathlib import Path
@@ -107,10 +108,8 @@ async def transactions(writer: int) -> None:
 
 
 async def close(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
-    try:
+    with contextlib.suppress(KafkaError):
         await client.stop()
-    except KafkaError:
-        pass
 
 
 async def life() -> None:
@@ -133,7 +132,7 @@ async def life() -> None:
             if not batches:
                 continue
             async with sender.transaction():
-                for at, records in batches.items():
+                for records in batches.values():
                     for record in records:
                         await sender.send(f"{name}-copy", record.value, partition=record.partition)
                 offsets = {TopicPartition(*at): records[-1].offset + 1 for at, records in batches.items()}
