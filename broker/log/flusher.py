@@ -73,6 +73,7 @@ class LogFlusher:
         self._queue: SimpleQueue[list[Callable[[], Callable[[], None]]] | None] = SimpleQueue()
         self._dirty: dict[Flushable, None] = {}
         self._jobs: list[Callable[[], Callable[[], None]]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
         self._scheduled = False
         self._busy = False
         self._failed = False
@@ -94,6 +95,8 @@ class LogFlusher:
         if self._failed:
             future.set_exception(OSError("the log directory has failed or is closed"))
             return future
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
 
         def run() -> Callable[[], None]:
             try:
@@ -119,9 +122,8 @@ class LogFlusher:
 
     def abandon(self) -> None:
         """End the thread after the round in hand, without another."""
-        self._failed = True
+        self._give_up()
         self._dirty.clear()
-        self._jobs.clear()
         self._queue.put(None)
 
     # --- on the loop -------------------------------------------------------------------------------------------------
@@ -176,8 +178,16 @@ class LogFlusher:
         if future is not None and not future.done():
             future.set_exception(error)
         if not self._failed:
-            self._failed = True
+            self._give_up()
             self._on_failure(error)
+
+    def _give_up(self) -> None:
+        """Nothing more is done: who waits for a job must not wait for ever."""
+        self._failed = True
+        self._jobs.clear()
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(OSError("the log directory has failed or is closed"))
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 

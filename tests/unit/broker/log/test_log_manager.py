@@ -396,3 +396,31 @@ async def test_a_file_that_can_not_be_opened_for_its_flush_gives_the_directory_u
             await waiting
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     await manager.stop()
+
+
+async def test_jobs_that_a_failed_directory_will_never_do_are_told_so(fs: FaultyFileSystem) -> None:
+    """A compaction that waits for one would keep the broker from stopping."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, path: str) -> None:
+        if operation == "fdatasync":
+            under_way.set()
+            go_on.wait(10)
+            raise OSError(5, "failed on purpose")
+
+    fs.before = hold
+    log.append(batch("a"))
+    async with asyncio.timeout(10):
+        while not under_way.is_set():
+            await asyncio.sleep(0)
+    assert manager._flusher is not None
+    job = manager._flusher.submit(lambda: None)
+    go_on.set()
+    with pytest.raises(OSError, match="failed"):
+        async with asyncio.timeout(10):
+            await job
+    await manager.stop()
