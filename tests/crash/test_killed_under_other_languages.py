@@ -71,6 +71,7 @@ LANGUAGES = {
     "aiokafka": Language(lambda _: python("aiokafka")),
     "kafka-python": Language(lambda _: python("kafka_python")),
     "franz-go": Language(lambda home: go(home, "underkills")),
+    "sarama": Language(lambda home: go(home, "underkills_sarama")),
 }
 
 
@@ -119,6 +120,8 @@ def workload(
         yield running
         print(language, running.report, *running.restarts[:5], sep="\n  ")
         running.verify()
+        log = directory / "broker" / "broker.log"
+        assert not log.exists() or "Traceback" not in log.read_text(), f"{log} has a traceback"
 
 
 @pytest.mark.parametrize("durability", ["flush", "os"])

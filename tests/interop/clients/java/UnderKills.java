@@ -94,6 +94,8 @@ public class UnderKills {
                 for (int index = 0; index < count; index++)
                     current.send(new ProducerRecord<>(name + "-txn", (number + index) % partitions, null, label + "/" + index));
                 if (random.nextInt(5) == 0) {
+                    // An abort throws away what has not left yet.
+                    if (random.nextBoolean()) current.flush();
                     insist(current::abortTransaction);
                     say("X " + label);
                 } else {

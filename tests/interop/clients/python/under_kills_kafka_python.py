@@ -86,6 +86,8 @@ def transactions(writer: int) -> None:
                 partition = (number + index) % partitions
                 sender.send(f"{name}-txn", f"{label}/{index}".encode(), partition=partition)
             if random.random() < 0.2:
+                if random.random() < 0.5:
+                    sender.flush(60)  # an abort throws away what has not left yet
                 sender.abort_transaction()
                 say("X", label)
             else:

@@ -106,11 +106,13 @@ func transaction(producer *kgo.Client, id string, number int) error {
 		})
 	}
 	wanted := rand.Intn(5) > 0
-	if wanted {
-		if err := producer.Flush(ctx); err != nil {
-			return err
-		}
-	} else if err := producer.AbortBufferedRecords(ctx); err != nil {
+	ending := producer.Flush
+	if !wanted && rand.Intn(2) == 0 {
+		// What has not left yet is thrown away.
+		ending = producer.AbortBufferedRecords
+	}
+	if err := ending(ctx); err != nil {
+		say("U", label)
 		return err
 	}
 	lock.Lock()
