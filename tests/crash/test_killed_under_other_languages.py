@@ -141,3 +141,10 @@ def test_killed_broker_and_members(request: pytest.FixtureRequest, program: Prog
     """Two members of a group copy; the broker and one of them are killed in turn, on small segments."""
     with workload(request, program, tmp_path, "flush", SMALL_SEGMENTS) as running:
         running.run_with_member(2 * KILLS)
+
+
+@pytest.mark.oncelog_only(reason="Apache Kafka takes seconds to start: there is no point to hit")
+@pytest.mark.parametrize("program", ["java", "franz-go"], indirect=True)
+def test_killed_while_it_recovers(request: pytest.FixtureRequest, program: Program, tmp_path: Path) -> None:
+    with workload(request, program, tmp_path, "os", SMALL_SEGMENTS) as running:
+        running.run_with_broken_starts(KILLS)

@@ -29,17 +29,29 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from .kill_workload import KillableBroker, read_all
+from .kill_workload import read_all
 
 PARTITIONS = 3
 FIRST_S = 40.0
 SETTLE_S = 90.0
+COPIED_S = 45.0
 STUCK_S = 20.0
-"""Shorter than the programs' transaction timeout (60 s): what is open longer than this was left behind."""
+"""Both shorter than the programs' transaction timeout (60 s): what is open longer than this was left behind."""
+
+
+class KillableBroker(Protocol):
+    """What is killed: `BrokerProcess` or `ApacheKafka` (which has no `spawn`)."""
+
+    @property
+    def address(self) -> str: ...
+    def kill9(self) -> None: ...
+    def spawn(self) -> None: ...
+    def start(self) -> Any: ...
 
 
 class Told:
@@ -142,6 +154,24 @@ class ForeignWorkload:
         time.sleep(1.0)
         self.settle()
 
+    def run_with_broken_starts(self, kills: int) -> None:
+        """Kill the broker, then while it starts again, then just after it has started."""
+        self.start_client()
+        self.under_way()
+        for _ in range(kills):
+            time.sleep(self.random.uniform(0.3, 1.0))
+            self.broker.kill9()
+            self.broker.spawn()
+            time.sleep(self.random.uniform(0.2, 1.0))
+            self.broker.kill9()
+            self.broker.start()
+            time.sleep(self.random.uniform(0.0, 0.2))
+            self.broker.kill9()
+            self.broker.start()
+            self.broker_kills += 3
+        time.sleep(1.0)
+        self.settle()
+
     def run_with_member(self, kills: int, at_least_s: float = 0.0, at_most_s: float = 2.0) -> None:
         """Kill the broker and one of two members of the copying group in turn."""
         self.start_client()
@@ -173,7 +203,7 @@ class ForeignWorkload:
     def settle(self) -> None:
         (self.directory / "writers.stop").touch()
         self.wait_until(lambda: self.told.count("D", self.incarnation) == 1, "the writers to end", SETTLE_S)
-        self.wait_until(self.copied, "the copy to catch up", SETTLE_S, pause_s=1.0)
+        self.wait_until(self.copied, "the copy to catch up", COPIED_S, pause_s=1.0)
         (self.directory / "all.stop").touch()
         assert self.process is not None
         assert self.process.wait(SETTLE_S) == 0, self.words()

@@ -23,6 +23,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /** Writers and a transformer that tell on stdout what the broker told them; the lines are those of tests/support/told.py. */
 public class UnderKills {
     static String bootstrap, name, incarnation, member = "";
+    static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
     static int partitions;
     static Path directory;
 
@@ -45,6 +46,7 @@ public class UnderKills {
         settings.put("key.serializer", StringSerializer.class);
         settings.put("value.serializer", StringSerializer.class);
         settings.put("linger.ms", 2);
+        settings.put("compression.type", CODECS.get(new Random().nextInt(CODECS.size())));
         if (transactionalId == null) return new KafkaProducer<>(settings);
         settings.put("transactional.id", transactionalId);
         settings.put("transaction.timeout.ms", 60_000);
@@ -63,7 +65,8 @@ public class UnderKills {
                         else say("N " + value + " " + words(error));
                     });
                 }
-                Thread.sleep(3);
+                // Now a trickle of small batches, now a burst that fills five requests in flight.
+                if (n % 1200 < 200) Thread.sleep(3);
             }
         }
     }

@@ -20,6 +20,7 @@ var (
 	partitions                              int
 	out                                     sync.Mutex
 	ctx                                     = context.Background()
+	smallBatches                            = kgo.ProducerBatchMaxBytes(12 << 10) // a batch must fit into a segment
 )
 
 func say(words ...any) {
@@ -35,7 +36,7 @@ func asked(file string) bool {
 }
 
 func client(options ...kgo.Opt) *kgo.Client {
-	options = append(options, kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	options = append(options, kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()), smallBatches)
 	made, err := kgo.NewClient(options...)
 	if err != nil {
 		say("F", "client", err)
@@ -45,7 +46,17 @@ func client(options ...kgo.Opt) *kgo.Client {
 }
 
 func transactional(id string) *kgo.Client {
-	return client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
+	made := client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
+	initialise(made)
+	return made
+}
+
+// Ends now what an earlier client of the id left open; by itself franz-go does it with the first record, and a
+// consumer that waits for the offsets of that open transaction would never get so far before the transaction's timeout.
+func initialise(made *kgo.Client) {
+	for _, _, err := made.ProducerID(ctx); err != nil; _, _, err = made.ProducerID(ctx) {
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 func plain() {
@@ -154,7 +165,7 @@ func transform() {
 
 func life() error {
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()), smallBatches,
 		kgo.TransactionalID(name+"-copy"), kgo.TransactionTimeout(time.Minute),
 		kgo.ConsumerGroup(name+"-copy"), kgo.ConsumeTopics(name+"-plain"), kgo.SessionTimeout(6*time.Second),
 		kgo.HeartbeatInterval(2*time.Second), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -163,6 +174,7 @@ func life() error {
 		return err
 	}
 	defer session.Close()
+	initialise(session.Client())
 	for !asked("all.stop") {
 		brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		fetches := session.PollRecords(brief, 1000)
