@@ -14,6 +14,7 @@ and itself when `all.stop` does. On stdout it tells, one line at a time:
     B who error                a transaction was aborted after an error, the client goes on
     R who error                a client was thrown away and made anew
     F who error                what no rule of the client covers
+    V partition offset value   read as committed while it was written, from the beginning (Java only)
     D, E                       writers have ended, everything has ended
 
 With one argument more, `member`, it is only one more member of the copying group, with the transactional id
@@ -269,10 +270,21 @@ class ForeignWorkload:
                 # An unknown outcome before the commit was asked for can only be an abort.
                 outcome[line[1]] = line[0] if line[0] != "U" else outcome.get(line[1], "-")
         assert set(per_transaction) <= set(begun)
+        self.verify_reader(stored)
         for label, count in begun.items():
             there, told = per_transaction[label], outcome.get(label, "-")
             expected = {"C": {count}, "X": {0}, "K": {0, count}, "-": {0}}[told]
             assert there in expected, f"{label} ({told}): {there} of {count} records"
+
+    def verify_reader(self, stored: dict[int, list[tuple[int, bytes]]]) -> None:
+        """A reader that was there all the time saw what one sees that comes afterwards."""
+        read: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(PARTITIONS)}
+        for line in self.told.lines(self.incarnation):
+            if line[0] == "V":
+                read[int(line[1])].append((int(line[2]), line[3].encode()))
+        if any(read.values()):
+            for partition, records in stored.items():
+                assert read[partition] == records, f"partition {partition} was read otherwise while it was written"
 
     def nothing_open(self) -> bool:
         """No last stable offset is stuck: a transactional reader sees the end that any reader sees."""

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.stream.IntStream;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -175,6 +176,30 @@ public class UnderKills {
         }
     }
 
+    /** Reads what is committed while it is written: each record once, whatever happens to the broker meanwhile. */
+    static void read() {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("key.deserializer", StringDeserializer.class);
+        settings.put("value.deserializer", StringDeserializer.class);
+        settings.put("group.id", name + "-reader");
+        settings.put("auto.offset.reset", "none");
+        settings.put("isolation.level", "read_committed");
+        List<TopicPartition> all = IntStream.range(0, partitions).mapToObj(p -> new TopicPartition(name + "-txn", p)).toList();
+        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
+            consumer.assign(all);
+            for (TopicPartition partition : all) consumer.seek(partition, 0);
+            boolean complete = false;
+            while (!complete) {
+                boolean last = asked("all.stop");
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100)))
+                    say("V " + record.partition() + " " + record.offset() + " " + record.value());
+                complete = last && consumer.endOffsets(all).entrySet().stream()
+                    .allMatch(end -> consumer.position(end.getKey()) >= end.getValue());
+            }
+        }
+    }
+
     interface Job {
         void run() throws Exception;
     }
@@ -207,9 +232,11 @@ public class UnderKills {
         List<Thread> writers = List.of(
             start("plain", UnderKills::plain), start("w0", () -> transactions(0)), start("w1", () -> transactions(1)));
         Thread copier = start("copy", UnderKills::transform);
+        Thread reader = start("reader", UnderKills::read);
         for (Thread thread : writers) thread.join();
         say("D");
         copier.join();
+        reader.join();
         say("E");
     }
 }
