@@ -201,9 +201,20 @@ def stamp(
         (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
         _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME)
         _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, log_append_time)
-        (length,) = _LENGTH_AT_8.unpack_from(buffer, position)
-        crc = crc32c(memoryview(buffer)[position + CRC_END : position + LENGTH_END + length])
-        _CRC.pack_into(buffer, position + CRC_START, crc)
+        _renew_crc(buffer, position)
+
+
+def clear_attributes(buffer: bytearray | memoryview, position: int, keep: int) -> None:
+    """Clear every attribute bit outside of `keep` in the batch at `position`, in place; renews the checksum."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes & keep)
+    _renew_crc(buffer, position)
+
+
+def _renew_crc(buffer: bytearray | memoryview, position: int) -> None:
+    (length,) = _LENGTH_AT_8.unpack_from(buffer, position)
+    crc = crc32c(memoryview(buffer)[position + CRC_END : position + LENGTH_END + length])
+    _CRC.pack_into(buffer, position + CRC_START, crc)
 
 
 def assemble_batch(

@@ -17,7 +17,9 @@ from ...protocol.batch_header import (
     CRC_END,
     HEADER_SIZE,
     LENGTH_END,
+    LOG_APPEND_TIME,
     MAGIC,
+    TRANSACTIONAL,
     BatchHeader,
     read_batch_header,
 )
@@ -30,6 +32,10 @@ from .results import AppendOrigin
 
 _MAGIC_POSITION: Final = 16
 _LARGEST_CODEC: Final = max(Compression)
+
+CLIENT_ATTRIBUTES: Final = COMPRESSION_MASK | TRANSACTIONAL
+"""What a client may say of its batch. All other bits are the log's, or of a format to come: they are cleared. Kafka
+clears most of them too, but lets a delete horizon in, with which its compaction drops tombstones at once."""
 
 
 def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: LogConfig, where: str) -> BatchHeader:
@@ -82,6 +88,10 @@ def check_client_batch(
             )
     elif header.is_transactional:
         raise invalid(where, "a transactional batch has no producer id")
+    if header.attributes & LOG_APPEND_TIME and (config.log_append_time or header.max_timestamp < 0):
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, f"{where}: a producer must not say that the log has set the timestamps"
+        )
     if not config.log_append_time:
         latest, earliest = header.max_timestamp, header.base_timestamp
         if latest - now_ms > config.message_timestamp_after_max_ms or (

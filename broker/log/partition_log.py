@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from ...protocol.batch_header import LENGTH_END, BatchHeader, read_batch_header, stamp
+from ...protocol.batch_header import LENGTH_END, BatchHeader, clear_attributes, read_batch_header, stamp
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
@@ -28,7 +28,7 @@ from .flusher import LogFlusher
 from .indexes import CorruptIndex
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
-from .log_validator import check_client_batch, invalid, read_and_check
+from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, invalid, read_and_check
 from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
 from .results import AppendOrigin, AppendResult, CorruptLog, IsolationLevel, LogRead, storage_error
@@ -139,6 +139,9 @@ class PartitionLog(RetainedLog):
         base_offset = self.log_end_offset
         if isinstance(batches, bytes) or (isinstance(batches, memoryview) and batches.readonly):
             batches = bytearray(batches)
+        if origin is AppendOrigin.CLIENT and header.attributes & ~CLIENT_ATTRIBUTES:
+            clear_attributes(batches, 0, CLIENT_ATTRIBUTES)
+            header = read_batch_header(batches)
         log_append_time = -1
         if config.log_append_time and not header.is_control:
             log_append_time = now_ms

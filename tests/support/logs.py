@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 
+from crc32c import crc32c
 from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
+from oncelog.protocol.batch_header import CRC_END, CRC_START
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
 
@@ -51,6 +54,15 @@ def batch(
 
 def compressed(codec: Compression, count: int = 10) -> bytearray:
     return batch(*(f"value {i}" for i in range(count)), compression=codec)
+
+
+def with_attributes(data: bytes | bytearray, bits: int) -> bytearray:
+    """The batch with these attribute bits set besides its own, and the checksum that belongs to it."""
+    changed = bytearray(data)
+    (attributes,) = struct.unpack_from(">h", changed, CRC_END)
+    struct.pack_into(">h", changed, CRC_END, attributes | bits)
+    struct.pack_into(">I", changed, CRC_START, crc32c(memoryview(changed)[CRC_END:]))
+    return changed
 
 
 def open_log(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, PartitionLog
 from oncelog.broker.log.partition_log import EARLIEST, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from oncelog.protocol.batch_header import DELETE_HORIZON, LOG_APPEND_TIME
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
-from oncelog.protocol.records import TimestampType, iter_batches, read_batch_header, verify_crc
+from oncelog.protocol.records import TimestampType, decode_batch, iter_batches, read_batch_header, verify_crc
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, StandingClock, batch, compressed, open_log, values, values_of
+from support.logs import NOW, StandingClock, batch, compressed, open_log, values, values_of, with_attributes
 
 HOUR = 3_600_000
 
@@ -89,6 +90,36 @@ def test_damaged_batches_are_refused(log: PartitionLog) -> None:
     old = batch("a")
     old[16] = 1
     assert "format (magic) 1" in refused(ErrorCode.INVALID_RECORD, log, old)
+
+
+@pytest.mark.parametrize("log_append_time", [False, True])
+@pytest.mark.parametrize("bits", [DELETE_HORIZON, 0x80, 0x4000])
+def test_attribute_bits_that_are_not_a_clients_are_not_kept(
+    fs: FaultyFileSystem, log_append_time: bool, bits: int
+) -> None:
+    log = open_log(fs, durability="os", message_timestamp_type="LogAppendTime" if log_append_time else "CreateTime")
+    sent = batch("a", None, compression=Compression.LZ4)
+    log.append(with_attributes(sent, bits))
+    (stored, _) = next(log.batches())
+    assert stored.attributes == Compression.LZ4 | (LOG_APPEND_TIME if log_append_time else 0)
+    data = log.read(0, 10_000).records
+    assert verify_crc(data, 0, stored)
+    assert values_of(data) == ["a", ""]
+
+
+def test_a_coordinator_and_the_log_itself_keep_theirs(log: PartitionLog) -> None:
+    log.append(with_attributes(batch("a"), DELETE_HORIZON), origin=AppendOrigin.COORDINATOR)
+    assert next(log.batches())[0].has_delete_horizon
+
+
+def test_only_the_log_says_that_the_log_has_set_the_timestamps(fs: FaultyFileSystem, log: PartitionLog) -> None:
+    log.append(with_attributes(batch("a", "b", step=5), LOG_APPEND_TIME))
+    header, data = next(log.batches())
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+    assert [record.timestamp for record in decode_batch(data, 0, header)] == [NOW, NOW + 5]
+    refused(ErrorCode.INVALID_TIMESTAMP, log, with_attributes(batch("a", timestamp=-1), LOG_APPEND_TIME))
+    other = open_log(fs, topic="other", message_timestamp_type="LogAppendTime")
+    refused(ErrorCode.INVALID_TIMESTAMP, other, with_attributes(batch("a"), LOG_APPEND_TIME))
 
 
 def test_a_client_sends_one_batch_and_no_markers(log: PartitionLog) -> None:
