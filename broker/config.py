@@ -298,6 +298,12 @@ class BrokerConfig(ConfigTable):
     transaction_pending_wait_max_requests: int = integer(
         1000, at_least(0), doc="Requests that may wait like that at a time."
     )
+    transaction_retry_backoff_ms: int = integer(
+        50,
+        at_least(1),
+        doc="Pause before a transaction marker, or reading transaction state at start, is tried again; it doubles.",
+    )
+    transaction_retry_backoff_max_ms: int = integer(5000, at_least(1), doc="Longest such pause.")
     group_transaction_max_partitions: int = integer(
         10000, at_least(1), doc="Most partitions of one group-aware InitProducerId."
     )

@@ -209,9 +209,12 @@ def _verify(context: RequestContext, transactional_id: str, append: _Append) -> 
     partition, header = append.partition, append.header
     assert partition is not None
     assert header is not None
-    return context.broker.transaction_coordinator.verify(
+    code = context.broker.transaction_coordinator.verify(
         transactional_id, header.producer_id, header.producer_epoch, (partition.topic, partition.index)
     )
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and context.api_version < FIRST_VERSION_REGISTERING:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # what every older client repeats a batch for, and so answers Kafka
+    return code
 
 
 async def _append_registered(

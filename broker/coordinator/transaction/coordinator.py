@@ -24,6 +24,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ...config import BrokerConfig
 from ...ports import Clock
 from ..state_log import StateLog
+from .backoff import RetryBackoff
 from .decisions import ProducerIdentity, Step, decide_add, decide_end, decide_init, verify_partition
 from .entry import TransactionEntry
 from .gateway import PartitionGateway
@@ -59,7 +60,7 @@ class TransactionCoordinator:
         self._metadata = metadata
         self._clock = clock
         self._state = TransactionStateManager(state_log, clock, self.transaction_version, self._logger)
-        self._markers = TransactionMarkerWriter(self._state, gateway, clock, self._logger)
+        self._markers = TransactionMarkerWriter(self._state, gateway, clock, self._logger, self._backoff)
         self._waits = PendingWaits(config.transaction_pending_wait_max_ms, config.transaction_pending_wait_max_requests)
         self._producer_ids = ProducerIdManager(metadata.allocate_producer_ids)
         self.upkeep = TransactionUpkeep(
@@ -69,6 +70,7 @@ class TransactionCoordinator:
             self._transition,
             self.transaction_version,
             expiration_ms=config.transactional_id_expiration_ms,
+            backoff=self._backoff,
             logger=self._logger,
         )
         self._timers = TransactionTimers(
@@ -96,6 +98,7 @@ class TransactionCoordinator:
     async def stop(self) -> None:
         """Stop timers and marker writing; nothing that was told to anyone is lost."""
         await self._timers.stop()
+        await self.upkeep.stop()
         await self._markers.stop()
         self._state.stop()
         await self._producer_ids.close()
@@ -170,6 +173,8 @@ class TransactionCoordinator:
         or `add_partitions_implicitly` for TV_2. Raises KafkaError as these do.
         """
         entry = self._known(transactional_id)
+        if self.upkeep.is_repairing(producer_id, partitions):
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "an earlier transaction has yet to be ended there")
         try:
             step = decide_add(
                 entry.metadata,
@@ -239,6 +244,8 @@ class TransactionCoordinator:
             entry = self._known(transactional_id)
         except KafkaError as error:
             return error.code
+        if self.upkeep.is_repairing(producer_id, [partition]):
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         return _for_produce(_verify(entry, ProducerIdentity(producer_id, producer_epoch), partition))
 
     def verify_all(
@@ -323,6 +330,10 @@ class TransactionCoordinator:
         return wanted.select((entry.metadata for entry in self._state.entries()), self._clock.now_ms())
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _backoff(self) -> RetryBackoff:
+        config = self._config
+        return RetryBackoff(config.transaction_retry_backoff_ms, config.transaction_retry_backoff_max_ms)
 
     def _known(self, transactional_id: str) -> TransactionEntry:
         if not transactional_id:

@@ -1,26 +1,27 @@
 """Carries out decided transactions: a marker to every partition, then COMPLETE_*.
 
 Owns the tasks that do so and their retries. Never decides: what it starts from is PREPARE_* in the log, and it goes on
-until every marker is durable, across failures of single partitions. A partition that is deleted meanwhile drops out.
-The next transaction of the id can't begin before, and COMPLETE_* comes only then.
+until every marker is durable, across failures of single partitions and errors that nobody expects. A partition that
+is deleted meanwhile drops out. The next transaction of the id can't begin before, and COMPLETE_* comes only then. A
+failure is logged when it appears, when it changes and when it is over, not at each attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...markers import Marker
 from ...ports import Clock
+from .backoff import RetryBackoff
 from .entry import TransactionEntry
 from .gateway import PartitionGateway
 from .metadata import TransactionMetadata, complete_end
 from .state import TopicPartition
 from .state_manager import TransactionStateManager
-
-_FIRST_BACKOFF_S = 0.05
-_LAST_BACKOFF_S = 5.0
 
 _SETTLED = frozenset(
     {
@@ -37,11 +38,20 @@ _SETTLED = frozenset(
 class TransactionMarkerWriter:
     """The transactions that are decided and not yet complete."""
 
-    def __init__(self, state: TransactionStateManager, gateway: PartitionGateway, clock: Clock, logger: Any) -> None:
+    def __init__(
+        self,
+        state: TransactionStateManager,
+        gateway: PartitionGateway,
+        clock: Clock,
+        logger: Any,
+        backoff: Callable[[], RetryBackoff],
+    ) -> None:
+        """`backoff` begins a new series of pauses between attempts."""
         self._state = state
         self._gateway = gateway
         self._clock = clock
         self._logger = logger
+        self._backoff = backoff
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -53,7 +63,7 @@ class TransactionMarkerWriter:
         assert metadata.state.is_prepare
         task = asyncio.get_running_loop().create_task(self._finish(entry), name=f"end-txn-{metadata.transactional_id}")
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._ended(metadata.transactional_id, task))
+        task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
         """Leave what is unfinished to the next start, which finds PREPARE_* in the log."""
@@ -63,48 +73,73 @@ class TransactionMarkerWriter:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def write(self, marker: Marker) -> set[TopicPartition]:
-        """Write one marker; returns the partitions that still need it, after noting those that have dropped out."""
-        (codes,) = await self._gateway.write_markers([marker])
-        left: dict[TopicPartition, ErrorCode] = {}
-        for partition in marker.partitions:
-            code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-            if code not in _SETTLED and not self._gateway.is_deleted(partition):
-                left[partition] = code
-            elif code is not ErrorCode.NONE:
-                self._logger.info(
-                    "marker_not_needed", partition=partition, producer_id=marker.producer_id, reason=code.name
-                )
-        if left:
+    async def write(self, marker: Marker, before: dict[TopicPartition, str]) -> dict[TopicPartition, str]:
+        """Write one marker; returns the partitions that still need it and why, those that dropped out noted.
+
+        `before` is what the attempt before returned: what has not changed since is not logged again.
+        """
+        left = await self._attempt(marker, before)
+        if left and left != before:
             self._logger.warning(
                 "marker_not_written",
                 producer_id=marker.producer_id,
                 commit=marker.commit,
-                partitions=[f"{topic}-{index}: {code.name}" for (topic, index), code in left.items()],
+                partitions=[f"{topic}-{index}: {why}" for (topic, index), why in left.items()],
             )
-        return set(left)
+        elif before and not left:
+            self._logger.info("marker_written_at_last", producer_id=marker.producer_id, commit=marker.commit)
+        return left
+
+    async def _attempt(self, marker: Marker, before: dict[TopicPartition, str]) -> dict[TopicPartition, str]:
+        try:
+            (codes,) = await self._gateway.write_markers([marker])
+        except Exception as error:
+            if len(marker.partitions) > 1:  # one of them is to blame: the others shall not wait for it
+                left: dict[TopicPartition, str] = {}
+                for partition in marker.partitions:
+                    left |= await self._attempt(replace(marker, partitions=[partition]), before)
+                return left
+            (partition,) = marker.partitions
+            why = f"{type(error).__name__}: {error}"
+            if before.get(partition) != why:
+                self._logger.error("marker_failed", partition=partition, producer_id=marker.producer_id, exc_info=error)
+            return {partition: why}
+        left = {}
+        for partition in marker.partitions:
+            code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if code not in _SETTLED and not self._gateway.is_deleted(partition):
+                left[partition] = code.name
+            elif code is not ErrorCode.NONE:
+                self._logger.info(
+                    "marker_not_needed", partition=partition, producer_id=marker.producer_id, reason=code.name
+                )
+        return left
 
     async def _finish(self, entry: TransactionEntry) -> None:
         metadata = entry.metadata
-        left = set(metadata.topic_partitions)
-        backoff_s = _FIRST_BACKOFF_S
-        while left:
-            left = await self.write(marker_of(metadata, left))
-            if left:
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
-        assert entry.metadata is metadata, "nothing else moves an id out of PREPARE_*"
-        self._state.complete(entry, complete_end(metadata, self._clock.now_ms()))
+        left = dict.fromkeys(metadata.topic_partitions, "")
+        before: dict[TopicPartition, str] = {}
+        failure = ""
+        backoff = self._backoff()
+        while True:
+            try:
+                if left:
+                    left = before = await self.write(marker_of(metadata, left), before)
+                if not left:
+                    assert entry.metadata is metadata, "nothing else moves an id out of PREPARE_*"
+                    self._state.complete(entry, complete_end(metadata, self._clock.now_ms()))
+                    return
+            except Exception as error:
+                if failure != (failure := f"{type(error).__name__}: {error}"):
+                    self._logger.error(
+                        "transaction_not_completed", transactional_id=metadata.transactional_id, exc_info=error
+                    )
+                if entry.metadata is not metadata:
+                    return  # a bug, but one that doesn't hold up the id
+            await backoff.pause()
 
-    def _ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._logger.error(
-                "transaction_unfinished_until_restart", transactional_id=transactional_id, exc_info=error
-            )
 
-
-def marker_of(metadata: TransactionMetadata, partitions: set[TopicPartition]) -> Marker:
+def marker_of(metadata: TransactionMetadata, partitions: Iterable[TopicPartition]) -> Marker:
     """The marker of a decided transaction, for some of its partitions."""
     return Marker(
         producer_id=metadata.producer_id,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ...markers import Marker
 from .gateway import OpenTransaction
 from .metadata import TransactionMetadata
-from .state import TransactionState
+from .state import TopicPartition, TransactionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,17 @@ class Repair:
     transactional_id: str | None
     reason: str
 
+    @property
+    def key(self) -> tuple[int, TopicPartition]:
+        """Producer id and partition: there is at most one open transaction of each."""
+        return self.marker.producer_id, self.marker.partitions[0]
+
 
 def repairs(known: Iterable[TransactionMetadata], found: Iterable[OpenTransaction]) -> list[Repair]:
     """The markers that open transactions need, given all transactional ids as replayed.
 
-    None for those that are ongoing, or decided and about to be finished by the normal way.
+    None for those that are ongoing, or decided and about to be finished by the normal way. One without a transactional
+    id is for a producer that nobody knows: worth nothing unless `known` is really all.
     """
     by_producer_id: dict[int, TransactionMetadata] = {}
     for metadata in known:

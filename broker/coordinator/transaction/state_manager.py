@@ -61,6 +61,8 @@ class TransactionStateManager:
         self.unreadable: dict[int, str] = {}
         """State partitions that could not be replayed, and why; their ids are not served, and nothing is concluded
         from an id's absence."""
+        self.read_later: set[int] = set()
+        """Those of them that may become readable; records that make no sense stay what they are."""
 
     def entries(self) -> Iterator[TransactionEntry]:
         """Every known id, new ones (epoch -1, not yet in the log) left out."""
@@ -152,17 +154,27 @@ class TransactionStateManager:
     async def load(self) -> None:
         """Replay every partition of the topic; a partition that can't be read is noted in `unreadable` and left out."""
         for partition in self._state_log.existing():
-            try:
-                await self._load_partition(partition)
-            except (KafkaError, DecodeError, ValueError) as error:
-                self.unreadable[partition] = str(error)
+            await self.load_partition(partition)
+        self._loaded = True
+
+    async def load_partition(self, partition: int) -> bool:
+        """Replay one partition, again if it was `unreadable`; whether it could be read (its ids are then served)."""
+        try:
+            await self._load_partition(partition)
+        except (KafkaError, DecodeError, ValueError) as error:
+            if self.unreadable.get(partition) != str(error):
                 self._logger.error(
                     "transaction_state_unreadable",
                     partition=partition,
                     error=str(error),
-                    remedy="its transactional ids are not served; repair the log (oncelog log repair), then restart",
+                    remedy="its transactional ids are not served; if it stays so: oncelog log repair, then restart",
                 )
-        self._loaded = True
+            self.unreadable[partition] = str(error)
+            (self.read_later.add if isinstance(error, KafkaError) else self.read_later.discard)(partition)
+            return False
+        self.unreadable.pop(partition, None)
+        self.read_later.discard(partition)
+        return True
 
     async def _load_partition(self, partition: int) -> None:
         loaded: dict[str, TransactionMetadata] = {}

@@ -1,21 +1,27 @@
 """What happens to transactions without a request: finishing and repairing at start, timeouts, expiry.
 
 Owns when these are right; the transitions themselves are the coordinator's, the markers the marker writer's.
+
+What can't be repaired at start (a full disk, a state partition that can't be read) is tried again until it can, so
+that no last stable offset waits for a restart. What to write is settled at the first look, when nobody writes yet;
+until it is written, its producer id gets no new transaction into that partition (`is_repairing`), or the marker would
+end that one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ....protocol.errors import KafkaError
+from .backoff import RetryBackoff
 from .entry import TransactionEntry
 from .gateway import PartitionGateway
 from .marker_writer import TransactionMarkerWriter
 from .metadata import TransactionMetadata, prepare_fence
-from .recovery import repairs
-from .state import TransactionState, TransactionVersion
+from .recovery import Repair, repairs
+from .state import TopicPartition, TransactionState, TransactionVersion
 from .state_manager import TransactionStateManager
 
 
@@ -31,24 +37,48 @@ class TransactionUpkeep:
         transaction_version: Callable[[], TransactionVersion],
         *,
         expiration_ms: int,
+        backoff: Callable[[], RetryBackoff],
         logger: Any,
     ) -> None:
-        """`transition` appends a value and does what follows when it is durable; it raises KafkaError."""
+        """`transition` appends a value and does what follows when it is durable; it raises KafkaError.
+
+        `backoff` begins a new series of pauses between attempts.
+        """
         self._state = state
         self._markers = markers
         self._gateway = gateway
         self._transition = transition
         self._transaction_version = transaction_version
         self._expiration_ms = expiration_ms
+        self._backoff = backoff
         self._logger = logger
+        self._repairs: dict[tuple[int, TopicPartition], Repair] = {}
+        self._failures: dict[tuple[int, TopicPartition], dict[TopicPartition, str]] = {}
+        self._undecided: set[tuple[int, TopicPartition]] = set()
+        """Open transactions of nobody known, as long as some state is unreadable."""
+        self._retrying: asyncio.Task[None] | None = None
 
     async def recover(self) -> None:
-        """After the replay: carry out what is decided, and end open transactions that nobody can finish."""
-        for entry in self._state.entries():
-            if entry.metadata.state.is_prepare:
-                self._logger.info("finishing_decided_transaction", **described(entry.metadata))
-                self._markers.finish(entry)
-        await self._repair_logs()
+        """After the replay: carry out what is decided, and end open transactions that nobody can finish.
+
+        Everything is tried once before this returns; what is left then goes on in the background.
+        """
+        self._finish_decided(self._state.entries())
+        self._undecided = {(found.producer_id, found.partition) for found in self._gateway.open_transactions()}
+        self._decide_repairs()
+        await self._write_repairs()
+        if self._repairs or self._state.read_later:
+            self._retrying = asyncio.get_running_loop().create_task(self._retry(), name="repair-open-transactions")
+
+    async def stop(self) -> None:
+        """Leave what is not repaired to the next start."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            await asyncio.gather(self._retrying, return_exceptions=True)
+
+    def is_repairing(self, producer_id: int, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether an earlier transaction of that producer is still to be ended in one of the partitions."""
+        return bool(self._repairs) and any((producer_id, partition) in self._repairs for partition in partitions)
 
     def abort_timed_out(self, now_ms: int) -> int | None:
         """Abort every transaction past its timeout, under a fenced epoch; returns the next deadline.
@@ -63,7 +93,10 @@ class TransactionUpkeep:
             if not metadata.has_timed_out(now_ms):
                 next_deadline = min(metadata.deadline_ms, next_deadline or metadata.deadline_ms)
             elif entry.pending is None:
-                self._fence(entry, "transaction timeout", now_ms)
+                try:
+                    self._fence(entry, "transaction timeout", now_ms)
+                except Exception:  # a bug that must not keep the others open
+                    self._logger.exception("timeout_abort_failed", **described(metadata))
         return next_deadline
 
     def remove_expired(self, now_ms: int) -> None:
@@ -89,23 +122,73 @@ class TransactionUpkeep:
             partitions=len(before.topic_partitions),
         )
 
-    async def _repair_logs(self) -> None:
-        if self._state.unreadable:
-            self._logger.error("open_transactions_not_compared", reason="some transaction state is unreadable")
-            return
-        known = [entry.metadata for entry in self._state.entries()]
-        for repair in repairs(known, self._gateway.open_transactions()):
-            left = await self._markers.write(repair.marker)
-            self._logger.warning(
-                "open_transaction_ended_at_start",
-                transactional_id=repair.transactional_id,
-                producer_id=repair.marker.producer_id,
-                producer_epoch=repair.marker.producer_epoch,
-                partition=repair.marker.partitions[0],
-                decision="commit" if repair.marker.commit else "abort",
-                reason=repair.reason,
-                written=not left,
+    def _finish_decided(self, entries: Iterable[TransactionEntry]) -> None:
+        for entry in entries:
+            if entry.metadata.state.is_prepare:
+                self._logger.info("finishing_decided_transaction", **described(entry.metadata))
+                self._markers.finish(entry)
+
+    def _decide_repairs(self) -> None:
+        """Settle what becomes of the open transactions that were there at start, as far as that can be known."""
+        found = [
+            transaction
+            for transaction in self._gateway.open_transactions()
+            if (transaction.producer_id, transaction.partition) in self._undecided
+        ]
+        wanted = {repair.key: repair for repair in repairs([entry.metadata for entry in self._state.entries()], found)}
+        self._undecided = set()
+        for key, repair in wanted.items():
+            if repair.transactional_id is None and self._state.unreadable:
+                self._undecided.add(key)  # perhaps its state is in what can't be read
+            else:
+                self._repairs[key] = repair
+        if self._undecided:
+            self._logger.error(
+                "open_transactions_not_compared",
+                reason="some transaction state is unreadable",
+                transactions=len(self._undecided),
             )
+
+    async def _write_repairs(self) -> None:
+        for key, repair in list(self._repairs.items()):
+            before = self._failures.get(key, {})
+            left = await self._markers.write(repair.marker, before)
+            if left:
+                self._failures[key] = left
+            else:
+                del self._repairs[key]
+                self._failures.pop(key, None)
+            if left != before or not left:
+                self._logger.warning(
+                    "open_transaction_ended_at_start",
+                    transactional_id=repair.transactional_id,
+                    producer_id=repair.marker.producer_id,
+                    producer_epoch=repair.marker.producer_epoch,
+                    partition=repair.marker.partitions[0],
+                    decision="commit" if repair.marker.commit else "abort",
+                    reason=repair.reason,
+                    written=not left,
+                )
+
+    async def _retry(self) -> None:
+        backoff = self._backoff()
+        failure = ""
+        while self._repairs or self._state.read_later:
+            await backoff.pause()
+            try:
+                await self._read_again()
+                await self._write_repairs()
+            except Exception as error:
+                if failure != (failure := f"{type(error).__name__}: {error}"):
+                    self._logger.error("repair_failed", exc_info=error)
+        self._logger.info("open_transactions_repaired", not_compared=len(self._undecided))
+
+    async def _read_again(self) -> None:
+        for partition in list(self._state.read_later):
+            if await self._state.load_partition(partition):
+                # In the same step, before its ids are served: nothing can have begun that is not compared.
+                self._finish_decided(entry for entry in self._state.entries() if entry.partition == partition)
+                self._decide_repairs()
 
 
 def described(metadata: TransactionMetadata) -> dict[str, object]:
