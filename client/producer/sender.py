@@ -73,6 +73,10 @@ STALE_METADATA: Final = frozenset(
 """Errors that ask for new metadata before the retry."""
 
 
+_GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
+"""The states in which a transaction's batches may still leave."""
+
+
 class Sender:
     """See the module's docstring. `spawn` runs a coroutine as a task that the producer owns."""
 
@@ -98,6 +102,7 @@ class Sender:
         self._pass: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._landing: list[asyncio.Future[None]] = []
         self.producer_id = -1
         self.producer_epoch = -1
         self.on_unregistered: Callable[[], None] = lambda: None
@@ -126,6 +131,13 @@ class Sender:
     def in_flight(self) -> list[ProducerBatch]:
         """Return the batches whose answer is awaited."""
         return [batch for queue in self._accumulator.active for batch in queue.in_flight]
+
+    async def landed(self) -> None:
+        """Wait until no batch is in flight, given up or not: at most request.timeout.ms."""
+        while self.in_flight():
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._landing.append(waiter)
+            await waiter
 
     # -- a pass
 
@@ -301,6 +313,10 @@ class Sender:
         done: asyncio.Future[ProduceResponse],
     ) -> None:
         self._in_flight[node_id] -= 1
+        waiters, self._landing = self._landing, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         self.wake()
         if done.cancelled():
             return
@@ -360,6 +376,8 @@ class Sender:
             code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
             and batch.record_count > 1
             and not batch.done
+            and not self._closed
+            and (self._transaction is None or self._transaction.state in _GOES_ON)
             # A batch that is perhaps written must only ever be repeated as it was.
             and not batch.maybe_written
         )
@@ -368,7 +386,7 @@ class Sender:
         if batch.done or batch.attempts > self._config.retries or self._closed:
             return False
         if self._transaction is not None:
-            if self._transaction.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+            if self._transaction.state not in _GOES_ON:
                 return False
             # The oldest batch is out of order: a sequence that only an abort can mend.
             if code in SEQUENCE_ERRORS:
@@ -383,10 +401,10 @@ class Sender:
         if not batch.done:
             batch.fail(error)
             self._accumulator.unobserved_failures.append(batch)
-        if self._transaction is not None:
-            if batch.was_sent:
-                self._transaction.sequence_lost()
-            self._transaction.batch_failed(code or error.code, error.message)
+            if self._transaction is not None:
+                if batch.was_sent:
+                    self._transaction.sequence_lost()
+                self._transaction.batch_failed(code or error.code, error.message)
         self._accumulator.release(batch)
         self._settle(queue)
 

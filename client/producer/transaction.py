@@ -46,6 +46,7 @@ class Transactions:
         self._spawn = spawn
         self._sender: Sender
         self._registering: asyncio.Future[None] | None = None
+        self._sending_offsets: set[asyncio.Future[None]] = set()
 
     def use(self, sender: Sender) -> None:
         """Work with this sender."""
@@ -86,33 +87,42 @@ class Transactions:
             for partition, position in offsets.items()
         }
         self._accumulator.close_open_batches()  # the records can travel while the offsets do
+        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sending_offsets.add(under_way)
         try:
             if manager.version < 2:
                 await self._calls.add_offsets(group.group_id)
             await self._calls.commit_offsets(positions, group)
         except KafkaError as error:
             # Also after a time-out nobody knows what was written: the transaction can only be aborted.
-            if manager.state is State.IN_TRANSACTION:
+            if manager.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+                manager.offsets_in_doubt()
                 raise manager.fail_abortable(error.code, error.message) from error
             raise
         except asyncio.CancelledError:
+            manager.offsets_in_doubt()
             manager.fail_abortable(ErrorCode.REQUEST_TIMED_OUT, "sending offsets was cancelled; they may be written")
             raise
+        finally:
+            self._sending_offsets.discard(under_way)
+            under_way.set_result(None)
 
     async def commit(self) -> None:
         """See Producer.commit_transaction."""
         manager = self.manager
         manager.require(State.IN_TRANSACTION, State.COMMIT_UNKNOWN, doing="commit_transaction")
+        before = manager.state
         manager.become(State.COMMITTING_TRANSACTION)
         try:
             await self._accumulator.flush()
+            await self._offsets_sent()
         except asyncio.CancelledError:
             if manager.state is State.COMMITTING_TRANSACTION:
-                manager.become(State.IN_TRANSACTION)
+                manager.become(before)
             raise
         manager.require(State.COMMITTING_TRANSACTION, doing="commit_transaction")
         if manager.started:
-            await self._calls.end(committed=True)
+            await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
         self._finish()
 
     async def abort(self) -> None:
@@ -123,10 +133,13 @@ class Transactions:
         try:
             self._give_up_records()
             await self._accumulator.flush()
+            await self._sender.landed()  # also what was given up: written later, it would outlive the transaction
             if self._registering is not None:
                 await asyncio.shield(self._registering)
+            await self._offsets_sent()
             if manager.started and manager.state is State.ABORTING_TRANSACTION:
                 await self._calls.end(committed=False)
+                manager.started = False  # a second abort goes on from here: the old epoch may be fenced by then
             if manager.epoch_bump_needed and manager.state is State.ABORTING_TRANSACTION:
                 await self._calls.init_producer_id(bump_epoch=True)
         except BaseException:
@@ -144,6 +157,11 @@ class Transactions:
         except KafkaError as error:
             log.warning("the open transaction could not be aborted, its timeout will: %s", error)
         self._give_up_records()
+
+    async def _offsets_sent(self) -> None:
+        """Wait for offsets that another task sends: the decision counts for them as well."""
+        while self._sending_offsets:
+            await asyncio.wait(set(self._sending_offsets))
 
     def _finish(self) -> None:
         self.manager.finished()
@@ -239,6 +257,10 @@ class Transaction:
                 await self._abort_after(failure)
                 raise
             except CommitUnknownError:
+                raise
+            except asyncio.CancelledError as cancelled:
+                if manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):  # the decision was never sent
+                    await self._abort_after(cancelled)
                 raise
             except KafkaError as failure:
                 if manager.state is State.IN_TRANSACTION:  # the decision was never sent

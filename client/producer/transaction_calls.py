@@ -200,8 +200,10 @@ class TransactionCalls:
         manager.started = True
         await self._ask(KeyType.GROUP, group.group_id, build, _worst_of_offsets, "TxnOffsetCommit")
 
-    async def end(self, committed: bool) -> None:
+    async def end(self, committed: bool, asked_before: bool = False) -> None:
         """Decide the transaction; afterwards the manager has the epoch of the next one.
+
+        `asked_before`: the answer to an earlier call was lost, so that a failure of this one decides nothing.
 
         Raises CommitUnknownError where a commit was sent and its result cannot be learned now.
         """
@@ -211,6 +213,7 @@ class TransactionCalls:
         )
         at_most = 5 if manager.version >= 2 else 4
         lost = _Lost()
+        lost.answers = int(asked_before)
         try:
             answer = await self._ask_transaction_coordinator(
                 lambda connection: (request, connection.version_of(EndTxnRequest, at_most)),

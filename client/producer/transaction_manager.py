@@ -126,6 +126,11 @@ class TransactionManager:
         if self.version < 2:
             self.epoch_bump_needed = True
 
+    def offsets_in_doubt(self) -> None:
+        """Offsets were sent, and may be written later than the abort: only a new epoch keeps them out."""
+        if self.version < 2:
+            self.epoch_bump_needed = True
+
     # -- members
 
     def may_send(self, partition: Partition) -> bool:
