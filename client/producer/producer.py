@@ -10,6 +10,7 @@ All calls belong to the event loop that `start` was called on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Mapping
@@ -118,19 +119,14 @@ class Producer:
             if self._transactions is not None:
                 await self._transactions.abandon()
             else:
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(timeout_s):
                         await self._accumulator.flush()
-                except TimeoutError:
-                    self._sender.abort_unsent(
-                        KafkaTimeoutError(
-                            ErrorCode.REQUEST_TIMED_OUT, "the producer was closed before the record was sent"
-                        )
-                    )
         finally:
             self._sender.close()
             for task in [*self._tasks, *self._placing.values()]:
                 task.cancel()
+            self._fail_unsent()
             await asyncio.gather(*self._tasks, *self._placing.values(), return_exceptions=True)
             await self._cluster.close()
         if self._transactions is None:
@@ -398,6 +394,13 @@ class Producer:
                 self._accumulator.use_topic(known)
         self._cluster.untrack(self._accumulator.drop_idle(self.config.metadata_max_idle_ms / 1000))
         self._sender.wake()
+
+    def _fail_unsent(self) -> None:
+        """Nothing will be sent any more: whoever waits for a delivery is told so."""
+        error = KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed before the record was sent")
+        for queues in list(self._topics.values()):
+            self._accumulator.drop_unplaced(queues, error)
+        self._sender.abort_unsent(error)
 
     def _raise_unobserved(self) -> None:
         failures, self._accumulator.unobserved_failures = self._accumulator.unobserved_failures, []
