@@ -39,6 +39,7 @@ class Fate(Enum):
     NOT_LEADER = "refused, nothing appended"
     TIMED_OUT = "appended, and answered with REQUEST_TIMED_OUT"
     INVALID = "refused for good, nothing appended"
+    TOO_LARGE = "refused for its size, nothing appended"
 
 
 @dataclass
@@ -119,6 +120,8 @@ class SimulatedConnection:
             answer = self.cluster.refuse(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif fate is Fate.INVALID:
             answer = self.cluster.refuse(request, ErrorCode.INVALID_RECORD)
+        elif fate is Fate.TOO_LARGE:
+            answer = self.cluster.refuse(request, ErrorCode.MESSAGE_TOO_LARGE)
         else:
             answer = self.cluster.apply(request)
             if fate is Fate.TIMED_OUT:
