@@ -14,8 +14,8 @@ setup: $(READY) ## create .venv with oncelog and everything its development need
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "oncelog needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade pip setuptools
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@mkdir -p .build/src && ln -sfn ../.. .build/src/oncelog
 	@touch $(READY)
 
