@@ -8,11 +8,13 @@ of StateLog and PartitionGateway and nothing else.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import structlog
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import StateRecord, partition_for_key
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
@@ -20,6 +22,7 @@ from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransacti
 from oncelog.broker.coordinator.transaction.state import TopicPartition
 from oncelog.broker.ports import Clock
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from structlog.testing import LogCapture
 
 
 class FakeClock:
@@ -246,7 +249,7 @@ class SimulatedMetadata:
 
 
 class CoordinatorWorld:
-    """One coordinator on simulated ports; `restart` makes a new one on what the old one left."""
+    """One coordinator on simulated ports; `restart` makes a new one on what the old left. `logs` is what it said."""
 
     def __init__(
         self, *, transaction_version: int = 2, flush_on_ask: bool = True, clock: Clock | None = None, **config: object
@@ -256,6 +259,11 @@ class CoordinatorWorld:
         self.partitions = SimulatedPartitions(self.clock, flush_on_ask)
         self.metadata = SimulatedMetadata(transaction_version)
         self.config = BrokerConfig(config)
+        capture = LogCapture()
+        self.logs = capture.entries
+        self.logger = structlog.wrap_logger(
+            None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO)
+        )
         self.coordinator = self._make()
 
     def _make(self) -> TransactionCoordinator:
@@ -265,6 +273,7 @@ class CoordinatorWorld:
             gateway=self.partitions,
             metadata=self.metadata,  # type: ignore[arg-type]
             clock=self.clock,
+            logger=self.logger,
         )
 
     async def __aenter__(self) -> CoordinatorWorld:

@@ -13,7 +13,6 @@ from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.state_manager import TransactionStateManager
 from oncelog.protocol.errors import ErrorCode, KafkaError
-from structlog.testing import capture_logs
 from support.transaction_ports import CoordinatorWorld
 
 P0, P1 = ("t", 0), ("t", 1)
@@ -36,8 +35,8 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def events(logs: list[object], name: str) -> int:
-    return sum(entry["event"] == name for entry in logs)  # type: ignore[index]
+def events(w: CoordinatorWorld, name: str) -> int:
+    return sum(entry["event"] == name for entry in w.logs)
 
 
 class TestMarkers:
@@ -53,15 +52,14 @@ class TestMarkers:
                 return await write(markers)
 
             monkeypatch.setattr(w.partitions, "write_markers", failing)
-            with capture_logs() as logs:
-                await w.coordinator.end_txn("id", *who, True, TV1)
-                await until(lambda: len(w.partitions.written) > 8)
-                assert w.coordinator.describe("id").state is TransactionState.PREPARE_COMMIT
-                assert w.partitions.logs[P0].events, "the other partition does not wait"
-                broken[0] = False
-                await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT)
-            assert (events(logs, "marker_failed"), events(logs, "marker_not_written")) == (1, 1), "not at each attempt"
-            assert [entry["exc_info"] for entry in logs if entry["event"] == "marker_failed"]
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await until(lambda: len(w.partitions.written) > 8)
+            assert w.coordinator.describe("id").state is TransactionState.PREPARE_COMMIT
+            assert w.partitions.logs[P0].events, "the other partition does not wait"
+            broken[0] = False
+            await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT)
+            assert (events(w, "marker_failed"), events(w, "marker_not_written")) == (1, 1), "not at each attempt"
+            assert [entry["exc_info"] for entry in w.logs if entry["event"] == "marker_failed"]
             assert len(w.partitions.logs[P0].events) == 1, "what is written is not written again"
 
     async def test_completion_that_fails_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,24 +74,22 @@ class TestMarkers:
         monkeypatch.setattr(TransactionStateManager, "complete", failing)
         async with world() as w:
             who = await begin(w, P0)
-            with capture_logs() as logs:
-                await w.coordinator.end_txn("id", *who, False, TV1)
-                await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_ABORT)
-            assert events(logs, "transaction_not_completed") == 1
+            await w.coordinator.end_txn("id", *who, False, TV1)
+            await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_ABORT)
+            assert events(w, "transaction_not_completed") == 1
             assert len(w.partitions.written) == 1
 
     async def test_partition_that_takes_no_marker_is_told_once_until_it_changes(self) -> None:
         async with world() as w:
             who = await begin(w, P0)
             w.partitions.fail[P0] = ErrorCode.KAFKA_STORAGE_ERROR
-            with capture_logs() as logs:
-                await w.coordinator.end_txn("id", *who, True, TV1)
-                await until(lambda: len(w.partitions.written) > 8)
-                w.partitions.fail[P0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                await until(lambda: events(logs, "marker_not_written") == 2)
-                w.partitions.fail.clear()
-                await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT)
-            assert (events(logs, "marker_not_written"), events(logs, "marker_written_at_last")) == (2, 1)
+            await w.coordinator.end_txn("id", *who, True, TV1)
+            await until(lambda: len(w.partitions.written) > 8)
+            w.partitions.fail[P0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await until(lambda: events(w, "marker_not_written") == 2)
+            w.partitions.fail.clear()
+            await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT)
+            assert (events(w, "marker_not_written"), events(w, "marker_written_at_last")) == (2, 1)
 
 
 class TestRepairs:
@@ -101,14 +97,13 @@ class TestRepairs:
         async with world() as w:
             w.partitions.produce(P0, 77, 3, "orphan")
             w.partitions.fail[P0] = ErrorCode.KAFKA_STORAGE_ERROR
-            with capture_logs() as logs:
-                await w.restart()
-                await until(lambda: len(w.partitions.written) > 8)
-                assert w.partitions.logs[P0].decisions() == {}
-                w.partitions.fail.clear()
-                await until(lambda: w.partitions.logs[P0].decisions() == {"orphan": {False}})
-                await until(lambda: events(logs, "open_transactions_repaired") == 1)
-            told = [entry["written"] for entry in logs if entry["event"] == "open_transaction_ended_at_start"]
+            await w.restart()
+            await until(lambda: len(w.partitions.written) > 8)
+            assert w.partitions.logs[P0].decisions() == {}
+            w.partitions.fail.clear()
+            await until(lambda: w.partitions.logs[P0].decisions() == {"orphan": {False}})
+            await until(lambda: events(w, "open_transactions_repaired") == 1)
+            told = [entry["written"] for entry in w.logs if entry["event"] == "open_transaction_ended_at_start"]
             assert told == [False, True]
 
     async def test_nothing_is_retried_after_the_stop(self) -> None:
@@ -156,15 +151,14 @@ class TestRepairs:
                 return replay(partition)
 
             monkeypatch.setattr(w.log, "replay", failing)
-            with capture_logs() as logs:
-                await w.restart()
-                with pytest.raises(KafkaError) as raised:
-                    await w.coordinator.init_producer_id("id", 60_000)
-                assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-                assert w.partitions.logs[P1].decisions() == {}, "nothing is concluded from what can't be read"
-                await until(lambda: len(w.partitions.logs[P1].decisions()) == 2)
+            await w.restart()
+            with pytest.raises(KafkaError) as raised:
+                await w.coordinator.init_producer_id("id", 60_000)
+            assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert w.partitions.logs[P1].decisions() == {}, "nothing is concluded from what can't be read"
+            await until(lambda: len(w.partitions.logs[P1].decisions()) == 2)
             assert w.partitions.logs[P1].decisions()["orphan"] == {False}
-            assert events(logs, "transaction_state_unreadable") == 1
+            assert events(w, "transaction_state_unreadable") == 1
             assert (await w.coordinator.init_producer_id("id", 60_000)).producer_id == who.producer_id
 
     async def test_what_is_known_is_repaired_although_other_state_is_unreadable(self) -> None:
@@ -212,7 +206,6 @@ async def test_one_id_that_cannot_be_timed_out_does_not_keep_the_others_open(mon
             return transition(self, entry, new)  # type: ignore[arg-type]
 
         monkeypatch.setattr(TransactionStateManager, "transition", failing)
-        with capture_logs():
-            w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())
+        w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())
         await until(lambda: w.coordinator.describe("good").state is TransactionState.COMPLETE_ABORT)
         assert w.coordinator.describe("bad").state is TransactionState.ONGOING
