@@ -97,6 +97,7 @@ class TransactionCoordinator:
 
     async def stop(self) -> None:
         """Stop timers and marker writing; nothing that was told to anyone is lost."""
+        self._waits.close()
         await self._timers.stop()
         await self.upkeep.stop()
         await self._markers.stop()

@@ -20,6 +20,14 @@ class PendingWaits:
         self._max_s = max_ms / 1000
         self._max_requests = max_requests
         self.parked = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """The broker stops: nobody waits any more."""
+        self._closed = True
+        for future in list(self._waiting):
+            _expire(future)
 
     def deadline(self) -> float:
         """Until when a request that arrives now may wait, in the event loop's time."""
@@ -28,19 +36,22 @@ class PendingWaits:
     async def until_change(self, entry: TransactionEntry, deadline: float) -> None:
         """Return when a transition of `entry` is complete: not more than a hint, the caller checks everything anew.
 
-        Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline, or at once when too many are waiting already.
+        Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline, at once when too many are waiting already, and when
+        the broker stops.
         """
         loop = asyncio.get_running_loop()
-        if self.parked >= self._max_requests or loop.time() >= deadline:
+        if self._closed or self.parked >= self._max_requests or loop.time() >= deadline:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         future: asyncio.Future[None] = loop.create_future()
         entry.waiters.append(future)
+        self._waiting.add(future)
         timer = loop.call_at(deadline, _expire, future)
         self.parked += 1
         try:
             await future
         finally:
             self.parked -= 1
+            self._waiting.discard(future)
             timer.cancel()
             if future in entry.waiters:
                 entry.waiters.remove(future)
