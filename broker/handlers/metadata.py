@@ -30,6 +30,8 @@ def handle(context: RequestContext, request: MetadataRequest) -> Reply:
     if asked is None or (context.api_version == 0 and not asked):
         topics = sorted(broker.metadata.topics.values(), key=lambda topic: topic.name)
         return _response(context, request, [_topic(context, request, topic) for topic in topics])
+    # Each topic once, as in Kafka: a topic of many partitions, asked for over and over, would make a gigantic answer.
+    asked = request.topics = list({(item.name, item.topic_id): item for item in asked}.values())
     if context.api_version < FIRST_VERSION_BY_ID:
         for item in asked:
             if item.name is None or item.topic_id != NO_UUID:
