@@ -65,7 +65,7 @@ class FlushedLog:
         self.flusher = flusher
         self.closed = False
         self._on_disk_failure = on_disk_failure
-        self._listeners: list[Listener] = []
+        self._listeners: dict[Listener, None] = {}
         self._failure: KafkaError | None = None
         # What the next flush has to do, the one that is under way, who waits for which.
         self._unsynced_segments: list[LogSegment] = []
@@ -83,10 +83,10 @@ class FlushedLog:
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener(log)` whenever the high watermark or the last stable offset has moved. It must not append."""
-        self._listeners.append(listener)
+        self._listeners[listener] = None
 
     def remove_listener(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
+        self._listeners.pop(listener, None)
 
     def _advance(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark

@@ -150,8 +150,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether requests are in hand or answers not yet taken by the socket."""
-        transport = self._transport
-        return transport is not None and (bool(self._pending) or self._parked or transport.get_write_buffer_size() > 0)
+        return self._transport is not None and (bool(self._pending) or self._parked or self.unsent > 0)
+
+    @property
+    def unsent(self) -> int:
+        """Answer bytes that the socket has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def idle(self) -> bool:

@@ -20,6 +20,8 @@ from .connection import Connection
 from .request_memory import RequestMemory
 
 IDLE_SWEEP_S: Final = 30.0
+STALLED_S: Final = 0.5
+"""At a stop a peer that takes nothing of its answers for so long is not waited for."""
 _ids = itertools.count(1)
 
 
@@ -38,6 +40,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
         self._sweep: asyncio.TimerHandle | None = None
+        self._stopping = False
         self._all_closed: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
@@ -93,9 +96,13 @@ class Listener:
         self._by_host[connection.peer_host] += 1
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A peer that vanished without a word is found out even while its request waits for hours.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self.config.socket_send_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.socket_send_buffer_bytes)
-        if len(self._connections) > self.config.max_connections:
+        if self._stopping:
+            connection.abort()  # accepted before the listening socket was closed
+        elif len(self._connections) > self.config.max_connections:
             self._refuse(connection, "max.connections", self.config.max_connections)
         elif self._by_host[connection.peer_host] > self.config.max_connections_per_ip:
             self._refuse(connection, "max.connections.per.ip", self.config.max_connections_per_ip)
@@ -134,6 +141,7 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Close the listening socket; open connections go on."""
+        self._stopping = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -147,16 +155,27 @@ class Listener:
             connection.drain()
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait until what is in hand is answered (at most `timeout_s`), then close everything."""
+        """Wait until what is in hand is answered (at most `timeout_s`), then close everything.
+
+        Peers that don't take their answers are given `STALLED_S` from the last byte that any of them took.
+        """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
+        started = moved = loop.time()
+        unsent_before = -1
         self.drain()
         # A transport doesn't tell when its buffer has left, so this has to look.
-        while any(connection.busy for connection in self._connections) and loop.time() < deadline:  # noqa: ASYNC110
+        while (now := loop.time()) < started + timeout_s:
+            busy = [connection for connection in self._connections if connection.busy]
+            unsent = sum(connection.unsent for connection in busy)
+            if unsent != unsent_before or not all(connection.unsent for connection in busy):
+                moved, unsent_before = now, unsent
+            if not busy or now - moved >= STALLED_S:
+                break
             await asyncio.sleep(0.005)
         abandoned = sum(connection.busy for connection in self._connections)
         if abandoned:
-            self.log.warning("requests_abandoned", connections=abandoned, waited_ms=round(timeout_s * 1000))
+            waited_ms = round((loop.time() - started) * 1000)
+            self.log.warning("requests_abandoned", connections=abandoned, waited_ms=waited_ms)
         self._all_closed.clear()
         for connection in list(self._connections):
             connection.abort()

@@ -1,0 +1,334 @@
+"""Clients that are broken, slow, gone or malicious: the broker stays up, keeps nothing of them, serves the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from oncelog.broker.broker import Broker
+from oncelog.broker.network.connection import Connection
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.framing import encode_request
+from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from oncelog.protocol.messages.api_versions import ApiVersionsRequest
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from support.broker import BrokerProcess
+from support.raw_connection import RawConnection, batch
+
+IN_PROCESS = "looks inside a broker in this process"
+OWN_PROCESS = "stops the broker"
+
+
+def fetch(topic: str, max_wait_ms: int = 60_000, times: int = 1, max_bytes: int = 1 << 30) -> FetchRequest:
+    asked = [FetchPartition(0, -1, 0, partition_max_bytes=1 << 26) for _ in range(times)]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, topics=[FetchTopic(topic, partitions=asked)]
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(durability="os", logging_level="error") as running:
+        yield running
+
+
+def connections(broker: Broker) -> int:
+    assert broker._listener is not None
+    return broker._listener.connection_count
+
+
+def live_connections() -> int:
+    gc.collect()
+    return sum(isinstance(found, Connection) for found in gc.get_objects())
+
+
+async def serves(address: str) -> None:
+    async with RawConnection(address) as wire:
+        assert (await wire.call(MetadataRequest([]), 12)).brokers
+
+
+# ---- bytes that are no requests
+
+
+GARBAGE = {
+    "tls hello": bytes.fromhex("16030100c8010000c40303") + bytes(200),
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "zeros": bytes(4096),
+    "ones": b"\xff" * 4096,
+    "text": b"hello, is anybody there?\n" * 100,
+    "size past the limit": struct.pack(">i", 104857601) + bytes(10),
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+async def test_bytes_that_are_no_request_close_the_connection(bootstrap: str, name: str) -> None:
+    async with RawConnection(bootstrap) as wire:
+        wire.send_bytes(GARBAGE[name])
+        assert await wire.closed()
+    await serves(bootstrap)
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_announced_bytes_cost_nothing_before_they_come(broker: Broker) -> None:
+    before = psutil.Process().memory_info().rss
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(50):
+            wire = await stack.enter_async_context(RawConnection(broker.address))
+            wire.send_bytes(struct.pack(">i", 100_000_000) + b"\x00\x00")
+        await serves(broker.address)
+        assert connections(broker) >= 50
+        assert psutil.Process().memory_info().rss - before < 50 << 20
+    await until(lambda: connections(broker) == 0)
+
+
+# ---- coming and going
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_nothing_is_left_of_two_thousand_connections(broker: Broker) -> None:
+    async with RawConnection(broker.address) as wire:
+        await wire.create_topic("t")
+    await until(lambda: connections(broker) == 0)
+    tasks = len(asyncio.all_tasks())
+    address = broker.address.rpartition(":")
+    for turn in range(40):
+        wires = []
+        for number in range(50):
+            reader, writer = await asyncio.open_connection(address[0], int(address[2]))
+            wires.append(writer)
+            if number % 3 == 0:
+                writer.write(b"\x00\x00\x00\x50garbage")
+            elif number % 3 == 1:
+                raw = RawConnection(broker.address)
+                raw._reader, raw._writer = reader, writer
+                raw.send(ApiVersionsRequest(), 2)
+                raw.send(fetch("t"), 12)
+        if turn % 2:
+            await asyncio.sleep(0.01)
+        for writer in wires:
+            writer.transport.abort()
+    await until(lambda: connections(broker) == 0)
+    await until(lambda: len(asyncio.all_tasks()) <= tasks)
+    assert not broker.fetch_purgatory.waiting
+    wires.clear()
+    del writer, reader, raw
+    assert live_connections() == 0
+    assert not broker.replica_manager.partition("t", 0).log._listeners
+    await serves(broker.address)
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_a_client_that_goes_while_its_request_is_parked_leaves_nothing(broker: Broker) -> None:
+    async with RawConnection(broker.address) as wire:
+        await wire.create_topic("t")
+        one = await wire.call(InitProducerIdRequest("id", 60_000), 4)
+        registration = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="id",
+            v3_and_below_producer_id=one.producer_id,
+            v3_and_below_producer_epoch=one.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0])],
+        )
+        await wire.call(registration, 3)
+
+        async def never(markers: object) -> list[object]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        broker.replica_manager.append_markers = never  # type: ignore[method-assign, assignment]
+        async with RawConnection(broker.address) as other:
+            other.send(InitProducerIdRequest("id", 60_000), 4)
+            waits = broker.transaction_coordinator._waits
+            await until(lambda: waits.parked == 1)
+            other.send(MetadataRequest([MetadataRequestTopic(name="made-behind")], True), 12)
+            await asyncio.sleep(0.02)
+        await until(lambda: waits.parked == 0)
+        assert broker.metadata.topic("made-behind") is None, "what is behind a parked request is not executed"
+
+
+async def test_a_half_closed_connection_is_closed(bootstrap: str) -> None:
+    async with RawConnection(bootstrap) as wire:
+        wire.send(ApiVersionsRequest(), 2)
+        await wire.receive(ApiVersionsRequest, 2)
+        wire._writer.write_eof()
+        assert await wire.closed()
+
+
+# ---- order and limits
+
+
+async def test_requests_behind_a_waiting_fetch_are_answered_after_it(
+    bootstrap: str, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("t")
+    async with RawConnection(bootstrap) as wire:
+        await wire.create_topic(topic)
+        sent = [wire.send(fetch(topic, 200), 12), wire.send(MetadataRequest([]), 12)]
+        first, _ = await wire.receive(FetchRequest, 12)
+        second, _ = await wire.receive(MetadataRequest, 12)
+        assert [first, second] == sent
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_a_partition_asked_for_twice_in_one_waiting_fetch(broker: Broker) -> None:
+    async with RawConnection(broker.address) as wire:
+        await wire.create_topic("t")
+        wire.send(fetch("t", times=3), 12)
+        await until(lambda: len(broker.fetch_purgatory.waiting) == 1)
+        async with RawConnection(broker.address) as producer:
+            assert (await producer.produce("t", batch(b"x"))).error_code == 0
+        _, answer = await wire.receive(FetchRequest, 12)
+        assert any(part.records for part in answer.responses[0].partitions)
+        assert not broker.replica_manager.partition("t", 0).log._listeners
+
+
+async def test_a_topic_asked_for_a_thousand_times_is_told_once(
+    bootstrap: str, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("t")
+    async with RawConnection(bootstrap) as wire:
+        await wire.create_topic(topic)
+        answer = await wire.call(MetadataRequest([MetadataRequestTopic(name=topic) for _ in range(1000)], False), 12)
+        assert [found.name for found in answer.topics] == [topic]
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_a_client_that_does_not_read_is_not_answered_without_end(broker: Broker) -> None:
+    async with RawConnection(broker.address) as wire:
+        await wire.create_topic("t")
+        for _ in range(4):
+            await wire.produce("t", batch(bytes(900_000)))
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(sock, ("127.0.0.1", broker.port))
+    request = b"".join(encode_request(fetch("t", 0), 12, 1, "slow"))
+    with sock:
+        await loop.sock_sendall(sock, request * 200)
+        assert broker._listener is not None
+        await until(lambda: any(c.unsent for c in broker._listener._connections))  # type: ignore[union-attr]
+        await asyncio.sleep(0.2)
+        (slow,) = broker._listener._connections
+        assert 0 < slow.unsent < 10 << 20, "200 answers of 3.6 MB were asked for"
+        await serves(broker.address)
+
+
+async def test_a_failed_produce_without_acks_closes_the_connection(
+    bootstrap: str, fresh_name: Callable[[str], str]
+) -> None:
+    async with RawConnection(bootstrap) as wire:
+        data = TopicProduceData(fresh_name("no-such-topic"), partition_data=[PartitionProduceData(7, batch(b"x"))])
+        wire.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[data]), 9)
+        assert await wire.closed()
+
+
+# ---- the end
+
+
+@pytest.mark.oncelog_only(reason=OWN_PROCESS)
+async def test_waiting_requests_are_answered_and_a_stop_is_quick(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, "--durability", "os") as process:
+        async with contextlib.AsyncExitStack() as stack:
+            waiting = await stack.enter_async_context(RawConnection(process.address))
+            await waiting.create_topic("t")
+            first = await stack.enter_async_context(RawConnection(process.address))
+            assert (await first.call(join("group"), 3)).error_code == 0
+            second = await stack.enter_async_context(RawConnection(process.address))
+            second.send(join("group"), 3)  # waits for the first, which doesn't join again
+            correlation_id = waiting.send(fetch("t"), 12)
+            silent = await stack.enter_async_context(RawConnection(process.address))
+            silent.send_bytes(b"\x00\x00")
+            await asyncio.sleep(0.2)
+            started = time.monotonic()
+            ended = asyncio.get_running_loop().run_in_executor(None, process.terminate)
+            got, answer = await waiting.receive(FetchRequest, 12)
+            assert (got, answer.error_code) == (correlation_id, 0)
+            _, joined = await second.receive(JoinGroupRequest, 3)
+            assert ErrorCode(joined.error_code).retriable
+            assert await ended == 0
+            assert time.monotonic() - started < 1
+            assert await silent.closed()
+        log = process.log.read_text()
+        assert "Traceback" not in log
+        assert '"level": "error"' not in log
+
+
+def join(group: str, member: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group, 30_000, 60_000, member, protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"")]
+    )
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_a_join_that_waits_is_answered_at_a_stop() -> None:
+    broker = Broker(durability="os", logging_level="error", group_initial_rebalance_delay_ms=60_000)
+    async with broker, RawConnection(broker.address) as wire:
+        correlation_id = wire.send(join("group"), 3)
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        await broker.stop()
+        got, answer = await wire.receive(JoinGroupRequest, 3)
+        assert got == correlation_id
+        assert ErrorCode(answer.error_code).retriable
+        assert time.monotonic() - started < 1
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_a_request_that_waits_for_a_transaction_is_answered_at_a_stop() -> None:
+    broker = Broker(durability="os", logging_level="error", transaction_pending_wait_max_ms=60_000)
+    async with broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("t")
+        one = await wire.call(InitProducerIdRequest("id", 60_000), 4)
+        await broker.transaction_coordinator.add_partitions("id", one.producer_id, one.producer_epoch, [("t", 0)])
+
+        async def never(markers: object) -> list[object]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        broker.replica_manager.append_markers = never  # type: ignore[method-assign, assignment]
+        wire.send(InitProducerIdRequest("id", 60_000), 4)
+        await until(lambda: broker.transaction_coordinator._waits.parked == 1)
+        started = time.monotonic()
+        await broker.stop()
+        _, answer = await wire.receive(InitProducerIdRequest, 4)
+        assert ErrorCode(answer.error_code) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert time.monotonic() - started < 1
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
+    broker = Broker(durability="os", logging_level="error", socket_send_buffer_bytes=4096)
+    async with broker:
+        async with RawConnection(broker.address) as wire:
+            await wire.create_topic("t")
+            for _ in range(8):
+                await wire.produce("t", batch(bytes(900_000)))
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sock, ("127.0.0.1", broker.port))
+        with sock:
+            await loop.sock_sendall(sock, b"".join(encode_request(fetch("t", 0), 12, 1, "slow")))
+            await until(lambda: any(c.unsent for c in broker._listener._connections))  # type: ignore[union-attr]
+            started = time.monotonic()
+            await broker.stop()
+            assert time.monotonic() - started < 1.5
