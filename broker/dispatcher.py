@@ -179,7 +179,7 @@ class Dispatcher:
         except BaseException as error:
             return self._failed(exchange, error)
 
-    def _failed(self, exchange: Exchange, error: BaseException) -> Response:
+    def _failed(self, exchange: Exchange, error: BaseException) -> Response | None:
         if isinstance(error, KafkaError):
             code, message = int(error.code), error.message
         else:
@@ -187,6 +187,10 @@ class Dispatcher:
                 "handler_failed", api=api_name(exchange.api.key), version=exchange.context.api_version, exc_info=error
             )
             code, message = int(ErrorCode.UNKNOWN_SERVER_ERROR), "The broker met an unexpected error; see its log."
+        if getattr(exchange.request, "acks", None) == 0:
+            # The client expects none and would take it for that of its next request: a closed connection tells it.
+            exchange.context.connection.close(f"a request without an answer failed: {message}")
+            return None
         return error_response(exchange.request, exchange.context.api_version, code, message)
 
     def encode(self, exchange: Exchange, response: Response) -> list[Buffer]:
@@ -201,7 +205,8 @@ class Dispatcher:
         try:
             return encode_response(response, context.api_version, context.correlation_id)
         except EncodeError as error:
-            return encode_response(self._failed(exchange, error), context.api_version, context.correlation_id)
+            failed = self._failed(exchange, error)
+            return [] if failed is None else encode_response(failed, context.api_version, context.correlation_id)
 
     @staticmethod
     def _code_rule(response: Response, api_key: int, version: int) -> tuple[Any, dict[int, int]]:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from oncelog.broker.broker import Broker
 from oncelog.broker.network.connection import Connection
-from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
@@ -238,6 +238,21 @@ async def test_a_failed_produce_without_acks_closes_the_connection(
         data = TopicProduceData(fresh_name("no-such-topic"), partition_data=[PartitionProduceData(7, batch(b"x"))])
         wire.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[data]), 9)
         assert await wire.closed()
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+@pytest.mark.parametrize("error", [KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), RuntimeError("a bug")])
+async def test_no_answer_comes_where_none_is_expected(error: Exception) -> None:
+    async with Broker(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("t")
+
+        def refuse(*_: object) -> None:
+            raise error
+
+        broker.dispatcher._authorize = refuse
+        data = TopicProduceData("t", partition_data=[PartitionProduceData(0, batch(b"x"))])
+        wire.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[data]), 9)
+        assert await wire.closed(), "an answer would be taken for that of the next request"
 
 
 # ---- the end
