@@ -111,7 +111,8 @@ class Processor(RebalanceListener):
     returns the output records of one record. Both may be plain or async; they may be called again with the same records
     after an abort, so their effects belong into the transaction only. `transactional_id` names this worker: each worker
     has its own, and keeps it over restarts. A batch ends with `max_batch_records`, or `max_batch_ms` after its first
-    record. `settings` are for both clients, `consumer_settings` and `producer_settings` for one of them.
+    record. `settings` are for both clients, `consumer_settings` and `producer_settings` for one of them. Without
+    committed offsets it begins with the earliest record, unless auto.offset.reset says otherwise.
     """
 
     def __init__(
@@ -142,9 +143,13 @@ class Processor(RebalanceListener):
         self._on_progress = on_progress
         both = {**(config or {}), **settings}
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": group_id}
-        self._consumer = Consumer(
-            both | _without(consumer_settings, fixed) | fixed, topics=topics, pattern=pattern, listener=self
-        )
+        reading = both | _without(consumer_settings, fixed) | fixed
+        if not {"auto.offset.reset", "auto_offset_reset"} & reading.keys():
+            reading["auto_offset_reset"] = "earliest"  # every input counts
+        self._consumer = Consumer(reading, topics=topics, pattern=pattern, listener=self)
+        self._begins_at_end = self._consumer.config.auto_offset_reset == "latest"
+        self._begun: set[TopicPartition] = set()
+        self._beginnings: dict[TopicPartition, int] = {}
         own = {"transactional_id": transactional_id}
         self._producer_settings = both | _without(producer_settings, own) | own
         self._producer = Producer(self._producer_settings)
@@ -210,6 +215,10 @@ class Processor(RebalanceListener):
                     self._judge(error)
                     await self._unless_stopped(asyncio.sleep(self._backoff(failures)))
                     failures += 1
+        except BaseException:
+            # Another run() begins where the group is: what was taken out, and what is open, may be anything.
+            self._batch, self._dirty = _Batch(), True
+            raise
         finally:
             self._running = False
 
@@ -228,16 +237,40 @@ class Processor(RebalanceListener):
             for partition, records in arrived.items():
                 batch.records += records
                 batch.offsets[partition] = consumer.consumed_offset(partition)
+            if self._begins_at_end:
+                await self._begin(arrived)
             if end is None:
                 if not arrived:
                     break
                 end = loop.time() + self._max_s
+
+    async def _begin(self, arrived: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Commit where a partition begins that the group has no offset of (auto.offset.reset=latest).
+
+        Otherwise going back to the committed offsets after an abort would mean the end again, behind its records.
+        """
+        consumer = self._consumer
+        for partition in consumer.assignment() - self._begun:
+            if partition in arrived:
+                self._beginnings.setdefault(partition, arrived[partition][0].offset)
+            else:
+                with contextlib.suppress(IllegalStateError):  # its position is not known yet
+                    self._beginnings.setdefault(partition, consumer.consumed_offset(partition).offset)
+        if not self._beginnings:
+            return
+        committed = await consumer.committed(*self._beginnings)
+        await consumer.commit({one: at for one, at in self._beginnings.items() if committed[one] is None})
+        self._begun |= self._beginnings.keys()
+        self._beginnings.clear()
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
         self.metrics.rebalances += 1
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
         self._batch.drop(partitions)
+        self._begun -= partitions
+        for partition in partitions:
+            self._beginnings.pop(partition, None)
 
     # -- the transaction
 
@@ -292,7 +325,7 @@ class Processor(RebalanceListener):
     async def _abort(self) -> None:
         """Abort on the way out (an exception of the function, a cancellation); failures are left to the timeout."""
         with contextlib.suppress(KafkaError):
-            await asyncio.shield(self._producer.abort_transaction())
+            await self._producer.abort_transaction()  # cancelled again, closing the producer aborts
             self.metrics.aborts += 1
             self._producer_ready = True
 
@@ -331,6 +364,8 @@ class Processor(RebalanceListener):
             await self._clean_producer()
         self._batch = _Batch()
         self._consumer.forget_positions()
+        for partition, offset in self._beginnings.items():
+            self._consumer.seek(partition, offset)  # nothing of it is committed yet
         self._dirty = False
 
     async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 
 import pytest
 from oncelog import Admin, Consumer, ConsumerRecord, Processor, Producer, ProducerFencedError
 from oncelog.client.admin import NewTopic
-from oncelog.client.errors import ConfigError, IllegalStateError
+from oncelog.client.errors import ConfigError, ErrorCode, IllegalStateError, RetriableError
 from oncelog.client.processor import Metrics, OutputRecord, ProcessorTransaction
 
 Names = Callable[[str], str]
@@ -171,6 +171,81 @@ async def test_cancelling_aborts_the_transaction_under_way(job: Job) -> None:
         await job.until_committed(50)
         await stop(processor, running)
     await job.check(50)
+
+
+@pytest.mark.parametrize("phase", ["gathering", "processing", "offsets", "deciding"])
+async def test_a_cancelled_run_can_be_run_again(job: Job, phase: str) -> None:
+    await job.fill(range(60))
+    async with job.processor(max_batch_records=20) as processor:
+        producer, reached = processor._producer, asyncio.Event()
+
+        def then_cancel(call: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+            async def cancelled(*args: object, **named: object) -> None:
+                if reached.is_set():
+                    return await call(*args, **named)
+                doing = asyncio.ensure_future(call(*args, **named))
+                reached.set()
+                await asyncio.gather(doing)
+
+            return cancelled
+
+        def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+            job.copy(records, transaction)
+            if phase == "processing" and not reached.is_set():
+                reached.set()
+                raise asyncio.CancelledError
+
+        processor._process = process
+        if phase == "offsets":
+            producer.send_offsets_to_transaction = then_cancel(producer.send_offsets_to_transaction)  # type: ignore[method-assign]
+        elif phase == "deciding":
+            assert producer._transactions is not None
+            calls = producer._transactions._calls
+            calls.end = then_cancel(calls.end)  # type: ignore[method-assign]
+        running = asyncio.create_task(processor.run())
+        async with asyncio.timeout(WAIT_S):
+            while phase == "gathering" and not processor._batch.records:
+                await asyncio.sleep(0)
+            if phase != "gathering":
+                await reached.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(60)
+        await stop(processor, running)
+    await job.check(60)
+
+
+@pytest.mark.parametrize("reset", [None, "latest"])
+async def test_the_first_records_survive_an_abort(job: Job, reset: str | None) -> None:
+    """Nothing is committed yet when the first transaction is aborted: going back must not mean the end."""
+    aborted = 0
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        nonlocal aborted
+        job.copy(records, transaction)
+        if aborted < 3:
+            aborted += 1
+            raise RetriableError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    processor = Processor(
+        bootstrap_servers=job.bootstrap,
+        topics=[job.source],
+        group_id=job.group,
+        transactional_id=job.fresh_name("transactional"),
+        process=process,
+        consumer_settings={} if reset is None else {"auto_offset_reset": reset},
+    )
+    async with processor:
+        running = asyncio.create_task(processor.run())
+        async with asyncio.timeout(WAIT_S):
+            while len(processor._consumer._subscription.positions()) < PARTITIONS:
+                await asyncio.sleep(0.01)
+        await job.fill(range(30))
+        await job.until_committed(30)
+        await stop(processor, running)
+    await job.check(30)
 
 
 async def test_a_transaction_that_timed_out_is_done_again(job: Job) -> None:
