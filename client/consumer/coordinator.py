@@ -78,6 +78,7 @@ class ConsumerCoordinator:
         self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
         self._joined: Joined | None = None
         self._prepared = False
+        self._leaving = 0
         self._joined_subscription = -1
         self._watched: dict[str, int] | None = None
         """Leader only: partitions per topic that the assignment was made of."""
@@ -121,6 +122,8 @@ class ConsumerCoordinator:
         """Go on with what is due until `deadline` (loop time); returns whether records may be handed out."""
         membership = self.membership
         while True:
+            if self._leaving:
+                return False  # a poll beside it must not join again
             if membership.failure is not None:
                 raise membership.failure
             if self._step is None:
@@ -369,19 +372,25 @@ class ConsumerCoordinator:
 
     async def leave(self, reason: str) -> None:
         """Give everything up and leave the group (unsubscribe, close)."""
-        await self._end_step()
-        assigned = set(self._subscription.assigned) if self._subscription.automatic else set()
-        lost = self.membership.state is not MemberState.STABLE
+        self._leaving += 1
         try:
-            await self._give_up(assigned, lost=lost)
+            await self._end_step()
+            assigned = set(self._subscription.assigned) if self._subscription.automatic else set()
+            lost = self.membership.state is not MemberState.STABLE
+            try:
+                await self._give_up(assigned, lost=lost)
+            finally:
+                self._prepared = False
+                self._joined_subscription = -1
+                self._watched = None
+                await self.membership.leave(reason)
         finally:
-            self._prepared = False
-            self._joined_subscription = -1
-            self._watched = None
-            await self.membership.leave(reason)
+            self._leaving -= 1
+            self._attention()
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
         """Commit if that is automatic, leave, end all tasks. Bounded by the timeout, apart from the listener."""
+        self._leaving += 1  # for ever
         try:
             await self._end_step()
             if self._commits:

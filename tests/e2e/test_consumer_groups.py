@@ -10,6 +10,9 @@ import pytest
 from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from oncelog.client.consumer import CommitFailedError, FencedInstanceError, RebalanceListener
 from oncelog.client.errors import IllegalStateError
+from oncelog.protocol.messages.join_group import JoinGroupRequest
+from oncelog.protocol.messages.leave_group import LeaveGroupRequest
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 PARTITIONS = 4
@@ -357,3 +360,21 @@ async def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_the_member(
         assert await consumer.poll(1500) == []
         assert len(consumer.assignment()) == PARTITIONS
         assert consumer.group_metadata().generation_id == 1
+
+
+async def test_leaving_beside_a_poll_does_not_join_again(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    async with FaultProxy(bootstrap) as proxy:
+        for leave in ("close", "unsubscribe"):
+            consumer = Consumer(bootstrap_servers=proxy.address, group_id=fresh_name("group"), topics=[topic])
+            await consumer.start()
+            before = proxy.seen["JoinGroup"]
+            proxy.hold(JoinGroupRequest, 0.5)
+            polling = asyncio.create_task(consumer.poll(2000))
+            async with asyncio.timeout(10):
+                while proxy.seen["JoinGroup"] == before:
+                    await asyncio.sleep(0.01)
+                proxy.hold(LeaveGroupRequest, 0.2)
+                await (consumer.close() if leave == "close" else consumer.unsubscribe())
+                await asyncio.gather(polling, return_exceptions=True)
+            assert proxy.seen["JoinGroup"] == before + 1
+            await consumer.close()
