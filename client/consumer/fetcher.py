@@ -4,9 +4,10 @@ Owns the fetch tasks, the sessions and the buffer. Never assigns, never commits;
 records out.
 
 Bounds: a broker is asked again only while no partition of it that may be read has more than half of
-max.partition.fetch.bytes waiting, and less than fetch.max.bytes wait in all; one answer brings fetch.max.bytes at most
-(or a single larger batch). Records of a partition are handed out in order of their offsets: chunks are kept in order of
-arrival, and a chunk whose partition was sought, reset or taken away meanwhile (another incarnation) is dropped.
+max.partition.fetch.bytes waiting (one that the application passes over is left out), and less than fetch.max.bytes wait
+in all; one answer brings fetch.max.bytes at most (or a single larger batch). Records of a partition are handed out in
+order of their offsets: chunks are kept in order of arrival, and a chunk whose partition was sought, reset or taken away
+meanwhile (another incarnation) is dropped.
 """
 
 from __future__ import annotations
@@ -117,7 +118,11 @@ class Fetcher:
                     continue
                 if not state.fetchable or (only and chunk.partition not in only):
                     passed.append(self._ready.popleft())
+                    if state.fetchable and not state.passed_over:
+                        state.passed_over = True
+                        self.wake()
                     continue
+                state.passed_over = False
                 records = self._from_chunk(state, chunk, left, bool(taken))
                 if records is None:
                     break
@@ -247,6 +252,8 @@ class Fetcher:
             if not state.fetchable or state.blocked or metadata.leader_of(partition) != node_id:
                 continue
             if state.buffered_bytes > self._half_full:
+                if state.passed_over:
+                    continue
                 return {}
             wanted[partition] = Wanted(
                 metadata.topics[partition.topic].topic_id, state.fetch_offset, most, _epoch(metadata, partition)

@@ -38,6 +38,7 @@ class PartitionState:
         "leader_epoch",
         "log_start_offset",
         "partition",
+        "passed_over",
         "paused",
         "position",
         "reset_to",
@@ -51,6 +52,8 @@ class PartitionState:
         self.leader_epoch = -1
         """Epoch of the last record handed out: what a commit says, so that a truncated log can be told."""
         self.paused = False
+        self.passed_over = False
+        """The application asked for other partitions only: what waits here must not hold those up."""
         self.revoking = False
         """Set while a listener is told that the partition goes: no more records of it are handed out."""
         self.reset_to: int | None = None

@@ -331,3 +331,20 @@ async def test_the_iteration_ends_when_the_consumer_is_closed(bootstrap: str, to
     await closing
     with pytest.raises(IllegalStateError, match="closed"):
         await consumer.poll(0)
+
+
+async def test_partitions_that_are_not_asked_for_do_not_hold_up_the_others(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 2000)
+    async with reader(bootstrap, max_partition_fetch_bytes=4096) as consumer:
+        consumer.assign([(topic, 0), (topic, 1)])
+        assert await consumer.getmany(5000, 1)
+        await fill(bootstrap, topic, 100, partition=1)
+        found: list[bytes | None] = []
+        async with asyncio.timeout(10):
+            while len(found) < 100:
+                batches = await consumer.getmany(1000, partitions=[(topic, 1)])
+                assert batches.keys() <= {(topic, 1)}
+                found += [record.value for records in batches.values() for record in records]
+        assert found == numbers(0, 100)
+        rest = await read(consumer, 1999)
+        assert rest == numbers(1, 2000)
