@@ -52,8 +52,10 @@ async def fill(producer: Producer, topic: str, start: int, end: int) -> None:
 
 
 async def test_a_member_goes_on_where_it_was(broker: Killable) -> None:
+    # First, and alone: a subscribed consumer that asks for the topic would have it made automatically.
+    async with Admin(bootstrap_servers=broker.address) as admin:
+        await admin.create_topic("topic", PARTITIONS)
     async with (
-        Admin(bootstrap_servers=broker.address) as admin,
         Producer(bootstrap_servers=broker.address) as producer,
         Consumer(
             bootstrap_servers=broker.address,
@@ -65,7 +67,6 @@ async def test_a_member_goes_on_where_it_was(broker: Killable) -> None:
             session_timeout_ms=30_000,
         ) as consumer,
     ):
-        await admin.create_topic("topic", PARTITIONS)
         values: list[int] = []
 
         async def read(until: int) -> None:
