@@ -68,8 +68,21 @@ class Job:
                 if sum(position.offset for position in offsets.values()) >= total:
                     return
 
+    async def _until_decided(self) -> None:
+        """Wait until no transaction is open: Kafka tells of a commit before its markers are in every partition."""
+        partitions = [(self.target, index) for index in range(PARTITIONS)]
+        client = {"bootstrap.servers": self.bootstrap}
+        async with (
+            Consumer(client, isolation_level="read_committed") as stable,
+            Consumer(client, isolation_level="read_uncommitted") as written,
+            asyncio.timeout(WAIT_S),
+        ):
+            while await stable.end_offsets(partitions) != await written.end_offsets(partitions):
+                pass
+
     async def result(self) -> list[list[int]]:
         """What a read_committed reader sees, per partition."""
+        await self._until_decided()
         async with Consumer(
             bootstrap_servers=self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
         ) as consumer:
