@@ -20,7 +20,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ChildProcess]:
-    """A process that runs until it is ended, and says nothing on a pipe."""
+    """A process that runs until it is ended."""
     process = ChildProcess("http.server", ["--bind", "127.0.0.1", "0"], tmp_path / "logs" / "server.log")
     yield process
     process.close()
@@ -55,10 +55,15 @@ def test_closed_process_is_gone_and_stays_gone(server: ChildProcess) -> None:
         _ = server.pid
 
 
-def test_silence_is_a_failure_in_time(server: ChildProcess) -> None:
-    server.spawn()
-    with pytest.raises(StartFailed, match=r"said nothing for 0\.05 s"):
-        server.read_line(0.05)
+def test_silence_is_a_failure_in_time(tmp_path: Path) -> None:
+    (tmp_path / "silent.py").write_text("import signal\n\nsignal.pause()\n")
+    process = ChildProcess("silent", [], tmp_path / "log", {**os.environ, "PYTHONPATH": str(tmp_path)})
+    process.spawn()
+    try:
+        with pytest.raises(StartFailed, match=r"said nothing for 0\.05 s"):
+            process.read_line(0.05)
+    finally:
+        process.close()
 
 
 def test_end_instead_of_a_line_tells_code_and_last_words(tmp_path: Path) -> None:
