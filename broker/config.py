@@ -136,6 +136,12 @@ class BrokerConfig(ConfigTable):
         102400, at_least(-1), doc="SO_RCVBUF of connections; -1: the system's own choice."
     )
     max_connections: int = integer(INT32_MAX, at_least(0), doc="Connections at a time; further ones are closed.")
+    connections_descriptor_reserve: int = integer(
+        256,
+        at_least(0),
+        doc="File descriptors kept for data (at most half of the process's limit): a connection that would take one of "
+        "them is closed.",
+    )
     max_connections_per_ip: int = integer(INT32_MAX, at_least(0), doc="Connections at a time from one address.")
     connections_max_idle_ms: int = long(
         600000, doc="A connection that neither asked nor was answered for so long is closed; 0 or less: never."

@@ -85,6 +85,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
     import uvloop
 
     from ..broker.broker import Broker, BrokerStartError
+    from ..broker.descriptors import raise_limit
 
     async def serve_until_stopped() -> int:
         import signal
@@ -93,6 +94,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
+        raise_limit()
         broker = Broker(config=config)
         if ignored:
             broker.log.info("settings without meaning here", settings=ignored)

@@ -22,6 +22,7 @@ from ...protocol.batch_header import LENGTH_END, BatchHeader, clear_attributes, 
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
+from ..descriptors import OUT_OF_DESCRIPTORS
 from ..ports import Buffer, Clock, FileSystem
 from .disk_space import DiskSpace
 from .flusher import LogFlusher
@@ -230,7 +231,14 @@ class PartitionLog(RetainedLog):
             return storage_error(
                 f"{self.name}: the disk of {self.directory} is full; free space there, the broker goes on by itself"
             )
+        if error.errno in OUT_OF_DESCRIPTORS:
+            return self._no_descriptor()
         return self.disk_failed(error)
+
+    def _no_descriptor(self) -> KafkaError:
+        return storage_error(
+            f"{self.name}: the process has no file descriptor left; close connections, or raise the limit (ulimit -n)"
+        )
 
     def _take_up(
         self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int, now_ms: int
@@ -304,6 +312,8 @@ class PartitionLog(RetainedLog):
 
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
         """What can't be read is damaged or gone: nothing is appended behind it until a person has looked."""
+        if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
+            return self._no_descriptor()
         failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} can't be read: {error}")
         logger.error("partition taken offline", partition=self.name, reason=failure.message)
         self.fail(failure)

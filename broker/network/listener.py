@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ..config import BrokerConfig
 from ..config import Listener as ListenerConfig
+from ..descriptors import taken_by_connections
 from ..dispatcher import Dispatcher
 from .connection import Connection
 from .request_memory import RequestMemory
@@ -91,7 +92,10 @@ class Listener:
     # ---- connections
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """A connection came; it is refused past `max.connections` or `max.connections.per.ip`."""
+        """A connection came; it is refused past `max.connections` or `max.connections.per.ip`, and where files need
+        its descriptor.
+        """
+        reserve = self.config.connections_descriptor_reserve
         self._connections.add(connection)
         self._by_host[connection.peer_host] += 1
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
@@ -106,6 +110,8 @@ class Listener:
             self._refuse(connection, "max.connections", self.config.max_connections)
         elif self._by_host[connection.peer_host] > self.config.max_connections_per_ip:
             self._refuse(connection, "max.connections.per.ip", self.config.max_connections_per_ip)
+        elif sock is not None and taken_by_connections(sock.fileno(), reserve):
+            self._refuse(connection, "connections.descriptor.reserve", reserve)
 
     def _refuse(self, connection: Connection, limit: str, value: int) -> None:
         self.log.warning("connection_refused", limit=limit, value=value, peer=connection.peer_host)

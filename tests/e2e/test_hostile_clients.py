@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import socket
 import struct
 import time
@@ -253,6 +254,30 @@ async def test_no_answer_comes_where_none_is_expected(error: Exception) -> None:
         data = TopicProduceData("t", partition_data=[PartitionProduceData(0, batch(b"x"))])
         wire.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[data]), 9)
         assert await wire.closed(), "an answer would be taken for that of the next request"
+
+
+@pytest.mark.oncelog_only(reason=OWN_PROCESS)
+async def test_a_flood_of_connections_leaves_descriptors_for_the_data(tmp_path: Path) -> None:
+    reserve = 60
+    settings = ["--set", f"connections.descriptor.reserve={reserve}", "--set", "log.segment.bytes=1048576"]
+    with BrokerProcess(tmp_path, "--durability", "os", *settings) as process:
+        async with RawConnection(process.address) as wire, contextlib.AsyncExitStack() as stack:
+            await wire.create_topic("t")
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (200, 200))
+            flood = [await stack.enter_async_context(RawConnection(process.address)) for _ in range(250)]
+            assert await flood[-1].closed()
+            assert psutil.Process(process.pid).num_fds() <= 200 - reserve
+            # New partitions and rolled segments need files; nothing of it may look like a disk that fails.
+            for index in range(10):
+                await wire.create_topic(f"more-{index}")
+            data = TopicProduceData("t", partition_data=[PartitionProduceData(0, batch(b"x" * 600_000))])
+            for offset in range(6):
+                answer = await wire.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 9)
+                produced = answer.responses[0].partition_responses[0]
+                assert (produced.error_code, produced.base_offset) == (0, offset)
+        async with RawConnection(process.address) as again:
+            assert (await again.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)).topics
+        assert '"level": "error"' not in process.log.read_text()
 
 
 # ---- the end

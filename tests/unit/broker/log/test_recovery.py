@@ -443,6 +443,26 @@ def test_a_full_disk_while_rolling_refuses_the_batch_and_the_next_one_rolls(fs: 
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
+def test_no_descriptor_for_the_next_segment_refuses_the_batch_and_the_next_one_rolls(fs: FaultyFileSystem) -> None:
+    log = written(fs, 2, segment_bytes=160)
+    fs.fail("open", errno.EMFILE)
+    with pytest.raises(KafkaError, match="no file descriptor left") as caught:
+        log.append(batch("a"))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.append(batch("a")).base_offset == 2
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_no_descriptor_for_a_reader_is_no_damage(fs: FaultyFileSystem) -> None:
+    written(fs, 4, segment_bytes=160).close()
+    log = open_log(fs, segment_bytes=160)
+    fs.fail("open", errno.EMFILE)
+    with pytest.raises(KafkaError, match="no file descriptor left"):
+        log.read(0, 1000)
+    assert log.read(0, 1000).records
+    assert log.append(batch("a")).base_offset == 4
+
+
 def test_a_write_error_takes_the_log_offline(fs: FaultyFileSystem) -> None:
     log = written(fs, 1)
     fs.fail("write", errno.EIO)
