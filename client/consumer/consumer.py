@@ -487,6 +487,17 @@ class Consumer:
         """Have the group rebalance at the next poll."""
         self._with_group("enforce_rebalance()").membership.request_rejoin(reason)
 
+    async def until_rebalance(self) -> None:
+        """Wait until the group rebalances, or this membership is over: the next poll is what goes on with it.
+
+        For who does long work between two polls, and would rather drop it than hold up the group. Not beside a poll.
+        """
+        coordinator = self._with_group("until_rebalance()")
+        while not coordinator.rebalance_due:
+            self._awake.clear()
+            await self._awake.wait()
+            self._check_open()
+
     async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
         """Return the partitions of a topic; raises KafkaTimeoutError or InvalidTopicError if there is no such topic."""
         self._check_open()

@@ -98,12 +98,16 @@ class ConsumerCoordinator:
     @property
     def urgent(self) -> bool:
         """Whether the next record has to wait for `poll`: a rebalance, a commit or a failure is due."""
+        return self.rebalance_due or (self._auto_commit and self._loop.time() >= self._commit_due)
+
+    @property
+    def rebalance_due(self) -> bool:
+        """Whether the next `poll` goes on with a rebalance, or tells that the membership cannot go on."""
         return (
             self._step is not None
             or self.membership.rejoin_reason is not None
             or self.membership.failure is not None
             or self._joined_subscription != self._subscription.generation
-            or (self._auto_commit and self._loop.time() >= self._commit_due)
         )
 
     def group_metadata(self) -> ConsumerGroupMetadata:

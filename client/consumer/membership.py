@@ -89,8 +89,15 @@ Assign = Callable[[str, Sequence[JoinMember], bool], Awaitable[dict[str, bytes]]
 class GroupMembership:
     """See the module's docstring. `attention` is called when the next poll has something to do."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, attention: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        attention: Callable[[], None],
+        protocol_type: str = PROTOCOL_TYPE,
+    ) -> None:
         assert config.group_id is not None
+        self._protocol_type = protocol_type
         self._cluster = cluster
         self._config = config
         self._attention = attention
@@ -185,7 +192,7 @@ class GroupMembership:
                 rebalance_timeout_ms=config.max_poll_interval_ms,
                 member_id=self.generation.member_id,
                 group_instance_id=config.group_instance_id,
-                protocol_type=PROTOCOL_TYPE,
+                protocol_type=self._protocol_type,
                 protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols()],
                 reason=(reason or "")[:255],
             )
@@ -220,7 +227,7 @@ class GroupMembership:
             generation_id=generation.generation_id,
             member_id=generation.member_id,
             group_instance_id=self._config.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=self._protocol_type,
             protocol_name=generation.protocol,
         )
         if is_leader:
