@@ -24,12 +24,26 @@ SIZE_BYTES: Final = 4
 _size = struct.Struct(">i").unpack_from
 
 
+TLS_HANDSHAKE: Final = b"\x16\x03"
+HTTP_METHODS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI")
+
+
 class FrameSizeError(Exception):
     """A frame announces a size that is negative or larger than allowed."""
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"a frame announces {size} bytes, allowed are 0..{limit}")
+        super().__init__(f"a frame announces {size} bytes, allowed are 0..{limit}{_guess(size)}")
         self.size = size
+
+
+def _guess(size: int) -> str:
+    """What speaks here instead of Kafka's protocol, told from the bytes that were taken for a size."""
+    start = size.to_bytes(SIZE_BYTES, "big", signed=True)
+    if start.startswith(TLS_HANDSHAKE):
+        return "; this looks like TLS, but the listener is PLAINTEXT: set the client's security.protocol=PLAINTEXT"
+    if start in HTTP_METHODS:
+        return "; this looks like HTTP, but the listener speaks the Kafka protocol"
+    return ""
 
 
 class ReceiveBuffer:

@@ -106,3 +106,19 @@ def test_a_frame_can_be_written_in_place() -> None:
     assert frame is not None
     frame[:2] = b"XY"
     assert bytes(frame) == b"XY345678"
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "looks like TLS"),
+        (b"GET /metrics HTTP/1.1", "looks like HTTP"),
+        (b"\xff\xff\xff\xff", r"0\.\.1000$"),
+    ],
+)
+def test_who_speaks_another_protocol_is_told_apart(start: bytes, told: str) -> None:
+    buffer = ReceiveBuffer(1000)
+    buffer.writable()[: len(start)] = start
+    buffer.received(len(start))
+    with pytest.raises(FrameSizeError, match=told):
+        buffer.next_frame()
