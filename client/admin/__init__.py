@@ -1,6 +1,15 @@
-"""The admin client: topics, configs, groups and their offsets, offsets of partitions. `Admin` is what one uses."""
+"""The admin client: topics, configs, groups and their offsets, transactions. `Admin` is what one uses."""
 
 from .admin import Admin
+from .transaction_values import (
+    AbortTransactionSpec,
+    FencedProducer,
+    HangingTransaction,
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+    WhyHanging,
+)
 from .values import (
     ClusterDescription,
     ConfigEntry,
@@ -9,15 +18,24 @@ from .values import (
     GroupListing,
     GroupMember,
     NewTopic,
+    ResourceType,
 )
 
 __all__ = [
+    "AbortTransactionSpec",
     "Admin",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigResource",
+    "FencedProducer",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "HangingTransaction",
     "NewTopic",
+    "ProducerDescription",
+    "ResourceType",
+    "TransactionDescription",
+    "TransactionListing",
+    "WhyHanging",
 ]

@@ -1,4 +1,4 @@
-"""`Admin`: looks after topics, configs, groups and offsets. It puts requests together; `topics` and `groups` word them.
+"""`Admin`: looks after topics, configs, groups, offsets and transactions; the modules of these names word its requests.
 
 Calls that concern several items at once return {item: None or the exception} or, where it says so, raise the first one.
 Every call is bounded by default.api.timeout.ms and asks again while failures are such that pass.
@@ -6,9 +6,10 @@ Every call is bounded by default.api.timeout.ms and asks again while failures ar
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from ...protocol.errors import KafkaError
 from ..cluster import Cluster
@@ -17,11 +18,22 @@ from ..errors import IllegalStateError, error_for
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
-from . import groups, topics
+from . import groups, topics, transactions
 from .calls import AdminCalls
+from .transaction_values import (
+    AbortTransactionSpec,
+    FencedProducer,
+    HangingTransaction,
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+)
 from .values import ClusterDescription, ConfigEntry, ConfigResource, GroupDescription, GroupListing, NewTopic
 
 T = TypeVar("T")
+
+LONGEST_TRANSACTION_MS: Final = 900_000
+"""Kafka's default of transaction.max.timeout.ms: a transaction that is open for longer is suspect."""
 
 
 class Admin:
@@ -146,7 +158,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return all configs of topics or brokers; raises the first failure."""
+        """Return all configs of topics, brokers or groups; raises the first failure."""
         return await topics.describe_configs(self._calls, resources)
 
     async def alter_configs(
@@ -204,6 +216,93 @@ class Admin:
         wanted = [TopicPartition(*one) for one in partitions]
         outcomes = await groups.delete_group_offsets(self._calls, group_id, wanted)
         return _raised(outcomes) if raise_errors else outcomes
+
+    # -- transactions
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> dict[str, FencedProducer]:
+        """Lock out whoever uses these transactional ids now, and abort what they have open (KIP-618).
+
+        Each id gets a new epoch, so that an older producer can neither write nor commit any more; one that is made
+        anew with the id works as ever. Per id: its producer id, the new epoch, or the error; nothing is raised for an
+        id. `timeout_ms` (default.api.timeout.ms) bounds the call, and is the transaction timeout that the id is given
+        meanwhile, which transaction.max.timeout.ms of the broker limits.
+        """
+        return await transactions.fence(self._calls_within(timeout_ms), transactional_ids)
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        min_duration_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of all coordinators; every filter that is given has to hold.
+
+        `states` by Kafka's names (Empty, Ongoing, PrepareCommit, …); `min_duration_ms`: whose transaction began longer
+        ago; `pattern`: a regular expression in RE2's syntax for the whole id. Raises UnsupportedVersionError where a
+        broker is too old for the latter two (before Kafka 3.8 and 4.1).
+        """
+        return await transactions.list_transactions(
+            self._calls,
+            states=list(states),
+            producer_ids=list(producer_ids),
+            min_duration_ms=min_duration_ms,
+            pattern=pattern,
+        )
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Return state, identity, timeout, start and partitions; raises the first failure.
+
+        An id that is not known: KafkaError with TRANSACTIONAL_ID_NOT_FOUND.
+        """
+        described = {}
+        for transactional_id, one in (await transactions.describe_transactions(self._calls, transactional_ids)).items():
+            if isinstance(one, KafkaError):
+                raise one
+            described[transactional_id] = one
+        return described
+
+    async def describe_producers(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
+        """Return the producers that each partition's leader remembers; raises the first failure."""
+        return await transactions.describe_producers(self._calls, [TopicPartition(*one) for one in partitions])
+
+    async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
+        """End a hanging transaction in one partition: its leader writes an abort marker. Raises what the leader says.
+
+        No coordinator is asked. Do not abort one that a coordinator has open: its commit would leave this partition
+        out. `fence_producers` ends those.
+        """
+        await transactions.abort(self._calls, spec)
+
+    async def find_hanging_transactions(
+        self,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        older_than_ms: int = LONGEST_TRANSACTION_MS,
+    ) -> list[HangingTransaction]:
+        """Return the transactions that are open in a partition, and that no coordinator knows of.
+
+        Looks at all partitions of the cluster unless some are given. Transactions with a record younger than
+        `older_than_ms` are not looked at; the default suits brokers with Kafka's default of transaction.max.timeout.ms.
+        """
+        if partitions is None:
+            calls = self._calls
+            calls.cluster.track_all()
+            metadata = await calls.retrying(calls.cluster.refresh, "list topics")
+            wanted = [TopicPartition(*one) for one in metadata.leaders]
+        else:
+            wanted = [TopicPartition(*one) for one in partitions]
+        return await transactions.find_hanging(
+            self._calls, wanted, older_than_ms=older_than_ms, now_ms=int(time.time() * 1000)
+        )
+
+    def _calls_within(self, timeout_ms: int | None) -> AdminCalls:
+        return self._calls if timeout_ms is None else AdminCalls(self._calls.cluster, timeout_ms / 1000)
 
 
 def _raised(outcomes: dict[T, KafkaError | None]) -> dict[T, KafkaError | None]:

@@ -1,4 +1,4 @@
-"""How the admin client asks: any broker, each of them, or a group's coordinator, until it passes or time is up."""
+"""How the admin client asks: any broker, each of them, or a coordinator, until it passes or time is up."""
 
 from __future__ import annotations
 
@@ -74,22 +74,44 @@ class AdminCalls:
         what: str,
     ) -> tuple[R, int, int]:
         """Ask a group's coordinator; returns answer, version and the coordinator's id. `codes`: errors to retry by."""
+        return await self._of_coordinator(KeyType.GROUP, group_id, build, codes, what)
 
+    async def of_transaction(
+        self, transactional_id: str, request: Request[R], codes: Callable[[R], list[int]], what: str
+    ) -> tuple[R, int]:
+        """Ask the coordinator of a transactional id; returns its answer and the coordinator's id."""
+        answer, _, node_id = await self._of_coordinator(
+            KeyType.TRANSACTION,
+            transactional_id,
+            lambda connection: (request, connection.version_of(type(request))),
+            lambda answer, _: codes(answer),
+            what,
+        )
+        return answer, node_id
+
+    async def _of_coordinator(
+        self,
+        key_type: KeyType,
+        key: str,
+        build: Callable[[Connection], tuple[Request[R], int]],
+        codes: Callable[[R, int], list[int]],
+        what: str,
+    ) -> tuple[R, int, int]:
         async def ask() -> tuple[R, int, int]:
-            node_id = await self.cluster.coordinator(KeyType.GROUP, group_id, self.timeout_s)
+            node_id = await self.cluster.coordinator(key_type, key, self.timeout_s)
             try:
                 connection = await self.cluster.connection(node_id)
                 request, version = build(connection)
                 answer = await connection.send(request, version)
             except KafkaError:
-                self.cluster.forget_coordinator(KeyType.GROUP, group_id)
+                self.cluster.forget_coordinator(key_type, key)
                 raise
             for code in codes(answer, version):
-                error = error_for(code, f"group {group_id!r}")
+                error = error_for(code)
                 if error.code in _COORDINATOR_MOVED:
-                    self.cluster.forget_coordinator(KeyType.GROUP, group_id)
+                    self.cluster.forget_coordinator(key_type, key)
                 if error.retriable or error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                    raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+                    raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{error.code.name}: {error.message}")
             return answer, version, node_id
 
         return await self.retrying(ask, what)

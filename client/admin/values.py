@@ -26,10 +26,11 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigResource(NamedTuple):
-    """A topic or broker whose configs are meant; a broker is named by its id."""
+    """A topic, broker or group whose configs are meant; a broker is named by its id."""
 
     type: ResourceType
     name: str

@@ -1,0 +1,328 @@
+"""Transactions as an operator sees them: list, describe, fence, find those that hang, and abort one by its marker.
+
+Each question goes to who knows: transactional ids to their coordinators, open transactions of a partition to its
+leader. A transaction hangs when the leader has it open and no coordinator has it: then nobody will ever end it, and
+read_committed readers wait in front of it for ever (KIP-664).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
+from ...protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ...protocol.messages.init_producer_id import InitProducerIdRequest
+from ...protocol.messages.list_transactions import ListTransactionsRequest
+from ...protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from ..connection import Connection
+from ..consumer.protocol import group_by_topic
+from ..errors import UnsupportedVersionError, error_for
+from ..values import TopicPartition
+from .calls import AdminCalls, failure
+from .transaction_values import (
+    AbortTransactionSpec,
+    FencedProducer,
+    HangingTransaction,
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+    WhyHanging,
+)
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+FIRST_WITH_DURATION: Final = 1
+FIRST_WITH_PATTERN: Final = 2
+"""Versions of ListTransactions (KIP-994, KIP-1152)."""
+
+AT_ONCE: Final = 16
+"""How many ids are asked for at a time: an answer may take a while, and those behind it on the connection wait."""
+
+
+async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
+    """InitProducerId for each, without an identity: as a new producer with that id would begin, only that none does.
+
+    CONCURRENT_TRANSACTIONS (what was open is being aborted) and moving coordinators are asked again until time is up.
+    """
+
+    async def one(transactional_id: str) -> FencedProducer:
+        # The timeout is that of transactions which this epoch will never begin; the next owner brings its own.
+        request = InitProducerIdRequest(transactional_id, round(calls.timeout_s * 1000))
+        try:
+            answer, _ = await calls.of_transaction(
+                transactional_id,
+                request,
+                lambda answer: [answer.error_code],
+                f"fence transactional id {transactional_id!r}",
+            )
+        except KafkaError as error:
+            return FencedProducer(-1, -1, error)
+        if answer.error_code:
+            return FencedProducer(-1, -1, _fence_failure(transactional_id, answer.error_code, request))
+        return FencedProducer(answer.producer_id, answer.producer_epoch)
+
+    return await _each(transactional_ids, one)
+
+
+def _fence_failure(transactional_id: str, code: int, request: InitProducerIdRequest) -> KafkaError | None:
+    message = None
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        message = (
+            f"timeout_ms = {request.transaction_timeout_ms} is given to the id as its transaction timeout, and the"
+            " broker's transaction.max.timeout.ms is lower: use a shorter one"
+        )
+    return failure(code, message, f"transactional id {transactional_id!r}")
+
+
+async def list_transactions(
+    calls: AdminCalls,
+    *,
+    states: Sequence[str],
+    producer_ids: Sequence[int],
+    min_duration_ms: int,
+    pattern: str | None,
+) -> list[TransactionListing]:
+    """ListTransactions at every broker: each knows the ids that it coordinates."""
+
+    async def one(node_id: int) -> list[TransactionListing]:
+        connection = await calls.cluster.connection(node_id)
+        version = connection.version_of(ListTransactionsRequest)
+        _check_filters(connection, version, min_duration_ms, pattern)
+        request = ListTransactionsRequest(list(states), list(producer_ids))
+        if version >= FIRST_WITH_DURATION:
+            request.duration_filter = min_duration_ms
+        if version >= FIRST_WITH_PATTERN:
+            request.transactional_id_pattern = pattern
+        answer = await connection.send(request, version)
+        if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            raise error_for(answer.error_code, f"{pattern!r} is not a regular expression in RE2's syntax")
+        if answer.error_code:
+            raise error_for(answer.error_code, None)
+        if answer.unknown_state_filters:
+            unknown = ", ".join(map(repr, answer.unknown_state_filters))
+            raise error_for(
+                ErrorCode.INVALID_REQUEST, f"the broker knows no transaction state {unknown}; names are as in Ongoing"
+            )
+        return [
+            TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, node_id)
+            for state in answer.transaction_states
+        ]
+
+    async def all_of_them() -> list[list[TransactionListing]]:
+        await calls.cluster.refresh()
+        return await asyncio.gather(*(one(node_id) for node_id in calls.cluster.metadata.brokers))
+
+    listed = await calls.retrying(all_of_them, "list transactions")
+    return sorted({listing for listings in listed for listing in listings})
+
+
+def _check_filters(connection: Connection, version: int, min_duration_ms: int, pattern: str | None) -> None:
+    for wanted, since, what in (
+        (min_duration_ms >= 0, FIRST_WITH_DURATION, "by their duration"),
+        (pattern is not None, FIRST_WITH_PATTERN, "by a pattern"),
+    ):
+        if wanted and version < since:
+            raise UnsupportedVersionError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{connection.address} cannot filter transactions {what}: that needs ListTransactions v{since},"
+                f" and it speaks up to v{version}",
+            )
+
+
+async def describe_transactions(
+    calls: AdminCalls, transactional_ids: Iterable[str]
+) -> dict[str, TransactionDescription | KafkaError]:
+    """DescribeTransactions for each, at its coordinator."""
+
+    async def one(transactional_id: str) -> TransactionDescription | KafkaError:
+        answer, node_id = await calls.of_transaction(
+            transactional_id,
+            DescribeTransactionsRequest([transactional_id]),
+            lambda answer: [state.error_code for state in answer.transaction_states],
+            f"describe transactional id {transactional_id!r}",
+        )
+        (state,) = answer.transaction_states
+        problem = failure(state.error_code, None, f"transactional id {transactional_id!r}")
+        if problem is not None:
+            return problem
+        return TransactionDescription(
+            transactional_id=state.transactional_id,
+            coordinator=node_id,
+            state=state.transaction_state,
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            timeout_ms=state.transaction_timeout_ms,
+            started_ms=state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
+            partitions=tuple(
+                sorted(TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions)
+            ),
+        )
+
+    return await _each(transactional_ids, one)
+
+
+async def describe_producers(
+    calls: AdminCalls, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
+    """DescribeProducers at the leaders; raises the first failure."""
+    wanted = list(dict.fromkeys(partitions))
+    described: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
+
+    async def ask() -> None:
+        left = [one for one in wanted if one not in described]
+        for node_id, here in (await _by_leader(calls, left)).items():
+            request = DescribeProducersRequest(
+                [TopicRequest(topic, indexes) for topic, indexes in group_by_topic(here).items()]
+            )
+            answer = await calls.cluster.call(node_id, request)
+            for topic in answer.topics:
+                for data in topic.partitions:
+                    one = TopicPartition(topic.name, data.partition_index)
+                    problem = failure(data.error_code, data.error_message, str(one))
+                    if problem is not None:
+                        raise problem
+                    described[one] = tuple(_producer(state) for state in data.active_producers)
+
+    try:
+        await calls.retrying(ask, "describe producers")
+    finally:
+        calls.cluster.untrack({one.topic for one in wanted})
+    return {one: described[one] for one in wanted}
+
+
+def _producer(state: ProducerState) -> ProducerDescription:
+    return ProducerDescription(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        last_sequence=state.last_sequence,
+        last_timestamp_ms=state.last_timestamp,
+        coordinator_epoch=state.coordinator_epoch,
+        transaction_start_offset=state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None,
+    )
+
+
+async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
+    """WriteTxnMarkers at the leader: an abort marker, written without any coordinator; raises what the leader says."""
+    partition = TopicPartition(*spec.partition)
+    what = f"abort the transaction of producer id {spec.producer_id} on {partition}"
+    marker = WritableTxnMarker(
+        producer_id=spec.producer_id,
+        producer_epoch=spec.producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(partition.topic, [partition.partition])],
+        coordinator_epoch=spec.coordinator_epoch,
+    )
+
+    async def ask() -> None:
+        for node_id in await _by_leader(calls, [partition]):
+            answer = await calls.cluster.call(node_id, WriteTxnMarkersRequest([marker]))
+            code = error_code(answer.markers[0].topics[0].partitions[0].error_code)
+            if code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                raise KafkaError(
+                    code,
+                    f"could not {what}: the partition has a newer epoch than {spec.producer_epoch} of this producer,"
+                    " so the transaction meant is over; describe the producers again",
+                )
+            problem = failure(code, None, f"could not {what}")
+            if problem is not None:
+                raise problem
+
+    await calls.retrying(ask, what)
+
+
+async def find_hanging(
+    calls: AdminCalls, partitions: Iterable[TopicPartition], *, older_than_ms: int, now_ms: int
+) -> list[HangingTransaction]:
+    """Open transactions, without a record since `older_than_ms`, that their coordinators do not know of.
+
+    The age keeps out what is just beginning or ending between one question and the next; what is left is looked at
+    once more at the end, and counts only if it is still the same transaction.
+    """
+    producers = await describe_producers(calls, partitions)
+    candidates = [
+        (partition, producer)
+        for partition, known in producers.items()
+        for producer in known
+        if producer.transaction_start_offset is not None and producer.last_timestamp_ms <= now_ms - older_than_ms
+    ]
+    if not candidates:
+        return []
+    listed = await list_transactions(
+        calls,
+        states=(),
+        producer_ids=sorted({producer.producer_id for _, producer in candidates}),
+        min_duration_ms=-1,
+        pattern=None,
+    )
+    ids = {listing.producer_id: listing.transactional_id for listing in listed}
+    descriptions = await describe_transactions(calls, ids.values())
+    hanging = []
+    for partition, producer in candidates:
+        transactional_id = ids.get(producer.producer_id)
+        why = _why_hanging(
+            partition, producer, None if transactional_id is None else descriptions.get(transactional_id)
+        )
+        if why is not None:
+            hanging.append(HangingTransaction(partition, producer, transactional_id, why))
+    still = await describe_producers(calls, [one.partition for one in hanging])
+    return [one for one in hanging if _is_there(one.producer, still[one.partition])]
+
+
+def _why_hanging(
+    partition: TopicPartition, producer: ProducerDescription, known: TransactionDescription | KafkaError | None
+) -> WhyHanging | None:
+    if known is None or (isinstance(known, KafkaError) and known.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+        return WhyHanging.NO_TRANSACTIONAL_ID
+    if isinstance(known, KafkaError):
+        raise known
+    if known.producer_id != producer.producer_id:
+        return WhyHanging.NO_TRANSACTIONAL_ID
+    return None if partition in known.partitions else WhyHanging.NOT_ITS_TRANSACTION
+
+
+def _is_there(producer: ProducerDescription, now: Iterable[ProducerDescription]) -> bool:
+    open_now = {(one.producer_id, one.producer_epoch, one.transaction_start_offset) for one in now}
+    return (producer.producer_id, producer.producer_epoch, producer.transaction_start_offset) in open_now
+
+
+async def _by_leader(calls: AdminCalls, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    wanted = list(partitions)
+    if wanted:
+        await calls.cluster.refresh({one.topic for one in wanted})
+    leaders: dict[int, list[TopicPartition]] = {}
+    for one in wanted:
+        node_id = calls.cluster.leader_of(one)
+        if node_id is None:
+            topic = calls.cluster.metadata.topics.get(one.topic)
+            if topic is None or topic.error_code:
+                raise error_for(3 if topic is None else topic.error_code, f"topic {one.topic!r}")
+            if all(partition.index != one.partition for partition in topic.partitions):
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {one.topic!r} has no partition {one[1]}")
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{one} has no leader")
+        leaders.setdefault(node_id, []).append(one)
+    return leaders
+
+
+async def _each(items: Iterable[T], work: Callable[[T], Awaitable[U]]) -> dict[T, U]:
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: T) -> U:
+        async with room:
+            return await work(item)
+
+    wanted = list(dict.fromkeys(items))
+    outcomes = await asyncio.gather(*map(one, wanted), return_exceptions=True)
+    done: dict[T, U] = {}
+    for item, outcome in zip(wanted, outcomes, strict=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        done[item] = outcome
+    return done
