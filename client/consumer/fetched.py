@@ -1,10 +1,7 @@
 """The records of one partition out of one Fetch answer: `FetchedPartition`. Decodes batch by batch, when it is asked.
 
 Owns what a reader must not see: control batches, records below the position that was asked for, and under
-read_committed the records of aborted transactions, by the list that the broker sends along (KIP-98).
-
-A batch is of an aborted transaction if its producer has an entry in the list with a first offset not above it, and no
-abort marker of that producer has come between. The broker never sends batches of open transactions to such a reader.
+read_committed the records of aborted transactions (`aborted.py`).
 """
 
 from __future__ import annotations
@@ -13,18 +10,17 @@ import contextlib
 from collections.abc import Sequence
 from functools import partial
 
-from ...protocol.control_records import ControlType, read_control_record
 from ...protocol.errors import KafkaError
 from ...protocol.records import (
     BatchHeader,
     CorruptBatch,
-    Record,
     decode_batch,
     iter_batches,
     verify_crc,
 )
 from ...protocol.schema import Buffer
 from ..values import TopicPartition
+from .aborted import AbortedTransactions
 from .errors import RecordCorruptError
 from .record import BatchOrigin, ConsumerRecord
 
@@ -39,7 +35,6 @@ class FetchedPartition:
 
     __slots__ = (
         "_aborted",
-        "_aborting",
         "_at",
         "_batches",
         "_check_crcs",
@@ -71,8 +66,7 @@ class FetchedPartition:
         self.size = len(data)
         self._data = data
         self._check_crcs = check_crcs
-        self._aborted = None if aborted is None else sorted(aborted, key=lambda one: one[1], reverse=True)
-        self._aborting: set[int] = set()
+        self._aborted = AbortedTransactions(aborted)
         self._batches = iter_batches(data)
         self._header: BatchHeader | None = None
         self._at = 0
@@ -145,7 +139,7 @@ class FetchedPartition:
             position, header = found
             if header.next_offset <= self.next_offset:
                 # Whole batch lies before the position: its transaction state still counts (a marker ends an abort).
-                self._sees(position, header)
+                self._aborted.hides(self._data, position, header)
                 continue
             try:
                 records = self._visible(position, header)
@@ -161,27 +155,10 @@ class FetchedPartition:
     def _visible(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
         if self._check_crcs and not verify_crc(self._data, position, header):
             raise CorruptBatch("its checksum does not match its content")
-        if self._sees(position, header):
+        if self._aborted.hides(self._data, position, header):
             return []
         origin = BatchOrigin(self.partition, header.partition_leader_epoch, header.timestamp_type)
         records = decode_batch(self._data, position, header, partial(ConsumerRecord, origin))
         if header.base_offset < self.next_offset:
             records = [record for record in records if record.offset >= self.next_offset]
         return records
-
-    def _sees(self, position: int, header: BatchHeader) -> bool:
-        """Follow transactions over a batch; returns whether the batch is not to be handed out."""
-        aborted = self._aborted
-        if aborted is not None and header.is_transactional:
-            while aborted and aborted[-1][1] <= header.last_offset:
-                self._aborting.add(aborted.pop()[0])
-            if header.is_control:
-                if header.producer_id in self._aborting and self._is_abort(position, header):
-                    self._aborting.discard(header.producer_id)
-                return True
-            return header.producer_id in self._aborting
-        return header.is_control
-
-    def _is_abort(self, position: int, header: BatchHeader) -> bool:
-        records: list[Record] = decode_batch(self._data, position, header)
-        return bool(records) and read_control_record(records[0]).type is ControlType.ABORT

@@ -1,0 +1,45 @@
+"""Which batches of a fetch a read_committed reader must not see: `AbortedTransactions` (KIP-98).
+
+The broker sends along [(producer_id, first_offset)] of the aborted transactions that touch the fetched range. A batch
+is of an aborted transaction if its producer has an entry with a first offset not above it, and no abort marker of that
+producer has come between. Batches of open transactions never come: the answer ends below the last stable offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...protocol.control_records import ControlType, read_control_record
+from ...protocol.records import BatchHeader, Record, decode_batch
+from ...protocol.schema import Buffer
+
+
+class AbortedTransactions:
+    """Asked about each batch of one answer, in order. `aborted` None: a read_uncommitted reader, who sees all data."""
+
+    __slots__ = ("_aborted", "_aborting")
+
+    def __init__(self, aborted: Sequence[tuple[int, int]] | None) -> None:
+        self._aborted = None if aborted is None else sorted(aborted, key=lambda one: one[1], reverse=True)
+        self._aborting: set[int] = set()
+
+    def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
+        """Follow the transactions over the batch at `position`; whether its records are not to be handed out.
+
+        Raises CorruptBatch for a marker that cannot be read.
+        """
+        aborted = self._aborted
+        if aborted is not None and header.is_transactional:
+            while aborted and aborted[-1][1] <= header.last_offset:
+                self._aborting.add(aborted.pop()[0])
+            if header.is_control:
+                if header.producer_id in self._aborting and _is_abort(data, position, header):
+                    self._aborting.discard(header.producer_id)
+                return True
+            return header.producer_id in self._aborting
+        return header.is_control
+
+
+def _is_abort(data: Buffer, position: int, header: BatchHeader) -> bool:
+    records: list[Record] = decode_batch(data, position, header)
+    return bool(records) and read_control_record(records[0]).type is ControlType.ABORT
