@@ -20,6 +20,7 @@ from .log import log
 from .produce import produce
 from .serve import serve
 from .topic import topic
+from .txn import txn
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -34,13 +35,14 @@ def oncelog() -> None:
     oncelog consume orders --from-beginning           read them all, and wait for more
     oncelog consume orders --group billing            go on where the group stopped
     oncelog group describe billing                    who reads, and how far behind
+    oncelog txn list --state Ongoing                  transactions that are open now
 
     All commands but serve and log talk to --bootstrap HOST:PORT, or $ONCELOG_BOOTSTRAP, or 127.0.0.1:9092. That may be
     an Apache Kafka as well.
     """
 
 
-for command in (serve, topic, produce, consume, group, log):
+for command in (serve, topic, produce, consume, group, txn, log):
     oncelog.add_command(command)
 
 

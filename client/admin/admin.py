@@ -288,7 +288,7 @@ class Admin:
         """Return the transactions that are open in a partition, and that no coordinator knows of.
 
         Looks at all partitions of the cluster unless some are given. Transactions with a record younger than
-        `older_than_ms` are not looked at; the default suits brokers with Kafka's default of transaction.max.timeout.ms.
+        `older_than_ms` (0: none) are not looked at; the default is Kafka's default of transaction.max.timeout.ms.
         """
         if partitions is None:
             calls = self._calls

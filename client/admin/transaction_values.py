@@ -75,6 +75,12 @@ class AbortTransactionSpec(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int = 0
 
+    @classmethod
+    def of(cls, partition: TopicPartition, producer: ProducerDescription) -> AbortTransactionSpec:
+        """Return what names the transaction that this producer has open there."""
+        coordinator_epoch = max(producer.coordinator_epoch, 0)
+        return cls(partition, producer.producer_id, producer.producer_epoch, coordinator_epoch)
+
 
 class WhyHanging(Enum):
     """Why no coordinator will ever end a transaction."""
@@ -94,7 +100,4 @@ class HangingTransaction(NamedTuple):
     @property
     def abort_spec(self) -> AbortTransactionSpec:
         """What `Admin.abort_transaction` takes to end it."""
-        producer = self.producer
-        return AbortTransactionSpec(
-            self.partition, producer.producer_id, producer.producer_epoch, max(producer.coordinator_epoch, 0)
-        )
+        return AbortTransactionSpec.of(self.partition, self.producer)

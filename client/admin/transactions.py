@@ -244,14 +244,16 @@ async def find_hanging(
     """Open transactions, without a record since `older_than_ms`, that their coordinators do not know of.
 
     The age keeps out what is just beginning or ending between one question and the next; what is left is looked at
-    once more at the end, and counts only if it is still the same transaction.
+    once more at the end, and counts only if it is still the same transaction. 0 leaves none out: timestamps are the
+    producers' own, and may be of any time.
     """
     producers = await describe_producers(calls, partitions)
     candidates = [
         (partition, producer)
         for partition, known in producers.items()
         for producer in known
-        if producer.transaction_start_offset is not None and producer.last_timestamp_ms <= now_ms - older_than_ms
+        if producer.transaction_start_offset is not None
+        and (older_than_ms <= 0 or producer.last_timestamp_ms <= now_ms - older_than_ms)
     ]
     if not candidates:
         return []
