@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from os import PathLike, fspath
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import KafkaError
 from .config import BrokerConfig, Listener
 from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
+from .features import TRANSACTION_VERSION, group_aware
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
 from .log import LogManager
@@ -33,8 +34,6 @@ from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 if TYPE_CHECKING:
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
-
-TRANSACTION_VERSION: Final = "transaction.version"
 
 
 class BrokerStartError(RuntimeError):
@@ -92,7 +91,8 @@ class Broker:
         self.replica_manager = ReplicaManager(self.config, self.log_manager, self.metadata, self.clock, self.log)
         self.fetch_sessions = FetchSessionCache(self.config.max_incremental_fetch_session_cache_slots)
         self.fetch_purgatory = FetchPurgatory()
-        self.dispatcher = Dispatcher(self, self.log)
+        self.group_aware = group_aware(self.config)
+        self.dispatcher = Dispatcher(self, self.log, group_aware=self.group_aware)
         self._listener: ListeningSocket | None = None
         self._warm_up: asyncio.Handle | None = None
         self._running = False

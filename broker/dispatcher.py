@@ -9,6 +9,8 @@ What can go wrong, and what then happens:
 * the frame is malformed, the API is unknown or has no handler, the version is not defined: MalformedRequest; the
   connection is closed with a log line, as Kafka does, for nothing can be answered that the peer could read;
 * the version is defined but not supported: UNSUPPORTED_VERSION in the API's own form;
+* a tagged field of the extension is malformed: INVALID_REQUEST in the API's own form; the frame is sound otherwise;
+* a field of the extension is sent where the feature group.aware.transaction doesn't act: UNSUPPORTED_VERSION;
 * a handler raises KafkaError: its code in the API's own form (error_response.py);
 * a handler raises anything else: a bug; UNKNOWN_SERVER_ERROR, and the traceback is logged.
 """
@@ -20,10 +22,12 @@ from importlib import import_module
 from typing import Any
 
 from ..protocol.apis import api_name, request_class
-from ..protocol.codec import decode_from
+from ..protocol.codec import decode_from, decode_plain
 from ..protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError, MalformedTag, downgrade
-from ..protocol.framing import API_VERSIONS, decode_request_header, encode_response
+from ..protocol.extension import carries_extension, has_extension_fields
+from ..protocol.framing import API_VERSIONS, decode_plain_header, decode_request_header, encode_response
 from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ..protocol.messages.headers import RequestHeader
 from ..protocol.schema import Buffer, Request, Response
 from . import handlers
 from .authorization import Authorizer, allow_all
@@ -58,10 +62,14 @@ class Exchange:
 class Dispatcher:
     """The broker's table of handled APIs, and the way of a request through it."""
 
-    def __init__(self, broker: BrokerServices, log: Any, authorize: Authorizer = allow_all) -> None:
+    def __init__(
+        self, broker: BrokerServices, log: Any, authorize: Authorizer = allow_all, *, group_aware: bool = True
+    ) -> None:
+        """`group_aware`: the feature group.aware.transaction acts; else its fields are refused, its header ignored."""
         self._broker = broker
         self._log = log
         self._authorize = authorize
+        self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
         self._modules = {module.name for module in pkgutil.iter_modules(handlers.__path__)}
         self._complete = False
@@ -106,32 +114,47 @@ class Dispatcher:
 
     def accept(self, connection: ConnectionInfo, frame: memoryview) -> Exchange:
         """Decode a frame. Raises MalformedRequest."""
-        context: RequestContext | None = None
         try:
-            header, position = decode_request_header(frame)
+            header, position, refusal = self._header(frame)
             key, version = header.request_api_key, header.request_api_version
             api = self._apis.get(key) or self._load(key)
             if api is None:
                 raise MalformedRequest(f"the API {api_name(key)} is not served by this broker")
+            extension_version = 1 if self._group_aware and header.extension_version >= 1 else -1
             context = RequestContext(
-                self._broker,
-                connection,
-                key,
-                version,
-                header.correlation_id,
-                header.client_id,
-                min(header.extension_version, 1),
+                self._broker, connection, key, version, header.correlation_id, header.client_id, extension_version
             )
             if version not in api.versions:
                 return self._refuse_version(api, context, frame, position)
-            return Exchange(api, context, _decode(api, frame, version, position))
-        except MalformedTag as error:
-            if context is None or api is None:
-                raise MalformedRequest(self._describe(frame, error)) from None
-            partial = error.partial if isinstance(error.partial, Request) else api.request()
-            return Exchange(api, context, partial, KafkaError(ErrorCode.INVALID_REQUEST, str(error)))
+            request, problem = self._read(api, frame, version, position)
+            return Exchange(api, context, request, refusal or problem)
         except DecodeError as error:
             raise MalformedRequest(self._describe(frame, error)) from None
+
+    def _header(self, frame: memoryview) -> tuple[RequestHeader, int, KafkaError | None]:
+        """The header, where the body begins, and what is wrong with the header's own field of the extension."""
+        try:
+            return *decode_request_header(frame), None
+        except MalformedTag as error:
+            return *decode_plain_header(frame), _malformed_tag(error) if self._group_aware else None
+
+    def _read(
+        self, api: HandledApi, frame: memoryview, version: int, position: int
+    ) -> tuple[Request[Any], KafkaError | None]:
+        """The body, and what is wrong with its fields of the extension; then they are left uninterpreted.
+
+        Bytes behind it are ignored, as in Kafka: librdkafka 2.16 leaves three behind Metadata v13.
+        """
+        if self._group_aware or not has_extension_fields(api.request, version):
+            try:
+                return decode_from(api.request, frame, version, position)[0], None
+            except MalformedTag as error:
+                return decode_plain(api.request, frame, version, position)[0], _malformed_tag(error)
+        request, _ = decode_plain(api.request, frame, version, position)
+        if not carries_extension(request, version):
+            return request, None
+        problem = "the feature group.aware.transaction is off: see inter.broker.protocol.version"
+        return request, KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
 
     def _refuse_version(self, api: HandledApi, context: RequestContext, frame: memoryview, position: int) -> Exchange:
         name, version = api_name(api.key), context.api_version
@@ -143,7 +166,7 @@ class Dispatcher:
             return Exchange(api, context, api.request(), unsupported)
         if version not in api.request.spec.versions:
             raise MalformedRequest(f"{name} version {version} is not known; served are {api.versions}")
-        return Exchange(api, context, _decode(api, frame, version, position), refusal)
+        return Exchange(api, context, self._read(api, frame, version, position)[0], refusal)
 
     def _describe(self, frame: memoryview, error: DecodeError) -> str:
         if len(frame) < 4:
@@ -214,7 +237,5 @@ class Dispatcher:
         return code_paths(type(response), version), {code: old for code, old in older.items() if code != old}
 
 
-def _decode(api: HandledApi, frame: memoryview, version: int, position: int) -> Request[Any]:
-    """Read the body. Bytes behind it are ignored, as in Kafka: librdkafka 2.16 leaves three behind Metadata v13."""
-    request, _ = decode_from(api.request, frame, version, position)
-    return request
+def _malformed_tag(error: MalformedTag) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, str(error))

@@ -58,7 +58,10 @@ Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 
 
 class RequestContext:
-    """Where a request came from and how it must be answered; one per request."""
+    """Where a request came from and how it must be answered; one per request.
+
+    `extension_version` is -1 for a stock client, and wherever the feature group.aware.transaction doesn't act.
+    """
 
     __slots__ = ("api_key", "api_version", "broker", "client_id", "connection", "correlation_id", "extension_version")
 
@@ -79,6 +82,11 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.extension_version = extension_version
+
+    @property
+    def extension_aware(self) -> bool:
+        """Whether the client knows the extension, and it acts here; only such a client is sent codes 85 and 86."""
+        return self.extension_version >= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class BrokerServices(Protocol):
     fetch_purgatory: FetchPurgatory
     node_id: int
     data_dir: str
+    group_aware: bool
 
     @property
     def cluster_id(self) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "UnsupportedVersion",
     "decode",
     "decode_from",
+    "decode_plain",
     "decode_record_key",
     "decode_record_value",
     "decode_versioned",
@@ -65,6 +66,7 @@ class _Classes(dict[type[Message], _Versions]):
 
 
 _decoders: Final = _Classes(compile_decoder)
+_plain_decoders: Final = _Classes(lambda cls, version: compile_decoder(cls, version, extension=False))
 _encoders: Final = _Classes(compile_encoder)
 
 
@@ -105,9 +107,14 @@ def decode_from(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> 
         result: tuple[M, int] = _decoders[cls][version](buffer, offset)
         return result
     except MalformedTag as error:
-        partial, _ = compile_decoder(cls, version, extension=False)(buffer, offset)
-        error.partial = partial
+        error.partial, _ = decode_plain(cls, buffer, version, offset)
         raise
+
+
+def decode_plain(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
+    """As `decode_from`, but fields of the extension stay uninterpreted, in `unknown_tags`."""
+    result: tuple[M, int] = _plain_decoders[cls][version](buffer, offset)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import struct
 from typing import Final, TypeVar
 
 from .apis import request_class
-from .codec import decode, decode_from, decoders_of, encode, encode_pieces
+from .codec import decode, decode_from, decode_plain, decoders_of, encode, encode_pieces
 from .errors import DecodeError
 from .messages.headers import RequestHeader, ResponseHeader
 from .schema import MAX_VERSION, Buffer, Request, Response
@@ -92,6 +92,12 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     except struct.error:
         raise DecodeError("no room for a request header", 0) from None
     return _request_headers[2 if version >= _first_flexible[api_key] else 1](frame, 0)
+
+
+def decode_plain_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """As `decode_request_header`, for a frame that it read at least in part: the extension's tag is not interpreted."""
+    api_key, version = _KEY_AND_VERSION.unpack_from(frame)
+    return decode_plain(RequestHeader, frame, request_header_version(api_key, version))
 
 
 def decode_response(cls: type[R], version: int, frame: Buffer) -> tuple[int, R]:

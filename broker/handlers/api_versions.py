@@ -13,13 +13,10 @@ from ...protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from ..features import finalized_features, supported_features
 from ..handling import RequestContext, handles
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-
-SUPPORTED_FEATURES: Final = {"transaction.version": (0, 2)}
-"""Feature → levels that this release can work at. `group.aware.transaction` joins here once the broker implements it,
-and only at inter.broker.protocol.version 4.1 or above."""
 
 FIRST_VERSION_WITH_ZERO: Final = 4
 """Clients of lower versions fail on a supported feature whose minimum is 0 (KAFKA-17011), so it is left out there."""
@@ -32,18 +29,17 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
             if not _SOFTWARE_NAME.fullmatch(software):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{software!r} is no name or version of a client.")
         context.connection.state["client_software"] = (request.client_software_name, request.client_software_version)
-    metadata = context.broker.metadata
+    config, metadata = context.broker.config, context.broker.metadata
     return ApiVersionsResponse(
         api_keys=[ApiVersion(api.key, api.min_version, api.max_version) for api in context.broker.served_apis()],
         supported_features=[
             SupportedFeatureKey(name, low, high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
+            for name, (low, high) in supported_features(config).items()
             if low > 0 or context.api_version >= FIRST_VERSION_WITH_ZERO
         ],
         finalized_features_epoch=metadata.epoch,
         finalized_features=[
             FinalizedFeatureKey(name, level, level)
-            for name, level in metadata.features.items()
-            if level > 0 and name in SUPPORTED_FEATURES
+            for name, level in finalized_features(config, metadata.features).items()
         ],
     )

@@ -1,6 +1,7 @@
 """FindCoordinator v0-6: which broker is home to a group (key type 0) or a transactional id (1); v4+ asks for several.
 
-The home is the broker that leads the partition of the internal topic which holds the key's state.
+The home is the broker that leads the partition of the internal topic which holds the key's state. Key type 64 asks, by
+group id, for the transaction coordinator that is the group's home: where its producers are initialised.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ..handling import RequestContext, handles
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
+GROUP_AWARE_HOMES = {**HOMES, 64: TRANSACTIONS_TOPIC}
 BATCHES_FROM = 4
 """The first version that asks for several keys at once (KIP-699)."""
 
@@ -36,11 +38,11 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
 
 def _home(context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
     """(node id, host, port) of the key's home, as this client is to reach it."""
-    name = HOMES.get(key_type)
+    homes = GROUP_AWARE_HOMES if context.broker.group_aware else HOMES
+    name = homes.get(key_type)
     if name is None:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not known; 0 is a group, 1 a transactional id."
-        )
+        known = ", ".join(map(str, homes))
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not known here; known are {known}.")
     topic = context.broker.metadata.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,0 +1,45 @@
+"""The tagged fields of the extension (9000 and above): which messages have them, and whether one was sent.
+
+Owns nothing but that question; what the fields mean is the broker's and the client's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .formats import EXTENSION_TAGS
+from .schema import Struct
+
+_known: Final[dict[tuple[Any, int], bool]] = {}
+
+
+def has_extension_fields(struct: type[Struct], version: int) -> bool:
+    """Whether the definition has a field of the extension in this version, in itself or in a struct inside it."""
+    found = _known.get((struct, version))
+    if found is None:
+        found = _known[struct, version] = any(
+            (spec.tag is not None and spec.tag >= EXTENSION_TAGS and version in spec.tagged)
+            or (spec.struct is not None and version in spec.versions and has_extension_fields(spec.struct, version))
+            for spec in struct.fields
+        )
+    return found
+
+
+def carries_extension(message: Struct, version: int) -> bool:
+    """Whether fields of the extension were sent in a message that was decoded without interpreting them.
+
+    Tags that its definition does not know, whatever their number, are not the extension's.
+    """
+    if not has_extension_fields(type(message), version):
+        return False
+    sent = {tag for tag, _ in message.unknown_tags}
+    for spec in message.fields:
+        if spec.tag is not None and spec.tag >= EXTENSION_TAGS:
+            if version in spec.tagged and spec.tag in sent:
+                return True
+        elif spec.struct is not None and version in spec.versions:
+            value = getattr(message, spec.name)
+            items = value if spec.is_array else [value]
+            if any(item is not None and carries_extension(item, version) for item in items or ()):
+                return True
+    return False
