@@ -38,6 +38,8 @@ class KeyType(IntEnum):
 
     GROUP = 0
     TRANSACTION = 1
+    GROUP_HOME = 64
+    """The transaction coordinator that is a consumer group's home (transaction extension)."""
 
 
 class Cluster:
@@ -82,7 +84,7 @@ class Cluster:
         Raises KafkaTimeoutError, with the last failure's words, where none answers within the timeout, and at once
         what trying again would not mend (UnsupportedVersionError, AuthorizationError).
         """
-        await self._retrying(self.refresh, timeout_s, f"reach a broker of {', '.join(self.config.bootstrap_servers)}")
+        await self.retrying(self.refresh, timeout_s, f"reach a broker of {', '.join(self.config.bootstrap_servers)}")
         self._maintenance = asyncio.create_task(self._maintain(), name="cluster metadata")
 
     async def close(self) -> None:
@@ -162,7 +164,7 @@ class Cluster:
                 raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"no partition of topic {name!r} has a leader")
             return topic
 
-        return await self._retrying(ask, timeout_s, f"learn of topic {name!r}")
+        return await self.retrying(ask, timeout_s, f"learn of topic {name!r}")
 
     @staticmethod
     def _has_leader(topic: TopicMetadata) -> bool:
@@ -190,6 +192,10 @@ class Cluster:
             raise NetworkError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} is not in the cluster's metadata")
         return await self._links.connection(node, channel)
 
+    async def any_connection(self, timeout_s: float) -> Connection:
+        """Return an open connection to some node; raises KafkaTimeoutError after the timeout."""
+        return await self.retrying(lambda: self.connection(self.any_node()), timeout_s, "reach a broker")
+
     def any_node(self) -> int:
         """Return the id of some node: one with an open connection if there is one, else one that did not fail."""
         known = [*self.metadata.brokers]
@@ -211,13 +217,44 @@ class Cluster:
         known = self._coordinators.get((key_type, key))
         if known is None:
             what = f"find the coordinator of {key_type.name.lower()} {key!r}"
-            known = await self._retrying(lambda: self._find_coordinator(key_type, key), timeout_s, what)
+            known = await self.retrying(lambda: self._find_coordinator(key_type, key), timeout_s, what)
             self._coordinators[key_type, key] = known
         return known.id
+
+    def known_coordinator(self, key_type: KeyType, key: str) -> int | None:
+        """Return what `coordinator` remembers, None if it would have to ask."""
+        known = self._coordinators.get((key_type, key))
+        return None if known is None else known.id
 
     def forget_coordinator(self, key_type: KeyType, key: str) -> None:
         """Look the coordinator up again at the next use: it has moved, or cannot be reached."""
         self._coordinators.pop((key_type, key), None)
+
+    async def retrying(self, ask: Callable[[], Awaitable[T]], timeout_s: float, what: str) -> T:
+        """Return what `ask` does, called again after errors that pass; raises KafkaTimeoutError after the timeout."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        attempt, failure = 0, None
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        return await ask()
+                    except KafkaError as error:
+                        if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+                            raise
+                        if attempt == 0:
+                            log.log(logging.WARNING if isinstance(error, NetworkError) else logging.DEBUG, "%s", error)
+                        failure = error
+                    await asyncio.sleep(self.retry_backoff(attempt))
+                    attempt += 1
+        except TimeoutError as late:
+            if isinstance(late, KafkaError):
+                raise
+            why = f": {failure.message}" if failure is not None else ""
+            raise KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT, f"could not {what} within {timeout_s * 1000:.0f} ms{why}"
+            ) from failure
 
     # -- inside
 
@@ -314,31 +351,6 @@ class Cluster:
                 self._wanted.set()
             # Also after a success: a stale answer must not make the client ask without a pause.
             await asyncio.sleep(self.retry_backoff(max(failures - 1, 0)))
-
-    async def _retrying(self, ask: Callable[[], Awaitable[T]], timeout_s: float, what: str) -> T:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        attempt, failure = 0, None
-        try:
-            async with asyncio.timeout_at(deadline):
-                while True:
-                    try:
-                        return await ask()
-                    except KafkaError as error:
-                        if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
-                            raise
-                        if attempt == 0:
-                            log.log(logging.WARNING if isinstance(error, NetworkError) else logging.DEBUG, "%s", error)
-                        failure = error
-                    await asyncio.sleep(self.retry_backoff(attempt))
-                    attempt += 1
-        except TimeoutError as late:
-            if isinstance(late, KafkaError):
-                raise
-            why = f": {failure.message}" if failure is not None else ""
-            raise KafkaTimeoutError(
-                ErrorCode.REQUEST_TIMED_OUT, f"could not {what} within {timeout_s * 1000:.0f} ms{why}"
-            ) from failure
 
 
 def _address(server: str) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from .errors import ConfigError
 from .settings import Settings, setting
+from .versions import GROUP_AWARE_TRANSACTION
 
 INT32_MAX: Final = 2**31 - 1
 IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
@@ -112,6 +113,14 @@ def _partitioner(value: object) -> object:
     return value
 
 
+def _group_aware(value: object) -> bool | str:
+    known: dict[str, bool | str] = {"true": True, "false": False, "require": "require"}
+    text = str(value).strip().lower()
+    if text not in known:
+        raise ValueError("is not one of true, false, require")
+    return known[text]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     """What a producer has besides."""
@@ -159,6 +168,19 @@ class ProducerConfig(ClientConfig):
     transaction_timeout_ms: int = setting(
         60_000, "The coordinator aborts a transaction that stays open longer.", at_least=1
     )
+    transactional_group_id: str | None = setting(
+        None,
+        "The consumer group that transactions commit offsets for: then send_offsets(offsets) needs no group. Without a "
+        "transactional.id the producer is transactional as well, and the broker assigns an id. Not a setting of "
+        "Kafka's Java client.",
+    )
+    consumer_group_aware_transaction: bool | str = setting(
+        True,
+        "true: init_transactions(assignment) fences by partition where the broker has the feature "
+        f"{GROUP_AWARE_TRANSACTION}, else by member and generation (KIP-447); false: always the latter; require: raise "
+        "UnsupportedVersionError where the feature is missing. Not a setting of Kafka's Java client.",
+        parse=_group_aware,
+    )
 
     def check(self) -> None:
         """Raise ConfigError, naming both keys, for what cannot go together."""
@@ -170,6 +192,7 @@ class ProducerConfig(ClientConfig):
                 "needs enable.idempotence=true: a transaction cannot be exactly-once without it",
                 "enable.idempotence",
             )
+        self._check_group()
         if self.enable_idempotence:
             self._check_idempotence()
         sum_ms = self.linger_ms + self.request_timeout_ms
@@ -178,6 +201,22 @@ class ProducerConfig(ClientConfig):
                 "delivery.timeout.ms",
                 f"{self.delivery_timeout_ms} is below linger.ms + request.timeout.ms = {sum_ms}: raise it",
                 "request.timeout.ms",
+            )
+
+    def _check_group(self) -> None:
+        name = "transactional.group.id"
+        if self.transactional_group_id is None:
+            return
+        if not self.transactional_group_id:
+            raise ConfigError(name, "is empty: leave it out, or name the consumer group")
+        if not self.enable_idempotence:
+            raise ConfigError(name, "needs enable.idempotence=true, as every transaction does", "enable.idempotence")
+        if self.transactional_id is None and self.consumer_group_aware_transaction is False:
+            raise ConfigError(
+                name,
+                "without a transactional.id needs consumer.group.aware.transaction=true, as the broker assigns an id "
+                "only then; set either",
+                "consumer.group.aware.transaction",
             )
 
     def _check_idempotence(self) -> None:

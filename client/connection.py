@@ -24,7 +24,7 @@ from ..protocol.framing import decode_response, encode_request
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.schema import Buffer, Request, Response
 from .errors import KafkaTimeoutError, NetworkError, error_for
-from .versions import ApiVersionTable
+from .versions import EXTENSION_VERSION, ApiVersionTable
 
 R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _CORRELATION_IDS: Final = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """What all connections of a client share. `extension_version` -1: a stock client."""
+    """What all connections of a client share. `extension_version` goes to brokers with the extension; -1: none."""
 
     client_id: str
     request_timeout_s: float = 30.0
@@ -45,7 +45,7 @@ class ConnectionOptions:
     max_response_bytes: int = 256 * 1024 * 1024
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
-    extension_version: int = -1
+    extension_version: int = EXTENSION_VERSION
 
 
 class _Unanswered:
@@ -74,6 +74,9 @@ class Connection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self.extension_aware = False
+        """Whether broker and client both use the transaction extension. Learned anew with each connection: a broker is
+        up- or downgraded by a restart."""
         self._unanswered: deque[_Unanswered] = deque()
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -183,9 +186,8 @@ class Connection(asyncio.BufferedProtocol):
             raise self._network_error()
         self._correlation_id = correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         options = self.options
-        transport.writelines(
-            encode_request(request, version, correlation_id, options.client_id, options.extension_version)
-        )
+        extension = options.extension_version if self.extension_aware else -1
+        transport.writelines(encode_request(request, version, correlation_id, options.client_id, extension))
         return correlation_id
 
     # -- negotiation
@@ -200,6 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         if response.error_code:
             raise error_for(response.error_code, f"{self.address} refused ApiVersions")
         self.versions = ApiVersionTable(response)
+        self.extension_aware = self.versions.has_extension and self.options.extension_version >= EXTENSION_VERSION
 
     # -- asyncio's side
 

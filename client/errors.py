@@ -7,6 +7,7 @@ Every one of them is a `KafkaError` with the `code` it was made from. `error_for
 | `RetriableError` | call again later; `KafkaTimeoutError` and `NetworkError` are such |
 | `AbortableError` | abort the transaction and run it again; the producer stays usable |
 | `FatalError` | close this client and make a new one; `ProducerFencedError`: do not, another one has taken over |
+| `ConcurrentProducerCommitError` | fatal, too: take the group's present assignment, then initialise again |
 | `CommitUnknownError` | neither redo nor skip: ask again with `commit_transaction()`, or look at what was committed |
 | others | correct what the message names |
 """
@@ -15,22 +16,26 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ..protocol.errors import ErrorCode, KafkaError, error_code
+from ..protocol.errors import CONCURRENT_PRODUCER_COMMIT, PENDING_TRANSACTION, ErrorCode, KafkaError, error_code
 
 __all__ = [
     "AbortableError",
     "AuthorizationError",
     "BufferFullError",
     "CommitUnknownError",
+    "ConcurrentProducerCommitError",
     "ConfigError",
     "CoordinatorError",
     "ErrorCode",
     "FatalError",
+    "IllegalGenerationError",
     "IllegalStateError",
     "InvalidTopicError",
     "KafkaError",
     "KafkaTimeoutError",
     "NetworkError",
+    "PartitionNotRegisteredError",
+    "PendingTransactionError",
     "ProducerFencedError",
     "RecordTooLargeError",
     "RetriableError",
@@ -68,6 +73,22 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
     remedy = "call again later, or raise the timeout that is named"
 
 
+class PendingTransactionError(KafkaTimeoutError):
+    """Committed offsets cannot be told yet: a transaction that commits offsets of these partitions is undecided.
+
+    The consumer waits for it by itself; this is raised when its timeout has passed.
+    """
+
+    remedy = "call again later: at the latest the transaction's timeout decides it"
+
+    def __str__(self) -> str:
+        return _with_name(super().__str__(), PENDING_TRANSACTION, "PENDING_TRANSACTION")
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
 class StaleMetadataError(RetriableError):
     """The broker asked is not, or no longer, the leader of the partition, or the topic is not known there (yet)."""
 
@@ -91,7 +112,32 @@ class FatalError(_Client):
 class ProducerFencedError(FatalError):
     """A newer producer with the same transactional.id has taken over; what this one had under way is aborted."""
 
-    remedy = "close this producer; the newer one goes on with the work"
+    remedy = "close this producer, the newer one goes on with the work; or take over again: init_transactions()"
+
+
+class ConcurrentProducerCommitError(FatalError):
+    """Another producer of the group, of a newer generation, works on the partitions: their offsets are not this one's.
+
+    Nothing of the transaction is committed: the coordinator aborts it.
+    """
+
+    remedy = (
+        "stop processing these partitions and call poll(), so that the consumer takes the group's present assignment; "
+        "then init_transactions(consumer.group_assignment()), and go on from the committed offsets"
+    )
+
+    def __str__(self) -> str:
+        return _with_name(super().__str__(), CONCURRENT_PRODUCER_COMMIT, "CONCURRENT_PRODUCER_COMMIT")
+
+
+class IllegalGenerationError(_Client):
+    """The assignment given to init_transactions is not of the group's present generation, or another producer with the
+    same generation keeps taking the partitions. The producer is not initialised.
+    """
+
+    remedy = (
+        "call poll() until the consumer has the present assignment, then init_transactions(consumer.group_assignment())"
+    )
 
 
 class CommitUnknownError(_Client):
@@ -155,6 +201,10 @@ class IllegalStateError(_Client, RuntimeError):
         return self.message
 
 
+class PartitionNotRegisteredError(IllegalStateError):
+    """The record's partition is not among those that `begin_transaction(partitions)` named: it was not sent."""
+
+
 class ConfigError(_Client, ValueError):
     """A setting that cannot be; where two contradict each other, `key` and `other_key` name both."""
 
@@ -165,6 +215,11 @@ class ConfigError(_Client, ValueError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def _with_name(text: str, code: ErrorCode, name: str) -> str:
+    """Put the extension's name of a code in, which Apache Kafka gave to other APIs' errors."""
+    return text.replace(f"{code.name}: ", f"{name}: ", 1)
 
 
 _E = ErrorCode

@@ -1,11 +1,12 @@
 """The plain values that the client takes and gives: partitions, offsets, positions in groups, results of a send.
 
-Named tuples: immutable, hashable, cheap. Nothing here does anything.
+All are immutable and hashable. Nothing here does anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -41,6 +42,35 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAssignment:
+    """Which partitions of a group's input a producer works on, and since which generation of the group (KIP-447).
+
+    For groups that something else than Kafka's protocol divides: then the generation is whatever grows with each new
+    division. `generation_id` -1: the group has no generations. `partitions` may be any (topic, partition) pairs.
+    """
+
+    generation_id: int = -1
+    partitions: frozenset[TopicPartition] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partitions", frozenset(TopicPartition(*one) for one in self.partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAssignment(GroupAssignment):
+    """What a member of a consumer group was assigned, from `Consumer.group_assignment()`."""
+
+    group_id: str = ""
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    @property
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Who commits offsets for this assignment."""
+        return ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
 
 
 class RecordMetadata(NamedTuple):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Request, Versions
 from .errors import UnsupportedVersionError
+
+GROUP_AWARE_TRANSACTION: Final = "group.aware.transaction"
+"""The feature that says: the broker knows the transaction extension's tags, key types and error codes."""
+
+EXTENSION_VERSION: Final = 1
+"""What this client says in its request headers to brokers with that feature."""
 
 
 class ApiVersionTable:
@@ -25,6 +31,11 @@ class ApiVersionTable:
         self.supported_features: dict[str, Versions] = {
             feature.name: Versions(feature.min_version, feature.max_version) for feature in response.supported_features
         }
+
+    @property
+    def has_extension(self) -> bool:
+        """Whether the cluster has decided to use the transaction extension."""
+        return self.finalized_features.get(GROUP_AWARE_TRANSACTION, 0) >= 1
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
         """Return the newest version that both sides speak; raises UnsupportedVersionError if there is none."""

@@ -19,27 +19,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...protocol.control_records import ControlRecord, read_control_record
+from ...protocol.internal_topics import java_string_hash as java_string_hash
+from ...protocol.internal_topics import partition_for_key as partition_for_key
 from ...protocol.records import Record, decode_batch, encode_batch
 from ..log.results import AppendOrigin
 
 if TYPE_CHECKING:
     from ..log.results import AppendResult
     from ..replica_manager import ReplicaManager
-
-
-def java_string_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bits, over UTF-16 code units (a character beyond U+FFFF counts as two)."""
-    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H") if not text.isascii() else text.encode()
-    value = 0
-    for unit in units:
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def partition_for_key(key: str, partitions: int) -> int:
-    """The partition of `partitions` that holds `key`'s state: Kafka's abs(hash) % n, where abs of the minimum is 0."""
-    value = java_string_hash(key)
-    return (0 if value == -(1 << 31) else abs(value)) % partitions
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from ..config import ConsumerConfig
 from ..errors import IllegalStateError
 from ..metadata import PartitionMetadata
 from ..offset_lookup import list_offsets
-from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .coordinator import ConsumerCoordinator
 from .errors import NoOffsetForPartitionError
 from .fetcher import Fetcher
@@ -480,8 +480,16 @@ class Consumer:
     # -- around it
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return who this member is, for `send_offsets_to_transaction` (KIP-447)."""
+        """Return who this member is, for `Producer.send_offsets` (KIP-447)."""
         return self._with_group("group_metadata()").group_metadata()
+
+    def group_assignment(self) -> ConsumerAssignment:
+        """Return this member's partitions and the generation that assigned them, for `Producer.init_transactions`.
+
+        The right moment is `RebalanceListener.on_partitions_assigned`, before the committed offsets are read. Raises
+        RebalanceInProgressError when this consumer is no member of its group now: poll first.
+        """
+        return self._with_group("group_assignment()").group_assignment()
 
     def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
         """Have the group rebalance at the next poll."""

@@ -22,15 +22,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import ConfigError
 from ..metadata import ClusterMetadata
-from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, assignors_of
+from .errors import RebalanceInProgressError
 from .listener import RebalanceListener
-from .membership import GroupMembership, Joined, JoinMember, MemberState
+from .membership import Generation, GroupMembership, Joined, JoinMember, MemberState
 from .offsets import CommittedOffsets
 from .protocol import (
     Assignment,
@@ -77,6 +78,8 @@ class ConsumerCoordinator:
             raise ConfigError("partition.assignment.strategy", "the assignors have no rebalance protocol in common")
         self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
         self._joined: Joined | None = None
+        self._assigned_in: Generation | None = None
+        """The generation that the present assignment is of."""
         self._prepared = False
         self._leaving = 0
         self._joined_subscription = -1
@@ -117,6 +120,28 @@ class ConsumerCoordinator:
             self.membership.group_id,
             generation.generation_id,
             generation.member_id if generation.generation_id >= 0 else "",
+            self._config.group_instance_id,
+        )
+
+    def group_assignment(self) -> ConsumerAssignment:
+        """Return the partitions together with the generation that assigned them; both change in one step.
+
+        While the group rebalances it is the last one, until the next is complete. Raises RebalanceInProgressError for
+        a consumer that subscribes and is no member (yet, or any more).
+        """
+        subscription, membership = self._subscription, self.membership
+        if not subscription.automatic:
+            return ConsumerAssignment(-1, frozenset(subscription.assigned), membership.group_id)
+        generation = self._assigned_in
+        if generation is None or membership.generation.generation_id < 0:
+            raise RebalanceInProgressError(
+                ErrorCode.REBALANCE_IN_PROGRESS, f"group {membership.group_id}: this consumer is no member of it now"
+            )
+        return ConsumerAssignment(
+            generation.generation_id,
+            frozenset(one for one, state in subscription.assigned.items() if not state.revoking),
+            membership.group_id,
+            generation.member_id,
             self._config.group_instance_id,
         )
 
@@ -242,6 +267,7 @@ class ConsumerCoordinator:
             await self._give_up(revoked, lost=False)
         finally:
             subscription.assign(assigned)
+            self._assigned_in = generation
             self._attention()
         if self.listener is not None:
             await _call(self.listener.on_partitions_assigned, assigned - before)

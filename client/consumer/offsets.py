@@ -1,7 +1,9 @@
 """The offsets that a group has committed: `CommittedOffsets` writes and reads them at the coordinator.
 
-Owns the retries while the coordinator moves or loads, and while a transaction that commits offsets is undecided
-(UNSTABLE_OFFSET_COMMIT, KIP-447): a reader waits, so that it never starts before what is about to be committed.
+Owns the retries while the coordinator moves or loads, and while a transaction that commits offsets is undecided: a
+reader waits, so that it never starts before what is about to be committed. As Kafka's consumer does, it always asks for
+stable offsets, whatever its isolation.level (KIP-447); a broker says UNSTABLE_OFFSET_COMMIT, or with the transaction
+extension PENDING_TRANSACTION. Past the timeout that is PendingTransactionError.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.errors import PENDING_TRANSACTION, ErrorCode, KafkaError, error_code
 from ...protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -24,7 +26,7 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from ..cluster import Cluster
-from ..errors import KafkaTimeoutError, error_for
+from ..errors import KafkaTimeoutError, PendingTransactionError, error_for
 from ..values import OffsetAndMetadata, TopicPartition
 from .errors import CommitFailedError, RebalanceInProgressError
 from .membership import CHANNEL, Generation, GroupMembership, MemberState
@@ -34,6 +36,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 LAST_FETCH_OF_ONE_GROUP: Final = 7
 
+_PENDING: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, PENDING_TRANSACTION})
 _ASK_AGAIN: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
@@ -135,7 +138,7 @@ class CommittedOffsets:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offset of each partition, None where there is none; waits for undecided transactions.
 
-        Raises KafkaTimeoutError, or what does not pass by itself.
+        Raises KafkaTimeoutError, PendingTransactionError being one, or what does not pass by itself.
         """
         if not partitions:
             return {}
@@ -196,6 +199,10 @@ def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> dict[TopicPa
             partition = TopicPartition(topic.name, data.partition_index)
             if data.error_code:
                 code = error_code(data.error_code)
+                if code in _PENDING:
+                    raise PendingTransactionError(
+                        code, f"a transaction that commits offsets of {partition} is not decided yet"
+                    )
                 raise error_for(code, f"committed offset of {partition}: {code.text}")
             found[partition] = (
                 OffsetAndMetadata(data.committed_offset, data.metadata or "", data.committed_leader_epoch)
@@ -230,10 +237,12 @@ class _Retrying:
         try:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError as late:
-            why = f": {self._last.message}" if self._last is not None else ""
-            raise KafkaTimeoutError(
-                ErrorCode.REQUEST_TIMED_OUT, f"could not {self._what} within {self._timeout_s * 1000:.0f} ms{why}"
-            ) from late
+            last = self._last
+            text = f"could not {self._what} within {self._timeout_s * 1000:.0f} ms"
+            if isinstance(last, PendingTransactionError):
+                raise PendingTransactionError(last.code, f"{text}: {last.message}") from late
+            why = f": {last.message}" if last is not None else ""
+            raise KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, text + why) from late
 
     async def wait(self, error: KafkaError) -> None:
         self._last = error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from ...protocol.batch_builder import BatchBuilder, record_size
@@ -47,12 +47,14 @@ class TopicQueues:
     `queues` is empty until the topic's metadata is known; `unplaced` is the outcome of records that came before.
     """
 
-    __slots__ = ("available", "last_used", "name", "queues", "ratio", "sticky", "unplaced")
+    __slots__ = ("available", "last_used", "led", "name", "queues", "ratio", "sticky", "unplaced")
 
     def __init__(self, name: str, sticky_bytes: int) -> None:
         self.name = name
         self.queues: list[PartitionQueue] = []
+        self.led: tuple[int, ...] = ()
         self.available: tuple[int, ...] = ()
+        """Of those that have a leader, the ones that records without a key may go to."""
         self.sticky = StickyPartitioner(sticky_bytes)
         self.ratio = 1.0
         self.last_used = 0.0
@@ -94,6 +96,7 @@ class RecordAccumulator:
         self._flushes = 0
         self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.topics: dict[str, TopicQueues] = {}
+        self._only: Collection[tuple[str, int]] | None = None
         self.active: dict[PartitionQueue, None] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
         self.unobserved_failures: list[Outcome] = []
@@ -120,10 +123,25 @@ class RecordAccumulator:
         for partition in range(len(known.queues), len(topic.partitions)):
             known.queues.append(PartitionQueue(topic.name, partition, self._idempotent))
         led = tuple(partition.index for partition in topic.partitions if partition.leader_id >= 0)
-        known.available = led or tuple(range(len(topic.partitions)))
+        known.led = led or tuple(range(len(topic.partitions)))
+        self._make_available(known)
+        return known
+
+    def restrict(self, partitions: Collection[tuple[str, int]] | None) -> None:
+        """Let records without a key go to these partitions only, of the topics that are named; None: to any."""
+        if partitions is self._only is None:
+            return
+        self._only = partitions
+        for topic in self.topics.values():
+            self._make_available(topic)
+
+    def _make_available(self, known: TopicQueues) -> None:
+        only = self._only
+        mine = () if only is None else tuple(sorted(index for name, index in only if name == known.name))
+        # One without a leader is better than one that is refused.
+        known.available = tuple(index for index in known.led if index in mine) or mine or known.led
         if known.sticky.partition not in known.available and known.available:
             known.sticky.switch(known.available)
-        return known
 
     def drop_idle(self, idle_s: float) -> list[str]:
         """Forget the topics that were not sent to for so long, and return their names."""
@@ -183,11 +201,17 @@ class RecordAccumulator:
         unplaced.records.append(record)
         return delivery
 
-    def place(self, topic: TopicQueues, choose: Callable[[TopicQueues, bytes | None, int | None], int]) -> None:
-        """The topic's partitions are known: append what waited for that, in order, whether there is room or not."""
+    def place(
+        self, topic: TopicQueues, choose: Callable[[TopicQueues, bytes | None, int | None], int]
+    ) -> KafkaError | None:
+        """The topic's partitions are known: append what waited for that, in order, whether there is room or not.
+
+        Returns the first failure of a record that could not be placed.
+        """
         unplaced, topic.unplaced = topic.unplaced, None
         if unplaced is None:
-            return
+            return None
+        first: KafkaError | None = None
         self._free += unplaced.reserved
         for delivery, record in zip(unplaced.deliveries, unplaced.records, strict=True):
             try:
@@ -197,6 +221,7 @@ class RecordAccumulator:
                 )
                 assert placed is not None
             except KafkaError as error:
+                first = first or error
                 failed = Unplaced()
                 failed.fail(error)
                 placed = Delivery(failed, 0, record.timestamp)
@@ -204,6 +229,7 @@ class RecordAccumulator:
             delivery.place(placed)
         unplaced.finish()
         self._free_room()
+        return first
 
     def drop_unplaced(self, topic: TopicQueues, error: KafkaError) -> None:
         """The topic's partitions could not be learned: fail what waited for that."""

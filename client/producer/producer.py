@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,19 +25,22 @@ from ..cluster import Cluster
 from ..config import INT32_MAX, ProducerConfig
 from ..errors import (
     BufferFullError,
+    ConfigError,
     IllegalStateError,
     KafkaTimeoutError,
     RetriableError,
     error_for,
 )
 from ..metadata import ClusterMetadata
-from ..values import ConsumerGroupMetadata, Offsets
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator, TopicQueues, UnplacedRecord
 from .batch import Delivery, ProducerBatch
 from .partition_queue import PartitionQueue
 from .partitioner import partition_for_key
 from .sender import Sender
-from .transaction import Transaction, Transactions
+from .transaction import Transaction
+from .transaction_state import State
+from .transaction_steps import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +88,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         self._accumulator = RecordAccumulator(self.config, loop.time, lambda: self._sender.wake())
         self._topics = self._accumulator.topics
-        if self.config.transactional_id is not None:
+        if self.config.transactional_id is not None or self.config.transactional_group_id is not None:
             self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
         manager = self._transactions.manager if self._transactions is not None else None
         self._sender = Sender(self.config, self._cluster, self._accumulator, manager, self._spawn)
@@ -202,7 +205,7 @@ class Producer:
         self._check_open()
         await self._accumulator.flush()
         if self._transactions is not None and self._transactions.manager.error is not None:
-            self._transactions.check_send()
+            self._transactions.manager.require(State.IN_TRANSACTION, doing="sending")
         self._raise_unobserved()
 
     async def partitions_for(self, topic: str) -> int:
@@ -213,21 +216,58 @@ class Producer:
 
     # -- transactions
 
-    async def init_transactions(self) -> None:
-        """Fence older producers of this transactional.id and finish what they left open. Once, before the first one."""
-        await self._transactional("init_transactions").init()
+    @property
+    def transactional_id(self) -> str | None:
+        """The transactional id: the one that is set, or that the broker assigned; None before it has."""
+        transactions = self._transactions
+        return self.config.transactional_id if transactions is None else transactions.manager.transactional_id
 
-    async def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent from now on belongs to it."""
-        self._transactional("begin_transaction").manager.begin()
+    @property
+    def group_aware(self) -> bool:
+        """Whether the last `init_transactions` claimed the group's partitions at the broker (transaction extension)."""
+        return self._transactions is not None and self._transactions.manager.group_aware
 
-    async def send_offsets_to_transaction(
+    async def init_transactions(
+        self, assignment: GroupAssignment | None = None, *, group_id: str | None = None
+    ) -> None:
+        """Fence older producers of this transactional.id and finish what they left open; before the first transaction.
+
+        With an `assignment`, from `consumer.group_assignment()`, every producer is fenced that works for the group on
+        the same partitions since the same or an older generation: call it after each rebalance, and only then read the
+        committed offsets. It may be called again at any time between transactions, and after ProducerFencedError or
+        ConcurrentProducerCommitError. The group is the assignment's, else `group_id`, else transactional.group.id;
+        without a transactional.id the broker assigns one.
+
+        Where the broker does not have the feature, the group coordinator fences by member and generation (KIP-447),
+        unless consumer.group.aware.transaction=require: then UnsupportedVersionError is raised. Raises ConfigError
+        where that needs a member id or a transactional.id that is not there, IllegalGenerationError for an assignment
+        that is out of date; then the producer has to be initialised before it is used.
+        """
+        if self._transactions is None and (assignment is not None or group_id is not None):
+            self._become_transactional()
+        await self._transactional("init_transactions").init(assignment, group_id)
+
+    async def begin_transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
+        """Begin a transaction: what is sent from now on belongs to it.
+
+        With `partitions` it may write to these only, apart from offsets: they are registered at once, and a send to
+        another one raises PartitionNotRegisteredError. Records without a key then go to one of them.
+        """
+        await self._transactional("begin_transaction").begin(partitions)
+
+    async def send_offsets(
         self,
         offsets: Offsets,
-        group_metadata: ConsumerGroupMetadata | str,
+        group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
     ) -> None:
-        """Commit consumed offsets (of the next records to read) in the transaction, on behalf of a group."""
-        await self._transactional("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+        """Commit consumed offsets (of the next records to read) in the transaction, on behalf of a group.
+
+        Without `group_metadata` it is the group, and assignment, of the last `init_transactions`, or
+        transactional.group.id. A group id alone, a string, fences nothing and is deprecated.
+        """
+        await self._transactional("send_offsets").send_offsets(offsets, group_metadata)
+
+    send_offsets_to_transaction = send_offsets
 
     async def commit_transaction(self) -> None:
         """Send what is left, then commit.
@@ -241,14 +281,26 @@ class Producer:
         """Abort: nothing of the transaction will be read at read_committed. The producer is usable afterwards."""
         await self._transactional("abort_transaction").abort()
 
-    def transaction(self) -> Transaction:
+    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
         """Return a context manager: begins a transaction, commits it at the end of the block, aborts on an exception.
 
-        The first one initialises the producer if `init_transactions` was not called.
+        The first one initialises the producer if `init_transactions` was not called. `partitions` as in
+        `begin_transaction`.
         """
-        return Transaction(self, self._transactional("transaction"))
+        return Transaction(self, self._transactional("transaction"), partitions)
 
     # -- inside
+
+    def _become_transactional(self) -> None:
+        """The group makes a producer transactional that has no transactional.id: the broker will assign one."""
+        self._check_open()
+        if not self.config.enable_idempotence:
+            raise ConfigError("enable.idempotence", "false cannot be with transactions: leave it out")
+        if self._accumulator.incomplete or any(queues.unplaced for queues in self._topics.values()):
+            raise IllegalStateError("init_transactions is not possible while records are on their way: flush() first")
+        self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
+        self._sender.use_transaction(self._transactions.manager)
+        self._transactions.use(self._sender)
 
     def _transactional(self, doing: str) -> Transactions:
         self._check_open()
@@ -275,7 +327,7 @@ class Producer:
         if not self._open:
             self._check_open()
         if self._transactions is not None:
-            self._transactions.check_send()
+            self._transactions.check_send(topic)
         queues = self._topics.get(topic)
         if queues is None or not queues.queues or queues.unplaced is not None:
             return None
@@ -309,6 +361,8 @@ class Producer:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {topic.name!r} has partitions 0 to {count - 1} as far as is known, not {partition}",
             )
+        if self._transactions is not None and self._transactions.manager.allowed is not None:
+            self._transactions.manager.check_allowed(topic.name, partition)
         return partition
 
     def _hold(
@@ -384,7 +438,9 @@ class Producer:
                 self._transactions.manager.batch_failed(error.code, error.message)
             return error
         self._accumulator.use_topic(topic)
-        self._accumulator.place(queues, self._choose)
+        failure = self._accumulator.place(queues, self._choose)
+        if failure is not None and self._transactions is not None:
+            self._transactions.manager.batch_failed(failure.code, failure.message)
         return None
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:

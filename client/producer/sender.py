@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 TOPIC_IDS: Final = 13
 """First version of Produce that names topics by id (KIP-516): a topic made anew is not written to by mistake."""
 
-BEFORE_IMPLICIT: Final = 11
-"""Newest version of Produce that does not add the partition to the transaction by itself (KIP-890)."""
+IMPLICIT: Final = 12
+"""First version of Produce that adds the partition to the transaction by itself (KIP-890)."""
 
 REQUEST_OVERHEAD: Final = 512
 """Bytes of a request besides its batches, generously."""
@@ -91,9 +91,9 @@ class Sender:
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
-        self._transaction = transaction
+        self._transaction: TransactionManager | None = None
         if transaction is not None:
-            transaction.on_error = self.wake
+            self.use_transaction(transaction)
         self._spawn = spawn
         self._loop = asyncio.get_running_loop()
         self._max_in_flight = config.max_in_flight_requests_per_connection
@@ -109,6 +109,11 @@ class Sender:
         """Called when partitions wait to be added to the transaction."""
         self.on_ids_exhausted: Callable[[PartitionQueue], None] = lambda queue: None
         """Called when a partition needs a new producer id, its epochs being used up."""
+
+    def use_transaction(self, transaction: TransactionManager) -> None:
+        """From now on every batch belongs to a transaction; nothing may be on its way."""
+        self._transaction = transaction
+        transaction.on_error = self.wake
 
     def wake(self) -> None:
         """Make a pass soon; calls before it count as one."""
@@ -226,6 +231,14 @@ class Sender:
             for queue in queues:
                 self._give_up(queue.waiting[0], error)
             return
+        if newest < IMPLICIT and self._transaction is not None and self._transaction.version >= 2:
+            # Older versions do not add the partition. Once the coordinator says so as well, it is added beforehand.
+            self._transaction.fail_abortable(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"broker {connection.address} was downgraded: it knows Produce up to v{newest}, and the transaction "
+                f"began with v{IMPLICIT}",
+            )
+            return
         limit = self._config.max_request_size - REQUEST_OVERHEAD
         while queues and self._in_flight.get(node_id, 0) < self._max_in_flight:
             batches: list[ProducerBatch] = []
@@ -256,7 +269,7 @@ class Sender:
 
     def _newest_version(self) -> int:
         if self._transaction is not None and self._transaction.version < 2:
-            return BEFORE_IMPLICIT
+            return IMPLICIT - 1
         return TOPIC_IDS
 
     def _send(self, node_id: int, connection: Connection, batches: list[ProducerBatch], version: int) -> None:
@@ -348,6 +361,8 @@ class Sender:
     def _acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         queue = self._accumulator.queue_of(batch)
         queue.acknowledged(batch, self._loop.time())
+        if self._transaction is not None:
+            self._transaction.wrote(queue.key)
         if not batch.done:
             batch.complete(base_offset, log_append_time)
         self._accumulator.release(batch)

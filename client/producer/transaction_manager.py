@@ -1,8 +1,8 @@
 """What a transactional producer knows of its transaction: state, identity, members, and the error that ended it.
 
 Owns the producer id and epoch, the state (see the table in `transaction_state.py`), which partitions the coordinator
-knows to be part of the transaction, and what an error means for it. All methods are plain and immediate: the talking is
-in `transaction_calls.py`, the sending in `sender.py`.
+knows to be part of the transaction, which of them were written, and what an error means for it. All methods are plain
+and immediate: the talking is in `transaction_calls.py`, the sending in `sender.py`.
 
 Two protocols (KIP-890), chosen by the cluster's finalized feature transaction.version:
 
@@ -10,6 +10,11 @@ Two protocols (KIP-890), chosen by the cluster's finalized feature transaction.v
   stays,
   so after an error that left a sequence open, the producer gets a new epoch by InitProducerId.
 * 2: Produce v12 and TxnOffsetCommit v5 add what they touch, and EndTxn v5 gives the epoch of the next transaction.
+
+With the transaction extension (`extension`, only beside version 2) EndTxn names what was written, and what was written
+or registered beforehand stays registered: the session. Nothing here relies on the broker keeping it: a partition that
+is not in the session is added by the Produce request itself. So EndTxn names only what was acknowledged; while the fate
+of anything is unknown it names nothing, and the coordinator marks every partition that it knows.
 """
 
 from __future__ import annotations
@@ -17,8 +22,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ...protocol.errors import ErrorCode, KafkaError
-from ..errors import AbortableError, AuthorizationError, FatalError, IllegalStateError, ProducerFencedError, error_for
+from ...protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode, KafkaError
+from ..errors import (
+    AbortableError,
+    AuthorizationError,
+    ConcurrentProducerCommitError,
+    FatalError,
+    IllegalStateError,
+    PartitionNotRegisteredError,
+    ProducerFencedError,
+    error_for,
+)
+from ..values import ConsumerGroupMetadata
 from .transaction_state import State, may_follow
 
 Partition = tuple[str, int]
@@ -38,15 +53,30 @@ _FATAL_IN_PRODUCE: Final = frozenset(
 class TransactionManager:
     """See the module's docstring."""
 
-    def __init__(self, transactional_id: str) -> None:
+    def __init__(self, transactional_id: str | None) -> None:
         self.transactional_id = transactional_id
+        """None until the broker has assigned one."""
+        self.group: ConsumerGroupMetadata | None = None
+        """Who offsets are committed for unless the caller says otherwise."""
+        self.group_aware = False
+        """Whether the last initialisation claimed the group's partitions (transaction extension)."""
         self.state = State.UNINITIALIZED
         self.error: KafkaError | None = None
         self.producer_id = -1
         self.producer_epoch = -1
         self.version = 1
+        self.extension = False
+        self.allowed: frozenset[Partition] | None = None
+        """The only partitions that this transaction may write to; None: any."""
         self.registered: set[Partition] = set()
         self.unregistered: set[Partition] = set()
+        self.sent: set[Partition] = set()
+        self.written: set[Partition] = set()
+        """Of those in `sent`, whose fate is open until then, the ones that were acknowledged."""
+        self.session: frozenset[Partition] = frozenset()
+        """What the coordinator kept registered, as far as is known, after the last transaction."""
+        self.beforehand: frozenset[Partition] = frozenset()
+        """What was registered beforehand since the session began: it stays until the session ends."""
         self.started = False
         """Whether the coordinator may know of the transaction: something was sent that begins it there."""
         self.epoch_bump_needed = False
@@ -70,18 +100,38 @@ class TransactionManager:
             f"{doing} is not possible: the producer is {self.state.value}{_HINTS.get(self.state, '')}"
         )
 
-    def begin(self) -> None:
-        """Begin a transaction; nothing is sent for it."""
+    def check_initialize(self) -> None:
+        """Raise unless the producer may be initialised now, for the first time or again."""
+        if self.state is not State.FATAL_ERROR or not isinstance(self.error, _INITIALISED_AFTER):
+            self.require(
+                State.UNINITIALIZED, State.READY, State.COMMIT_UNKNOWN, State.ABORTABLE_ERROR, doing="init_transactions"
+            )
+
+    def initialize(self) -> None:
+        """Begin to initialise: what was known of a transaction is over."""
+        self.check_initialize()
+        self.become(State.INITIALIZING)
+        self.group_aware = False
+        self._forget_transaction()
+        self.forget_session()
+
+    def begin(self, allowed: frozenset[Partition] | None = None) -> None:
+        """Begin a transaction, in which only `allowed` is written to; nothing is sent for it."""
         self.require(State.READY, doing="begin_transaction")
         self.become(State.IN_TRANSACTION)
+        self.allowed = allowed
 
     def finished(self) -> None:
         """The transaction is decided, as it was meant to be."""
         self.become(State.READY)
+        self._forget_transaction()
+
+    def _forget_transaction(self) -> None:
         self.error = None
         self.started = False
-        self.registered.clear()
-        self.unregistered.clear()
+        self.allowed = None
+        for known in (self.registered, self.unregistered, self.sent, self.written):
+            known.clear()
 
     # -- errors
 
@@ -102,6 +152,13 @@ class TransactionManager:
                 f"the epoch of transactional.id {self.transactional_id!r} is no longer this producer's: a newer "
                 "producer has taken over, or the transaction was open longer than transaction.timeout.ms",
             )
+        elif code == CONCURRENT_PRODUCER_COMMIT:
+            error = ConcurrentProducerCommitError(
+                code,
+                message
+                or f"offsets of transactional.id {self.transactional_id!r} were refused: a producer of a newer "
+                "generation of the group has taken over partitions of this one",
+            )
         else:
             error = error_for(code, message)
             if not isinstance(error, FatalError | AuthorizationError):
@@ -113,7 +170,7 @@ class TransactionManager:
 
     def batch_failed(self, code: ErrorCode, message: str | None) -> None:
         """A batch of the transaction will not be written: what that means for the transaction."""
-        if self.state is State.FATAL_ERROR:
+        if self.state in (State.FATAL_ERROR, State.INITIALIZING):
             return
         if code in _FATAL_IN_PRODUCE:
             self.fail_fatal(code, message)
@@ -139,15 +196,53 @@ class TransactionManager:
             return False
         if self.version >= 2 or partition in self.registered:
             self.started = True
+            self.sent.add(partition)
             return True
         self.unregistered.add(partition)
         return False
+
+    def forget_session(self) -> None:
+        """The session is over, or may be: nothing is known to be registered."""
+        self.session = self.beforehand = frozenset()
 
     def registered_now(self, partitions: set[Partition]) -> None:
         """The coordinator has added these partitions."""
         self.registered |= partitions
         self.unregistered -= partitions
 
+    def check_allowed(self, topic: str, partition: int | None = None) -> None:
+        """Raise PartitionNotRegisteredError for a topic, or partition, that the transaction may not write to."""
+        allowed = self.allowed
+        if allowed is None:
+            return
+        mine = [index for name, index in sorted(allowed) if name == topic]
+        if mine if partition is None else partition in mine:
+            return
+        where = f"topic {topic!r}" if partition is None else f"{topic}-{partition}"
+        known = f"; of this topic it named {mine}" if mine else ""
+        raise PartitionNotRegisteredError(
+            f"{where} is not among the {len(allowed)} partitions that begin_transaction(partitions) named{known}: the "
+            "record was not sent. Name the partition there, or call begin_transaction() without partitions"
+        )
+
+    def wrote(self, partition: Partition) -> None:
+        """The partition has something of this transaction."""
+        self.written.add(partition)
+
+    def to_name(self) -> frozenset[Partition] | None:
+        """What EndTxn is to name as written; None: nothing, because more may have been written than is known."""
+        if not self.extension or self.sent - self.written:
+            return None
+        return frozenset(self.written)
+
+    def ended(self, named: frozenset[Partition] | None) -> None:
+        """The coordinator has decided the transaction, of which this was named."""
+        if named is not None:
+            self.session = named | self.beforehand
+
+
+_INITIALISED_AFTER: Final = (ProducerFencedError, ConcurrentProducerCommitError)
+"""Fatal errors after which the producer may be initialised again, which takes a new epoch."""
 
 _HINTS: Final = {
     State.UNINITIALIZED: "; call init_transactions() first, or use `async with producer.transaction()`",

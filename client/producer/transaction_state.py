@@ -26,7 +26,8 @@ class State(Enum):
 S = State
 PREVIOUS: Final[dict[State, frozenset[State]]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING}),  # initialising failed and may be tried again
-    S.INITIALIZING: frozenset({S.UNINITIALIZED}),
+    # Again at any time between transactions, and where nothing else helps: it decides what was left open.
+    S.INITIALIZING: frozenset({S.UNINITIALIZED, S.READY, S.COMMIT_UNKNOWN, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
     S.READY: frozenset({S.INITIALIZING, S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION}),
     S.IN_TRANSACTION: frozenset({S.READY, S.COMMITTING_TRANSACTION}),  # the latter: nothing was sent to decide yet
     S.COMMITTING_TRANSACTION: frozenset({S.IN_TRANSACTION, S.COMMIT_UNKNOWN}),

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from oncelog import AbortableError, Producer
+from oncelog import AbortableError, ConsumerGroupMetadata, Producer
 from support.broker import BrokerProcess
 from support.reading import committed_offset, make_topic, read_topic
 
@@ -27,7 +27,7 @@ async def transactions(bootstrap: str) -> None:
                 async with producer.transaction() as txn:
                     for number in range(done * 5, done * 5 + 5):
                         txn.send("transactions", b"%06d" % number)
-                    await txn.send_offsets({("records", 0): done}, "group")
+                    await txn.send_offsets({("records", 0): done}, ConsumerGroupMetadata("group"))
                 done += 1
             except AbortableError:
                 continue

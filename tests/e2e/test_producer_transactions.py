@@ -82,7 +82,7 @@ async def test_the_protocol_of_each_version(bootstrap: str, proxy: FaultProxy, f
         for _ in range(2):
             async with producer.transaction() as txn:
                 txn.send(topic, b"x")
-                await txn.send_offsets({(topic, 0): 5}, fresh_name("group"))
+                await txn.send_offsets({(topic, 0): 5}, ConsumerGroupMetadata(fresh_name("group")))
     if proxy.features["transaction.version"] == 1:
         assert proxy.seen["AddPartitionsToTxn"] >= 2  # again while the last transaction is being completed
         assert proxy.seen["AddOffsetsToTxn"] >= 2
@@ -116,7 +116,7 @@ async def test_the_classic_calls(bootstrap: str, proxy: FaultProxy, fresh_name: 
             await producer.commit_transaction()
         await producer.begin_transaction()
         producer.send(topic, b"aborted")
-        await producer.send_offsets_to_transaction({(topic, 0): 18}, group)
+        await producer.send_offsets({(topic, 0): 18}, ConsumerGroupMetadata(group))
         await producer.abort_transaction()
         assert committed_offset(bootstrap, group, topic, 0) == 17
     assert values(bootstrap, topic) == [b"one"]
@@ -203,7 +203,7 @@ async def test_every_request_and_answer_may_be_lost(
             async with producer.transaction() as txn:
                 for number in range(20):
                     await txn.enqueue(topic, b"%d-%02d" % (round_, number))
-                await txn.send_offsets({(topic, 0): round_}, group)
+                await txn.send_offsets({(topic, 0): round_}, ConsumerGroupMetadata(group))
             lose(api, skip=1)
     assert values(bootstrap, topic) == [b"%d-%02d" % (round_, number) for round_ in range(3) for number in range(20)]
     assert committed_offset(bootstrap, group, topic, 0) == 2

@@ -14,8 +14,10 @@ from oncelog.client.errors import AbortableError, CommitUnknownError, NetworkErr
 from oncelog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from oncelog.client.producer.accumulator import RecordAccumulator
 from oncelog.client.producer.sender import Sender
-from oncelog.client.producer.transaction import Transaction, Transactions
+from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
+from oncelog.client.producer.transaction_steps import Transactions
+from oncelog.client.values import ConsumerGroupMetadata
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -44,7 +46,11 @@ class ScriptedCluster:
         self.config = ProducerConfig.of({"transactional.id": "x"})
         self.options = ConnectionOptions(client_id="c")
         self.finalized_features = {"transaction.version": transaction_version}
+        self.extension_aware = False
         self.is_closed = False
+
+    def known_coordinator(self, key_type: object, key: str) -> int:
+        return 0
 
     async def coordinator(self, key_type: object, key: str, timeout_s: float) -> int:
         return 0
@@ -61,7 +67,7 @@ class ScriptedCluster:
     def leader_of(self, partition: tuple[str, int]) -> int:
         return 0
 
-    def open_connection(self, node_id: int) -> ScriptedCluster | None:
+    def open_connection(self, node_id: int, channel: str = "") -> ScriptedCluster | None:
         return None if self.away else self
 
     async def connection(self, node_id: int, channel: str = "") -> ScriptedCluster:
@@ -277,7 +283,7 @@ def test_offsets_whose_fate_is_unknown_cannot_join_the_next_transaction() -> Non
             pass
 
         world.transactions._calls.add_offsets = only_the_offsets  # type: ignore[method-assign]
-        task = asyncio.create_task(world.transactions.send_offsets({(TOPIC, 0): 5}, "g"))
+        task = asyncio.create_task(world.transactions.send_offsets({(TOPIC, 0): 5}, ConsumerGroupMetadata("g")))
         await world.cluster.next(TxnOffsetCommitRequest)
         await cancelled(task)
         task = asyncio.create_task(world.transactions.abort())
@@ -294,7 +300,7 @@ def test_offsets_whose_fate_is_unknown_cannot_join_the_next_transaction() -> Non
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_commit_waits_for_offsets_that_are_under_way(code: ErrorCode) -> None:
     async def test(world: World) -> None:
-        offsets = asyncio.create_task(world.transactions.send_offsets({(TOPIC, 0): 5}, "g"))
+        offsets = asyncio.create_task(world.transactions.send_offsets({(TOPIC, 0): 5}, ConsumerGroupMetadata("g")))
         request, answer = await world.cluster.next(TxnOffsetCommitRequest)
         task = asyncio.create_task(world.transactions.commit())
         await asyncio.sleep(1)

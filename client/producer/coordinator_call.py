@@ -1,0 +1,200 @@
+"""How a question to a coordinator goes: find it, ask, judge the answer's error, ask again; bounded by max.block.ms.
+
+Owns the verdict on each error code, and the account of what became of the attempts (`Lost`), because a request whose
+answer did not come may have run. The state it changes, where an error ends the transaction or the producer, is
+`TransactionManager`'s; what is asked is `transaction_calls.py`'s and `initialisation.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Final, TypeVar
+
+from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.schema import Request, Response
+from ..backoff import ExponentialBackoff
+from ..cluster import Cluster, KeyType
+from ..connection import Connection
+from ..errors import KafkaTimeoutError, NetworkError, error_for
+from .transaction_manager import TransactionManager
+
+R = TypeVar("R", bound=Response)
+
+CHANNEL: Final = "coordinator"
+"""A socket of its own: an answer to Produce that waits for the disk must not hold up the coordinator's."""
+
+CONCURRENT_BACKOFF_MS: Final = 5
+"""First wait after CONCURRENT_TRANSACTIONS: the previous transaction's markers take about as long."""
+
+
+class Verdict(Enum):
+    """What an error in an answer asks for."""
+
+    RETRY = "the same again, after retry.backoff.ms"
+    RETRY_SOON = "the same again, after a few milliseconds"
+    FIND = "ask for the coordinator again, then the same"
+    ABORT = "the transaction can only be aborted"
+    FATAL = "the producer is of no more use"
+
+
+_E, _V = ErrorCode, Verdict
+VERDICTS: Final[dict[ErrorCode, Verdict]] = {
+    _E.COORDINATOR_NOT_AVAILABLE: _V.FIND,
+    _E.NOT_COORDINATOR: _V.FIND,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: _V.RETRY,
+    _E.CONCURRENT_TRANSACTIONS: _V.RETRY_SOON,
+    _E.TRANSACTION_ABORTABLE: _V.ABORT,
+    _E.TOPIC_AUTHORIZATION_FAILED: _V.ABORT,
+    _E.GROUP_AUTHORIZATION_FAILED: _V.ABORT,
+    _E.OPERATION_NOT_ATTEMPTED: _V.ABORT,
+    _E.INVALID_TOPIC_EXCEPTION: _V.ABORT,
+    _E.FENCED_INSTANCE_ID: _V.ABORT,
+    _E.UNKNOWN_MEMBER_ID: _V.ABORT,
+    _E.ILLEGAL_GENERATION: _V.ABORT,
+    _E.STALE_MEMBER_EPOCH: _V.ABORT,
+    _E.OFFSET_METADATA_TOO_LARGE: _V.ABORT,
+    _E.INVALID_COMMIT_OFFSET_SIZE: _V.ABORT,
+    _E.INVALID_GROUP_ID: _V.ABORT,
+}
+"""What is not listed: RETRY if the code is retriable, else FATAL."""
+
+UNCERTAIN: Final = frozenset(
+    {
+        _E.UNKNOWN_SERVER_ERROR,
+        _E.REQUEST_TIMED_OUT,
+        _E.COORDINATOR_NOT_AVAILABLE,
+        _E.NOT_COORDINATOR,
+        _E.KAFKA_STORAGE_ERROR,
+        _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""Errors after which a decision may have been written nevertheless: the coordinator failed, or moved, while writing."""
+
+Build = Callable[[Connection], tuple[Request[R], int]]
+"""Makes the request, and chooses its version, for the connection that it will be sent on."""
+
+Refusals = Mapping[ErrorCode, Callable[[ErrorCode], KafkaError]]
+"""Codes that neither the transaction nor the producer suffers from: the exception for each is simply raised."""
+
+
+def verdict(code: ErrorCode) -> Verdict:
+    """Return what an error code of a coordinator asks for."""
+    return VERDICTS.get(code) or (Verdict.RETRY if code.retriable else Verdict.FATAL)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The error that decides for a request with several: what is fatal before what aborts before what is retried."""
+    severity = {Verdict.FATAL: 3, Verdict.ABORT: 2}
+    found = [error_code(code) for code in codes if code]
+    # "Not attempted" only says that another one failed.
+    cause = [code for code in found if code is not ErrorCode.OPERATION_NOT_ATTEMPTED] or found
+    return max(cause, key=lambda code: severity.get(verdict(code), 1), default=ErrorCode.NONE)
+
+
+class Lost:
+    """What became of the attempts of one call: a request whose answer did not come may have run."""
+
+    __slots__ = ("answers", "last", "waiting")
+
+    def __init__(self, answers: int = 0) -> None:
+        self.answers = answers
+        self.waiting = False
+        self.last: KafkaError | None = None
+
+
+class CoordinatorCaller:
+    """See the module's docstring."""
+
+    def __init__(self, cluster: Cluster, manager: TransactionManager, max_block_s: float) -> None:
+        self.cluster = cluster
+        self.max_block_s = max_block_s
+        self._manager = manager
+        self._soon = ExponentialBackoff(CONCURRENT_BACKOFF_MS, max(cluster.config.retry_backoff_ms, 1))
+
+    async def ask(
+        self,
+        key_type: KeyType,
+        key: str,
+        build: Build[R],
+        code_of: Callable[[R], int],
+        name: str,
+        *,
+        lost: Lost | None = None,
+        refusals: Refusals | None = None,
+    ) -> R:
+        """Ask the coordinator of `key` until it answers without an error that passes.
+
+        Raises KafkaTimeoutError after max.block.ms, AbortableError or FatalError as the verdict is (then the manager's
+        state says so, too), what `refusals` makes of a code, and what `build` raises.
+        """
+        lost = lost or Lost()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.max_block_s
+        attempt = 0
+        while True:
+            remaining = deadline - loop.time()
+            try:
+                if remaining <= 0:
+                    raise self._too_late(name, lost)
+                answer = await self._once(key_type, key, build, remaining, lost)
+                code = error_code(code_of(answer))
+                if code in UNCERTAIN:
+                    lost.answers += 1
+            except (NetworkError, KafkaTimeoutError) as error:
+                if deadline - loop.time() <= 0:
+                    raise self._too_late(name, lost) from error
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                lost.last = error
+            if code is ErrorCode.NONE:
+                return answer
+            if refusals is not None and code in refusals:
+                raise refusals[code](code)
+            what = verdict(code)
+            if what is Verdict.FATAL:
+                raise self._manager.fail_fatal(code)
+            if what is Verdict.ABORT:
+                raise self._manager.fail_abortable(code)
+            lost.last = lost.last or error_for(code)
+            if what is Verdict.FIND:
+                self.cluster.forget_coordinator(key_type, key)
+            backoff = self._soon if what is Verdict.RETRY_SOON else self.cluster.retry_backoff
+            await asyncio.sleep(min(backoff(attempt), max(deadline - loop.time(), 0)))
+            attempt += 1
+
+    async def connection(self, key_type: KeyType, key: str) -> Connection:
+        """Return the connection to the coordinator of `key`; raises KafkaTimeoutError after max.block.ms."""
+
+        async def connect() -> Connection:
+            try:
+                node_id = await self.cluster.coordinator(key_type, key, self.max_block_s)
+                return await self.cluster.connection(node_id, CHANNEL)
+            except NetworkError:
+                self.cluster.forget_coordinator(key_type, key)
+                raise
+
+        what = f"reach the coordinator of {key_type.name.lower()} {key!r}"
+        return await self.cluster.retrying(connect, self.max_block_s, what)
+
+    async def _once(self, key_type: KeyType, key: str, build: Build[R], timeout_s: float, lost: Lost) -> R:
+        node_id = await self.cluster.coordinator(key_type, key, timeout_s)
+        connection = await self.cluster.connection(node_id, CHANNEL)
+        request, version = build(connection)
+        future = connection.send(request, version, min(timeout_s, connection.options.request_timeout_s))
+        lost.waiting = True
+        try:
+            answer = await future
+        except KafkaError:
+            lost.answers += 1
+            lost.waiting = False
+            raise
+        lost.waiting = False
+        return answer
+
+    def _too_late(self, name: str, lost: Lost) -> KafkaTimeoutError:
+        why = f": {lost.last.message}" if lost.last is not None else ""
+        return KafkaTimeoutError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"the coordinator did not answer {name} within max.block.ms = {self.max_block_s * 1000:.0f}{why}",
+        )

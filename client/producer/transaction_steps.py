@@ -1,0 +1,284 @@
+"""What a transactional producer does, step by step: `Transactions` carries out initialisation, begin, commit and abort.
+
+Owns the order of things: everything is sent and acknowledged before the decision is, nothing new leaves while a
+transaction is being decided, and an abort, or a new initialisation, waits for what is in flight. States are
+`TransactionManager`'s, requests `TransactionCalls`' and `Initialisation`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..cluster import Cluster
+from ..config import ProducerConfig
+from ..errors import AbortableError, ConfigError, error_for
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, OffsetAndMetadata, Offsets
+from .accumulator import RecordAccumulator
+from .coordinator_call import CoordinatorCaller
+from .initialisation import SETTING, Initialisation
+from .sender import Sender
+from .transaction_calls import TransactionCalls
+from .transaction_manager import Partition, TransactionManager
+from .transaction_state import State
+
+log = logging.getLogger(__name__)
+
+
+class Transactions:
+    """See the module's docstring. One at a time; a call that does not fit the state raises IllegalStateError."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        accumulator: RecordAccumulator,
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+    ) -> None:
+        self.manager = TransactionManager(config.transactional_id)
+        max_block_s = config.max_block_ms / 1000
+        caller = CoordinatorCaller(cluster, self.manager, max_block_s)
+        self._calls = TransactionCalls(cluster, self.manager, config.transaction_timeout_ms, max_block_s)
+        self._initialisation = Initialisation(config, caller, self._calls, self.manager)
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._spawn = spawn
+        self._sender: Sender
+        self._registering: asyncio.Future[None] | None = None
+        self._sending_offsets: set[asyncio.Future[None]] = set()
+
+    def use(self, sender: Sender) -> None:
+        """Work with this sender."""
+        self._sender = sender
+        sender.on_unregistered = self._register
+
+    def check_send(self, topic: str) -> None:
+        """Raise unless a record may be sent to the topic now."""
+        if self.manager.state is not State.IN_TRANSACTION:
+            self.manager.require(State.IN_TRANSACTION, doing="sending")
+        if self.manager.allowed is not None:
+            self.manager.check_allowed(topic)
+
+    async def init(self, assignment: GroupAssignment | None = None, group_id: str | None = None) -> None:
+        """See Producer.init_transactions."""
+        manager = self.manager
+        plan = self._initialisation.plan(assignment, group_id)
+        manager.check_initialize()
+        await self._settle()
+        manager.initialize()
+        self._accumulator.restrict(None)
+        try:
+            await self._initialisation.run(plan)
+            manager.become(State.READY)
+        finally:
+            if manager.state is State.INITIALIZING:
+                manager.become(State.UNINITIALIZED)
+
+    async def begin(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
+        """See Producer.begin_transaction."""
+        manager = self.manager
+        manager.require(State.READY, doing="begin_transaction")
+        self._calls.learn_anew()
+        if partitions is None:
+            manager.begin()
+            return
+        allowed = frozenset((topic, index) for topic, index in partitions)
+        await self._know(allowed)
+        manager.begin(allowed)
+        self._accumulator.restrict(allowed)
+        if manager.version >= 2 and (not manager.extension or allowed <= manager.session):
+            return  # what it sends adds itself, or is in the session already
+        if not allowed:
+            return
+        try:
+            await self._calls.add_partitions(allowed, session=manager.extension)
+        except KafkaError as error:
+            if manager.state is State.IN_TRANSACTION:
+                raise manager.fail_abortable(error.code, error.message) from error
+            raise
+        except asyncio.CancelledError:
+            manager.fail_abortable(ErrorCode.REQUEST_TIMED_OUT, "registering the partitions was cancelled")
+            raise
+
+    async def _know(self, partitions: Collection[Partition]) -> None:
+        """Learn of the topics, so that each record's partition is chosen, and checked, when it is handed over."""
+        for name in sorted({topic for topic, _ in partitions}):
+            topic = await self._cluster.topic(name, self._config.max_block_ms / 1000)
+            self._accumulator.use_topic(topic)
+            for index in sorted(index for one, index in partitions if one == name):
+                if not 0 <= index < len(topic.partitions):
+                    self._cluster.request_refresh()
+                    raise error_for(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"topic {name!r} has {len(topic.partitions)} partitions as far as is known, and no {index}",
+                    )
+
+    def _group(self, given: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
+        """Who commits offsets: as given, else as of the last initialisation, else the group that is set."""
+        if isinstance(given, str):
+            warnings.warn(
+                "send_offsets with a group id alone fences nothing, so that a record may be processed twice: give it "
+                "consumer.group_metadata(), or set transactional_group_id and give none",
+                DeprecationWarning,
+                stacklevel=4,  # of Producer.send_offsets or Transaction.send_offsets
+            )
+            return ConsumerGroupMetadata(given)
+        if isinstance(given, ConsumerAssignment):
+            return given.metadata
+        if given is not None:
+            return given
+        manager = self.manager
+        if manager.group is None:
+            raise ConfigError(
+                "transactional.group.id",
+                "send_offsets(offsets) has to know the group: set it, or give send_offsets the consumer's "
+                "group_metadata()",
+            )
+        if not manager.group.member_id and not manager.group_aware:
+            aware = manager.extension and self._config.consumer_group_aware_transaction is not False
+            if not aware:
+                raise ConfigError(
+                    "transactional.group.id",
+                    "send_offsets(offsets) falls back to KIP-447 here, which needs a member id to fence by: call "
+                    "init_transactions(consumer.group_assignment()), or give send_offsets the consumer's "
+                    "group_metadata()",
+                    SETTING,
+                )
+        return manager.group
+
+    async def send_offsets(
+        self,
+        offsets: Offsets,
+        group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
+    ) -> None:
+        """See Producer.send_offsets."""
+        manager = self.manager
+        manager.require(State.IN_TRANSACTION, doing="send_offsets")
+        group = self._group(group_metadata)
+        if not offsets:
+            return
+        positions: dict[tuple[str, int], OffsetAndMetadata] = {
+            partition: position if isinstance(position, OffsetAndMetadata) else OffsetAndMetadata(position)
+            for partition, position in offsets.items()
+        }
+        self._accumulator.close_open_batches()  # the records can travel while the offsets do
+        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sending_offsets.add(under_way)
+        try:
+            if manager.version < 2:
+                await self._calls.add_offsets(group.group_id)
+            await self._calls.commit_offsets(positions, group)
+        except KafkaError as error:
+            # Also after a time-out nobody knows what was written: the transaction can only be aborted.
+            if manager.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+                manager.offsets_in_doubt()
+                raise manager.fail_abortable(error.code, error.message) from error
+            raise
+        except asyncio.CancelledError:
+            manager.offsets_in_doubt()
+            manager.fail_abortable(ErrorCode.REQUEST_TIMED_OUT, "sending offsets was cancelled; they may be written")
+            raise
+        finally:
+            self._sending_offsets.discard(under_way)
+            under_way.set_result(None)
+
+    async def commit(self) -> None:
+        """See Producer.commit_transaction."""
+        manager = self.manager
+        manager.require(State.IN_TRANSACTION, State.COMMIT_UNKNOWN, doing="commit_transaction")
+        before = manager.state
+        manager.become(State.COMMITTING_TRANSACTION)
+        try:
+            await self._accumulator.flush()
+            await self._offsets_sent()
+        except asyncio.CancelledError:
+            if manager.state is State.COMMITTING_TRANSACTION:
+                manager.become(before)
+            raise
+        manager.require(State.COMMITTING_TRANSACTION, doing="commit_transaction")
+        if manager.started:
+            await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
+        self._finish()
+
+    async def abort(self) -> None:
+        """See Producer.abort_transaction."""
+        manager = self.manager
+        manager.require(State.IN_TRANSACTION, State.ABORTABLE_ERROR, doing="abort_transaction")
+        manager.become(State.ABORTING_TRANSACTION)
+        try:
+            await self._settle()
+            if manager.started and manager.state is State.ABORTING_TRANSACTION:
+                await self._calls.end(committed=False)
+                manager.started = False  # a second abort goes on from here: the old epoch may be fenced by then
+            if manager.epoch_bump_needed and manager.state is State.ABORTING_TRANSACTION:
+                await self._calls.init_producer_id(bump_epoch=True)
+        except BaseException:
+            if manager.state is State.ABORTING_TRANSACTION:
+                manager.become(State.ABORTABLE_ERROR)
+            raise
+        manager.require(State.ABORTING_TRANSACTION, doing="abort_transaction")
+        self._finish()
+
+    async def abandon(self) -> None:
+        """The producer is closed: abort what is open, as well as that is possible; never raises."""
+        try:
+            if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+                await self.abort()
+        except KafkaError as error:
+            log.warning("the open transaction could not be aborted, its timeout will: %s", error)
+        self._give_up_records()
+
+    async def _settle(self) -> None:
+        """Give up what was not sent yet, and wait for what was."""
+        self._give_up_records()
+        await self._accumulator.flush()
+        await self._sender.landed()  # also what was given up: written later, it would outlive the transaction
+        if self._registering is not None:
+            await asyncio.shield(self._registering)
+        await self._offsets_sent()
+
+    async def _offsets_sent(self) -> None:
+        """Wait for offsets that another task sends: the decision counts for them as well."""
+        while self._sending_offsets:
+            await asyncio.wait(set(self._sending_offsets))
+
+    def _finish(self) -> None:
+        self.manager.finished()
+        self._accumulator.restrict(None)
+        self._accumulator.unobserved_failures.clear()  # their transaction was aborted, and that was said
+
+    def _give_up_records(self) -> None:
+        error = AbortableError(
+            ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted before the record was sent"
+        )
+        for topic in list(self._accumulator.topics.values()):
+            self._accumulator.drop_unplaced(topic, error)
+        self._sender.abort_unsent(error)
+
+    # -- adding partitions (transaction.version 1)
+
+    def _register(self) -> None:
+        if self._registering is None:
+            self._registering = asyncio.get_running_loop().create_future()
+            self._spawn(self._add_partitions(), "add partitions to the transaction")
+
+    async def _add_partitions(self) -> None:
+        manager, done = self.manager, self._registering
+        assert done is not None
+        try:
+            while manager.unregistered and manager.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+                await self._calls.add_partitions(set(manager.unregistered))
+                self._sender.wake()
+        except KafkaError as error:
+            if manager.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+                manager.fail_abortable(error.code, error.message)
+        finally:
+            self._registering = None
+            if not done.done():
+                done.set_result(None)
+            self._sender.wake()
