@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
@@ -24,15 +24,17 @@ from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...config import BrokerConfig
 from ...ports import Clock
+from ..claims import Claim, ClaimKeeper
 from ..state_log import StateLog
+from .claims import ClaimMap
 from .classic_group import ClassicGroup
 from .group_log import GroupLog
 from .membership import GroupMembership, Join
-from .offset_rules import check_commit, check_group_delete, check_offset_delete, expired
+from .offset_rules import check_commit, check_group_delete, check_offset_delete
 from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
 from .rebalance import Rebalance, failed_join
-from .state import GroupState
 from .timer import DeadlineTimer
+from .upkeep import GroupUpkeep
 
 if TYPE_CHECKING:
     from ...metadata_store import MetadataStore
@@ -48,11 +50,15 @@ class Commit(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """Who commits: a member, or (as the defaults say) somebody outside of the group."""
+    """Who commits: a member, or (as the defaults say) somebody outside of the group.
+
+    `member_optional`: an extension-aware producer, which may name a generation without a member.
+    """
 
     member_id: str = ""
     group_instance_id: str | None = None
     generation_id: int = -1
+    member_optional: bool = False
 
 
 class FetchedOffset(NamedTuple):
@@ -75,12 +81,16 @@ class GroupCoordinator:
         metadata: MetadataStore,
         clock: Clock,
         logger: Any = None,
+        group_aware: bool = True,
     ) -> None:
+        """`group_aware`: the feature group.aware.transaction acts; else claims are neither checked nor written."""
         self._logger = logger if logger is not None else structlog.get_logger(__name__)
         self._config = config
         self._metadata = metadata
         self._clock = clock
+        self._group_aware = group_aware
         self._offsets = OffsetStore()
+        self._claims = ClaimMap()
         self._log = GroupLog(state_log, self._offsets, clock, config.offsets_commit_timeout_ms, self._logger)
         self._timer = DeadlineTimer(clock, self._rearm)
         self._rebalance = Rebalance(
@@ -89,6 +99,17 @@ class GroupCoordinator:
         self._membership = GroupMembership(
             self._rebalance, self._log, clock, lambda: str(uuid.uuid4()), config.group_max_size, self._logger
         )
+        self._upkeep = GroupUpkeep(
+            self._log,
+            self._offsets,
+            self._membership,
+            self._claims,
+            metadata,
+            clock,
+            self._logger,
+            retention_ms=config.offsets_retention_minutes * 60_000,
+        )
+        self._rebalance.on_emptied = self._upkeep.group_emptied
         self._wake_up: asyncio.TimerHandle | None = None
         self._loaded = False
         self._stopped = False
@@ -103,7 +124,10 @@ class GroupCoordinator:
         for group_id in self._offsets.groups():
             self._membership.get_or_create(group_id)
         self._loaded = True
-        self._remove_offsets_of_lost_topics()
+        if self._group_aware:
+            for group_id, claims in self.claims_in_offsets().items():
+                self._claims.install(group_id, claims)
+        self._upkeep.remove_offsets_of_lost_topics()
         self._schedule_expiry()
         self._rearm()
 
@@ -153,7 +177,9 @@ class GroupCoordinator:
 
         The future is the caller's own; it fails, or the call raises, with KafkaError in a coordinator's codes.
         """
-        return self._log.settled(self._log.partition_for(group_id))
+        settled = self._log.settled(self._log.partition_for(group_id))
+        dropping = self._upkeep.unsettled(group_id)
+        return settled if dropping is None else _both(settled, dropping)
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group."""
@@ -209,13 +235,7 @@ class GroupCoordinator:
     def delete_group(self, group_id: str) -> None:
         """DeleteGroups: forget the group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and log errors."""
         self._check(group_id, may_be_empty=True)
-        self._delete(check_group_delete(self._membership.groups.get(group_id), group_id))
-
-    def _delete(self, group: ClassicGroup) -> None:
-        self._log.remove(group.group_id, self._offsets.partitions(group.group_id), group_too=True)
-        group.transition_to(GroupState.DEAD, self._clock.now_ms())
-        del self._membership.groups[group.group_id]
-        self._logger.info("group_deleted", group=group.group_id)
+        self._upkeep.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
 
     # ---- offsets
 
@@ -247,28 +267,44 @@ class GroupCoordinator:
         self._membership.offsets_committed(group, committer.member_id)
         return codes
 
-    def check_txn_commit(self, group_id: str, committer: Committer) -> None:
+    def check_txn_commit(
+        self,
+        group_id: str,
+        committer: Committer,
+        transactional_id: str = "",
+        partitions: Iterable[TopicPartition] = (),
+    ) -> None:
         """What `commit_txn_offsets` checks of the group, to be asked before a partition joins a transaction for it."""
         self._check(group_id)
         self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
+        self._claims.check(group_id, partitions, transactional_id, committer.generation_id)
 
     def commit_txn_offsets(
-        self, group_id: str, committer: Committer, producer_id: int, producer_epoch: int, commits: Iterable[Commit]
+        self,
+        group_id: str,
+        committer: Committer,
+        producer_id: int,
+        producer_epoch: int,
+        commits: Iterable[Commit],
+        transactional_id: str = "",
     ) -> list[ErrorCode]:
         """TxnOffsetCommit: pending until the producer's marker. A code for each commit, in order.
 
         The caller has made sure that the group's partition is part of the producer's ongoing transaction. Raises
-        KafkaError where all commits are refused.
+        KafkaError where all commits are refused; CONCURRENT_PRODUCER_COMMIT where a partition has another owner.
         """
         self._check(group_id)
         codes, valid = self._sort_out(commits)
         if not valid:
             return codes
         self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
+        partitions = [commit.partition for commit in valid]
+        self._claims.check(group_id, partitions, transactional_id, committer.generation_id)
         now_ms = self._clock.now_ms()
+        owner = (transactional_id, producer_id)
         self._log.put_offsets(
             group_id,
-            [(commit.partition, self._value(group_id, commit, now_ms)) for commit in valid],
+            [(commit.partition, self._value(group_id, commit, now_ms, owner=owner)) for commit in valid],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         )
@@ -305,16 +341,29 @@ class GroupCoordinator:
     ) -> ClassicGroup | None:
         group = self._membership.groups.get(group_id)
         if group is None:
-            if committer.generation_id >= 0:
+            if committer.generation_id >= 0 and (committer.member_id or not committer.member_optional):
                 raise KafkaError(missing, f"There is no group {group_id!r}.")
         else:
-            check_commit(group, *committer, transactional=transactional)
+            member_id, instance_id, generation_id, optional = committer
+            check_commit(
+                group, member_id, instance_id, generation_id, transactional=transactional, member_optional=optional
+            )
         return group
 
-    def _value(self, group_id: str, commit: Commit, now_ms: int, expire_ms: int = -1) -> OffsetAndMetadata:
+    def _value(
+        self,
+        group_id: str,
+        commit: Commit,
+        now_ms: int,
+        expire_ms: int = -1,
+        owner: tuple[str, int] = ("", -1),
+    ) -> OffsetAndMetadata:
+        """What is stored: the commit, and the claim on the partition; `owner` tells its present producer id."""
         topic = self._metadata.topic(commit.partition[0])
         assert topic is not None
-        before = self._offsets.get(group_id, commit.partition)
+        claim = self._claims.get(group_id, commit.partition)
+        if claim is not None and claim.transactional_id == owner[0]:
+            claim = claim._replace(producer_id=owner[1])
         return OffsetAndMetadata(
             commit.offset,
             commit.leader_epoch,
@@ -322,7 +371,7 @@ class GroupCoordinator:
             now_ms,
             expire_ms,
             topic.topic_id,
-            None if before is None else before.claim,
+            claim,
         )
 
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
@@ -336,9 +385,9 @@ class GroupCoordinator:
         """OffsetDelete (KIP-496): a code for each partition. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, log errors."""
         self._check(group_id)
         group = check_offset_delete(self._membership.groups.get(group_id), group_id)
-        known = self._offsets.partitions(group_id)
+        known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
         codes = []
-        doomed = []
+        doomed: dict[TopicPartition, None] = {}
         for partition in wanted:
             topic = self._metadata.topic(partition[0])
             if topic is None or not 0 <= partition[1] < topic.partitions:
@@ -348,65 +397,69 @@ class GroupCoordinator:
             else:
                 codes.append(ErrorCode.NONE)
                 if partition in known:
-                    doomed.append(partition)
-        if doomed:
-            self._log.remove(group_id, dict.fromkeys(doomed), group_too=False)
+                    doomed[partition] = None
+        self._upkeep.remove_offsets(group_id, doomed, "the offset was deleted")
         return codes
+
+    # ---- claims
+
+    @property
+    def claim_keeper(self) -> ClaimKeeper | None:
+        """The groups' home among the transaction coordinators; None: nobody makes claims."""
+        return self._upkeep.claim_keeper
+
+    @claim_keeper.setter
+    def claim_keeper(self, keeper: ClaimKeeper) -> None:
+        self._upkeep.claim_keeper = keeper
+
+    def check_served(self, group_id: str) -> None:
+        """See ClaimedGroups."""
+        self._check(group_id)
+
+    def generation_with_members(self, group_id: str) -> int | None:
+        """See ClaimedGroups."""
+        group = self._membership.groups.get(group_id)
+        return group.generation_id if group is not None and group.members else None
+
+    def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
+        """See ClaimedGroups."""
+        if not self._offsets.has_pending(group_id):
+            return set()
+        return set().union(*(self._offsets.pending_producers(group_id, partition) for partition in partitions))
+
+    def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
+        """See ClaimedGroups."""
+        self._claims.install(group_id, claims)
+        if claims:
+            self._membership.get_or_create(group_id)
+
+    def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
+        """See ClaimedGroups."""
+        return {
+            group_id: found
+            for group_id in self._offsets.groups()
+            if (found := {p: o.claim for p, o in self._offsets.of_group(group_id).items() if o.claim is not None})
+        }
+
+    def is_outlived(self, group_id: str, claim: Claim) -> bool:
+        """See ClaimedGroups."""
+        return self._upkeep.is_outlived(self._membership.groups.get(group_id), claim)
 
     # ---- what goes by itself
 
     def on_topics_deleted(self, topics: Iterable[str]) -> None:
-        """Topics are gone: their offsets go too, or a new topic of the same name would be read from the wrong place."""
-        gone = set(topics)
-        self._remove_where(lambda partition, _: partition[0] in gone)
-
-    def _remove_offsets_of_lost_topics(self) -> None:
-        """A crash may have come between a topic's deletion and the removal of its offsets."""
-
-        def is_lost(partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
-            topic = self._metadata.topic(partition[0])
-            if topic is None:
-                return True
-            return offset is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
-
-        self._remove_where(is_lost)
-
-    def _remove_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata | None], bool]) -> None:
-        for group_id in list(self._offsets.groups()):
-            doomed = [p for p in self._offsets.partitions(group_id) if is_gone(p, self._offsets.get(group_id, p))]
-            if not doomed:
-                continue
-            try:
-                self._log.remove(group_id, doomed, group_too=False)
-            except KafkaError as error:
-                self._logger.error("offsets_not_removed", group=group_id, error=str(error))
-            else:
-                self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
+        """Topics are gone, and with them what was committed there."""
+        self._upkeep.topics_deleted(topics)
 
     def _schedule_expiry(self) -> None:
         self._timer.schedule("expiry", self._config.offsets_retention_check_interval_ms, self._expire_and_reschedule)
 
     def _expire_and_reschedule(self) -> None:
         self._schedule_expiry()
-        self.expire_offsets()
+        self._upkeep.expire()
 
-    def expire_offsets(self) -> None:
-        """Remove offsets that have outlived their retention, and groups that have nothing left and nobody in them."""
-        now_ms = self._clock.now_ms()
-        retention_ms = self._config.offsets_retention_minutes * 60_000
-        for group in list(self._membership.groups.values()):
-            group_id = group.group_id
-            doomed = [
-                partition
-                for partition in expired(group, self._offsets.of_group(group_id), now_ms, retention_ms)
-                if not self._offsets.is_pending(group_id, partition)
-            ]
-            try:
-                if doomed:
-                    self._log.remove(group_id, doomed, group_too=False)
-                    self._logger.info("offsets_expired", group=group_id, partitions=len(doomed))
-                has_nothing = not self._offsets.of_group(group_id) and not self._offsets.has_pending(group_id)
-                if group.state is GroupState.EMPTY and has_nothing and not group.pending_join:
-                    self._delete(group)
-            except KafkaError as error:
-                self._logger.warning("expiry_not_written", group=group_id, error=str(error))
+
+def _both(settled: asyncio.Future[None] | None, dropping: asyncio.Future[None]) -> asyncio.Future[None]:
+    """A future of the caller's own that resolves when both have; `dropping` is shared and is left alone."""
+    both: asyncio.Future[Any] = asyncio.gather(asyncio.shield(dropping), *([] if settled is None else [settled]))
+    return both

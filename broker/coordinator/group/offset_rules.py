@@ -2,7 +2,8 @@
 
 A commit is checked against the group: members name their generation; "simple" consumers (no member id, generation -1)
 may commit only while the group has no members. A transactional commit is not refused because a rebalance is going on
-(KIP-447): its producer is fenced by generation and member id, where the request has them (v3+).
+(KIP-447): its producer is fenced by generation and member id, where the request has them (v3+). An extension-aware
+producer may name a generation without a member: in a group that has members it must be the current one.
 """
 
 from __future__ import annotations
@@ -16,18 +17,27 @@ from .state import GroupState
 
 
 def check_commit(
-    group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int, *, transactional: bool
+    group: ClassicGroup,
+    member_id: str,
+    group_instance_id: str | None,
+    generation_id: int,
+    *,
+    transactional: bool,
+    member_optional: bool = False,
 ) -> None:
-    """Raise KafkaError UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS."""
+    """Raise KafkaError UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS.
+
+    `member_optional`: a generation may come without a member.
+    """
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return
-    if generation_id >= 0 or member_id or group_instance_id is not None:
+    if member_optional and generation_id >= 0 and not member_id and group_instance_id is None:
+        if group.members and generation_id != group.generation_id:
+            raise _wrong_generation(group, generation_id)
+    elif generation_id >= 0 or member_id or group_instance_id is not None:
         group.check_member(member_id, group_instance_id)
         if generation_id != group.generation_id:
-            raise KafkaError(
-                ErrorCode.ILLEGAL_GENERATION,
-                f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}.",
-            )
+            raise _wrong_generation(group, generation_id)
     elif not transactional:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
@@ -35,6 +45,13 @@ def check_commit(
         )
     if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _wrong_generation(group: ClassicGroup, generation_id: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.ILLEGAL_GENERATION,
+        f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}.",
+    )
 
 
 def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:

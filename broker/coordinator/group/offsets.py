@@ -21,23 +21,17 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from ....protocol.schema import NO_UUID
+from ..claims import Claim as Claim
+from ..claims import TopicPartition as TopicPartition
 
-TopicPartition: TypeAlias = tuple[str, int]
 ProducerKey: TypeAlias = tuple[int, int]
 """(partition of `__consumer_offsets`, producer id): what one marker settles."""
 
 
-class Claim(NamedTuple):
-    """The producer that alone may commit on a partition, until one of a newer generation claims it."""
-
-    producer_id: int
-    transactional_id: str
-    generation_id: int
-
-
 class OffsetAndMetadata(NamedTuple):
     """A committed position. `record_offset` is where its record lies in the log; `expire_timestamp_ms` is -1 unless an
-    old client asked for its own retention; `topic_id` is zero where it isn't known."""
+    old client asked for its own retention; `topic_id` is zero where it isn't known; `claim` is the partition's when the
+    record was written, which its successor doesn't change."""
 
     committed_offset: int
     leader_epoch: int

@@ -93,6 +93,8 @@ class Rebalance:
         self._store = store
         self._initial_delay_ms = initial_delay_ms
         self._logger = logger
+        self.on_emptied: Callable[[ClassicGroup], None] = lambda group: None
+        """Called when the last member has left."""
 
     # ---- sessions
 
@@ -213,6 +215,7 @@ class Rebalance:
         group.new_member_added = False
         group.next_generation(self._clock.now_ms())
         if group.state is GroupState.EMPTY:
+            self.on_emptied(group)
             self._store.store_group(group, {}, lambda error: self._stored_empty(group, error))
             return
         for member in group.members.values():

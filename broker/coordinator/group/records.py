@@ -133,7 +133,9 @@ def encode_offset(offset: OffsetAndMetadata) -> bytes:
         return encode_record_value(value, OFFSET_VALUE_VERSION)
     value.topic_id = offset.topic_id
     if offset.claim is not None:
-        value.producer_id, value.transactional_id, value.generation = offset.claim
+        value.producer_id = offset.claim.producer_id
+        value.transactional_id = offset.claim.transactional_id
+        value.generation = offset.claim.generation_id
     return encode_record_value(value, OFFSET_VALUE_VERSION_WITH_TAGS)
 
 
@@ -141,8 +143,8 @@ def decode_offset(value: bytes) -> OffsetAndMetadata:
     """Read an offset back. Raises DecodeError when it is malformed or of a version newer than known."""
     read = decode_record_value(OffsetCommitValue, value)
     claim = None
-    if read.producer_id >= 0 and read.transactional_id is not None:
-        claim = Claim(read.producer_id, read.transactional_id, read.generation)
+    if read.transactional_id is not None:
+        claim = Claim(read.producer_id, read.transactional_id, read.generation, read.commit_timestamp)
     return OffsetAndMetadata(
         committed_offset=read.offset,
         leader_epoch=read.leader_epoch,

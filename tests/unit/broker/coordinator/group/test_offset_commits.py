@@ -519,7 +519,8 @@ async def test_a_claim_on_disk_is_kept_by_plain_commits() -> None:
         await world.restart()
         kept = world.coordinator._offsets.get("g", O0)
         assert kept is not None
-        assert (kept.committed_offset, kept.claim) == (2, claim)
+        assert kept.claim is not None
+        assert (kept.committed_offset, kept.claim[:3]) == (2, claim[:3])
 
 
 @in_virtual_time

@@ -1,0 +1,60 @@
+"""The reverse map of claims, partition → owner, as the group coordinator has it: who is refused to commit.
+
+The group's home makes and drops claims, and installs them here (`coordinator/claims.py`). Never written from here; what
+is in force is durable, or about to be before anyone is told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ....protocol.errors import CONCURRENT_PRODUCER_COMMIT, KafkaError
+from ..claims import Claim, TopicPartition
+
+_NONE: Final[Mapping[TopicPartition, Claim]] = MappingProxyType({})
+
+
+class ClaimMap:
+    """The claims of all groups of this coordinator."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Mapping[TopicPartition, Claim]] = {}
+
+    def install(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
+        """These are the group's claims now."""
+        if claims:
+            self._groups[group_id] = claims
+        else:
+            self._groups.pop(group_id, None)
+
+    def groups(self) -> Iterable[str]:
+        """Groups with claims."""
+        return self._groups.keys()
+
+    def of_group(self, group_id: str) -> Mapping[TopicPartition, Claim]:
+        """The group's claims."""
+        return self._groups.get(group_id, _NONE)
+
+    def get(self, group_id: str, partition: TopicPartition) -> Claim | None:
+        """Who owns the partition, if anyone."""
+        claims = self._groups.get(group_id)
+        return None if claims is None else claims.get(partition)
+
+    def check(
+        self, group_id: str, partitions: Iterable[TopicPartition], transactional_id: str, generation_id: int
+    ) -> None:
+        """Raise KafkaError CONCURRENT_PRODUCER_COMMIT when the owner of one of the partitions fences the commit."""
+        claims = self._groups.get(group_id)
+        if claims is None:
+            return
+        for partition in partitions:
+            claim = claims.get(partition)
+            if claim is not None and claim.fences(transactional_id, generation_id):
+                raise KafkaError(
+                    CONCURRENT_PRODUCER_COMMIT,
+                    f"{partition[0]}-{partition[1]} of group {group_id!r} belongs to producer"
+                    f" {claim.transactional_id!r} in generation {claim.generation_id}; {transactional_id!r} commits in"
+                    f" generation {generation_id}.",
+                )

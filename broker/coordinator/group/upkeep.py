@@ -1,0 +1,181 @@
+"""How groups, offsets and claims go: by a request, with their topic, with their last member, or because time passed.
+
+Owns what goes together: a claim goes with its offset, with its group and with the group's last member; a group without
+members goes when nothing of it is left. Never decides whether a request to delete is acceptable; `offset_rules` does.
+
+A claim is dropped before its offset is removed: where the first fails nothing has changed, and a crash in between
+leaves what a repetition finishes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ....protocol.errors import KafkaError
+from ...ports import Clock
+from ..claims import Claim, ClaimKeeper
+from .claims import ClaimMap
+from .classic_group import ClassicGroup
+from .group_log import GroupLog
+from .membership import GroupMembership
+from .offset_rules import expired
+from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .state import GroupState
+
+if TYPE_CHECKING:
+    from ...metadata_store import MetadataStore
+
+
+class GroupUpkeep:
+    """The removal of groups, offsets and claims; times in ms since the epoch."""
+
+    def __init__(
+        self,
+        log: GroupLog,
+        offsets: OffsetStore,
+        membership: GroupMembership,
+        claims: ClaimMap,
+        metadata: MetadataStore,
+        clock: Clock,
+        logger: Any,
+        *,
+        retention_ms: int,
+    ) -> None:
+        self.claim_keeper: ClaimKeeper | None = None
+        self._log = log
+        self._offsets = offsets
+        self._membership = membership
+        self._claims = claims
+        self._metadata = metadata
+        self._clock = clock
+        self._logger = logger
+        self._retention_ms = retention_ms
+        self._unsettled: dict[str, asyncio.Future[None]] = {}
+
+    # ---- by request
+
+    def delete_group(self, group: ClassicGroup) -> None:
+        """Forget the group, its offsets and its claims. Raises KafkaError; then what is left can be deleted again."""
+        self._drop(group.group_id, None, "the group was deleted", forget=True)
+        self._log.remove(group.group_id, self._offsets.partitions(group.group_id), group_too=True)
+        group.transition_to(GroupState.DEAD, self._clock.now_ms())
+        del self._membership.groups[group.group_id]
+        self._logger.info("group_deleted", group=group.group_id)
+
+    def remove_offsets(self, group_id: str, partitions: Collection[TopicPartition], reason: str) -> None:
+        """Forget what the group committed on these partitions, pending or not, and the claims on them."""
+        claims = self._claims.of_group(group_id)
+        claimed = [partition for partition in partitions if partition in claims]
+        if claimed:
+            self._drop(group_id, claimed, reason)
+        known = self._offsets.partitions(group_id)
+        doomed = dict.fromkeys(partition for partition in partitions if partition in known)
+        if doomed:
+            self._log.remove(group_id, doomed, group_too=False)
+
+    def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
+        """The drop of claims that isn't durable yet, None: all are. The future is shared: shield it."""
+        return self._unsettled.get(group_id)
+
+    def _drop(
+        self, group_id: str, partitions: Collection[TopicPartition] | None, reason: str, *, forget: bool = False
+    ) -> None:
+        if self.claim_keeper is None:
+            return
+        dropping = self.claim_keeper.drop(group_id, partitions, reason, forget=forget)
+        if dropping is not None:
+            self._unsettled[group_id] = dropping
+            dropping.add_done_callback(lambda done: self._settled(group_id, done))
+
+    def _settled(self, group_id: str, done: asyncio.Future[None]) -> None:
+        if self._unsettled.get(group_id) is done:
+            del self._unsettled[group_id]
+
+    # ---- with the last member
+
+    def group_emptied(self, group: ClassicGroup) -> None:
+        """The last member has left: nobody's claims are worth anything to the next ones."""
+        try:
+            self._drop(group.group_id, None, "the group's last member left")
+        except KafkaError as error:  # tried again with `expire`
+            self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
+
+    @staticmethod
+    def is_outlived(group: ClassicGroup | None, claim: Claim) -> bool:
+        """Whether the group's last member left after the claim was made. Not of a group that never had members."""
+        return (
+            group is not None
+            and group.state is GroupState.EMPTY
+            and group.protocol_type is not None
+            and group.state_timestamp_ms is not None
+            and 0 <= claim.made_ms < group.state_timestamp_ms
+        )
+
+    # ---- with the topic
+
+    def topics_deleted(self, topics: Iterable[str]) -> None:
+        """Topics are gone: their offsets go too, or a new topic of the same name would be read from the wrong place."""
+        gone = set(topics)
+        self._remove_where(lambda partition, _: partition[0] in gone)
+
+    def remove_offsets_of_lost_topics(self) -> None:
+        """A crash may have come between a topic's deletion and the removal of its offsets."""
+
+        def is_lost(partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
+            topic = self._metadata.topic(partition[0])
+            if topic is None:
+                return True
+            return offset is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
+
+        self._remove_where(is_lost)
+
+    def _remove_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata | None], bool]) -> None:
+        for group_id in dict.fromkeys((*self._offsets.groups(), *self._claims.groups())):
+            known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
+            doomed = [p for p in known if is_gone(p, self._offsets.get(group_id, p))]
+            if not doomed:
+                continue
+            try:
+                self.remove_offsets(group_id, doomed, "the topic was deleted")
+            except KafkaError as error:
+                self._logger.error("offsets_not_removed", group=group_id, error=str(error))
+            else:
+                self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
+
+    # ---- with time
+
+    def expire(self) -> None:
+        """Remove offsets that have outlived their retention, and groups that have nothing left and nobody in them."""
+        now_ms = self._clock.now_ms()
+        for group in list(self._membership.groups.values()):
+            try:
+                self._expire(group, now_ms)
+            except KafkaError as error:
+                self._logger.warning("expiry_not_written", group=group.group_id, error=str(error))
+
+    def _expire(self, group: ClassicGroup, now_ms: int) -> None:
+        group_id = group.group_id
+        offsets = self._offsets.of_group(group_id)
+        doomed = [
+            partition
+            for partition in expired(group, offsets, now_ms, self._retention_ms)
+            if not self._offsets.is_pending(group_id, partition)
+        ]
+        if doomed:
+            self.remove_offsets(group_id, doomed, "the offset expired")
+            self._logger.info("offsets_expired", group=group_id, partitions=len(doomed))
+        if group.state is not GroupState.EMPTY:
+            return
+        idle = [
+            partition
+            for partition, claim in self._claims.of_group(group_id).items()
+            if self.is_outlived(group, claim)
+            or (partition not in offsets and claim.made_ms <= now_ms - self._retention_ms)
+        ]
+        if idle:
+            self._drop(group_id, idle, "the claim expired")
+        left = self._offsets.of_group(group_id) or self._offsets.has_pending(group_id)
+        if not (left or self._claims.of_group(group_id) or group.pending_join):
+            self.delete_group(group)
