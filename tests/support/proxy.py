@@ -55,6 +55,8 @@ class FaultProxy:
         """Finalized features to claim instead of the broker's, name → level."""
         self.down = False
         """While true, connections are closed as soon as they are made."""
+        self.on_answer: Callable[[type[Request[Any]], Response], None] | None = None
+        """Called with each answer of the broker, before a fault changes it."""
 
     @property
     def address(self) -> str:
@@ -220,6 +222,8 @@ class _Pipe:
             refused = api is ApiVersionsRequest and frame[4:6] == b"\x00\x23"
             if not refused:
                 correlation_id, response = decode_response(api.response, version, frame)
+                if self.proxy.on_answer is not None:
+                    self.proxy.on_answer(api, response)
                 changed = self.proxy.rewrite(response)
                 if fault is not None and fault.kind == "change":
                     fault.what(response)
