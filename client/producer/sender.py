@@ -234,7 +234,7 @@ class Sender:
         if newest < IMPLICIT and self._transaction is not None and self._transaction.version >= 2:
             # Older versions do not add the partition. Once the coordinator says so as well, it is added beforehand.
             self._transaction.fail_abortable(
-                ErrorCode.UNSUPPORTED_VERSION,
+                ErrorCode.TRANSACTION_ABORTABLE,
                 f"broker {connection.address} was downgraded: it knows Produce up to v{newest}, and the transaction "
                 f"began with v{IMPLICIT}",
             )

@@ -3,155 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from oncelog.client.backoff import ExponentialBackoff
-from oncelog.client.config import ProducerConfig
-from oncelog.client.connection import ConnectionOptions
-from oncelog.client.errors import AbortableError, CommitUnknownError, NetworkError
-from oncelog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from oncelog.client.producer.accumulator import RecordAccumulator
-from oncelog.client.producer.sender import Sender
+from oncelog.client.errors import AbortableError, CommitUnknownError
 from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
-from oncelog.client.producer.transaction_steps import Transactions
 from oncelog.client.values import ConsumerGroupMetadata
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from oncelog.protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from oncelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from support.virtual_time import VirtualTimeLoop
-
-LOST = NetworkError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
-TOPIC = "t"
-
-
-class ScriptedCluster:
-    """One node that never answers by itself: requests wait in `asked` for the test to decide what becomes of them."""
-
-    def __init__(self, transaction_version: int) -> None:
-        self.asked: list[tuple[Any, asyncio.Future[Any]]] = []
-        self.arrived = asyncio.Event()
-        self.away = False
-        self.metadata = ClusterMetadata()
-        self.retry_backoff = ExponentialBackoff(100, 1000, lambda: 0.5)
-        self.config = ProducerConfig.of({"transactional.id": "x"})
-        self.options = ConnectionOptions(client_id="c")
-        self.finalized_features = {"transaction.version": transaction_version}
-        self.extension_aware = False
-        self.is_closed = False
-
-    def known_coordinator(self, key_type: object, key: str) -> int:
-        return 0
-
-    async def coordinator(self, key_type: object, key: str, timeout_s: float) -> int:
-        return 0
-
-    def forget_coordinator(self, key_type: object, key: str) -> None:
-        pass
-
-    def track(self, topics: object) -> None:
-        pass
-
-    def request_refresh(self) -> None:
-        pass
-
-    def leader_of(self, partition: tuple[str, int]) -> int:
-        return 0
-
-    def open_connection(self, node_id: int, channel: str = "") -> ScriptedCluster | None:
-        return None if self.away else self
-
-    async def connection(self, node_id: int, channel: str = "") -> ScriptedCluster:
-        if self.away:
-            raise LOST
-        return self
-
-    def version_of(self, request: type[Any], at_most: int = 32767) -> int:
-        return min(at_most, request.spec.stable.high)
-
-    def supports(self, request: type[Any], version: int) -> bool:
-        return True
-
-    def send(self, request: Any, version: int, timeout_s: float | None = None) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.asked.append((request, future))
-        self.arrived.set()
-        return future
-
-    async def next(self, kind: type[Any]) -> tuple[Any, asyncio.Future[Any]]:
-        """Wait for the next request, which has to be of this kind."""
-        while not self.asked:
-            self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), 1000)
-        request, future = self.asked.pop(0)
-        assert isinstance(request, kind)
-        return request, future
-
-
-class World:
-    """A transactional producer's parts above a scripted cluster."""
-
-    def __init__(self, version: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.cluster = ScriptedCluster(version)
-        self.tasks: set[asyncio.Task[Any]] = set()
-        config = ProducerConfig.of({"transactional.id": "x", "linger.ms": 0, "max.block.ms": 5000})
-        cluster: Any = self.cluster
-        self.accumulator = RecordAccumulator(config, loop.time, lambda: self.sender.wake())
-        self.transactions = Transactions(config, cluster, self.accumulator, self.spawn)
-        self.manager = self.transactions.manager
-        self.sender = Sender(config, cluster, self.accumulator, self.manager, self.spawn)
-        self.transactions.use(self.sender)
-        known = TopicMetadata(TOPIC, bytes(16), ErrorCode.NONE, False, (PartitionMetadata(0, 0, 0),))
-        self.topic = self.accumulator.use_topic(known)
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def begin(self) -> None:
-        task = asyncio.create_task(self.transactions.init())
-        _, answer = await self.cluster.next(InitProducerIdRequest)
-        answer.set_result(InitProducerIdResponse(producer_id=7, producer_epoch=0))
-        await task
-        self.manager.begin()
-
-    def append(self, *values: bytes) -> None:
-        for value in values:
-            assert self.accumulator.append(self.topic, 0, 0, None, value, ()) is not None
-
-    async def close(self) -> None:
-        self.sender.close()
-        for task in list(self.tasks):
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+from oncelog.protocol.messages.produce import ProduceRequest
+from oncelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from support.scripted_cluster import LOST, TOPIC, World, in_world, offsets_answered, produced
 
 
 def run(test: Callable[[World], Awaitable[None]], version: int) -> None:
-    async def main() -> None:
-        world = World(version)
-        try:
-            await world.begin()
-            await test(world)
-        finally:
-            await world.close()
+    async def in_transaction(world: World) -> None:
+        await world.begin()
+        await test(world)
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(main())
-
-
-def produced(code: ErrorCode) -> ProduceResponse:
-    return ProduceResponse([TopicProduceResponse(TOPIC, partition_responses=[PartitionProduceResponse(0, code, 0)])])
+    in_world(in_transaction, version)
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:
@@ -318,19 +191,3 @@ def test_a_commit_waits_for_offsets_that_are_under_way(code: ErrorCode) -> None:
         await task
 
     run(test, 2)
-
-
-def offsets_answered(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    from oncelog.protocol.messages.txn_offset_commit import (
-        TxnOffsetCommitResponsePartition,
-        TxnOffsetCommitResponseTopic,
-    )
-
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                topic.name, [TxnOffsetCommitResponsePartition(one.partition_index, code) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
