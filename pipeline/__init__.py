@@ -1,0 +1,42 @@
+"""The data pipeline on Spark: `format("oncelog")`, an exactly-once source and sink in pure Python.
+
+    from oncelog.pipeline import register, spark_session
+    spark = register(spark_session())
+
+Needs the extra `pipeline` (pyspark, pyarrow, numpy) and Java 17 or newer. docs/pipeline.md says how it works.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register", "spark_session"]
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make `format("oncelog")` known to a session; returns it."""
+    from .requirements import require_spark
+
+    require_spark()
+    from .source import OncelogDataSource
+
+    spark.dataSource.register(OncelogDataSource)
+    return spark
+
+
+def spark_session(master: str | None = None, **settings: str) -> SparkSession:
+    """A session with `register` done, on `local[*]` unless another master is named here or by spark-submit.
+
+    `settings` are Spark's, with underscores for dots: `spark_driver_memory="2g"`. Workers use this Python. Raises
+    RequirementError, which says what to install, without pyspark, pyarrow or Java.
+    """
+    from .requirements import require_java, require_spark
+
+    require_spark()
+    require_java()
+    from .session import build
+
+    return register(build(master, {name.replace("_", "."): value for name, value in settings.items()}))

@@ -1,0 +1,219 @@
+"""Fetched record batches → Arrow arrays, without a Python object per record: `decode`.
+
+One Python step per record finds where it begins, because each record's length tells where the next one is; the rest
+(offsets, timestamps, keys, values) is read for all records of an answer at once. Keys and values are not copied one by
+one: an Arrow array is laid over the records as they are, of which the wanted parts are taken.
+
+Headers are rare, and get a Python loop over the records that have some.
+
+Invariant: whatever the bytes are, damage ends in CorruptBatch; no position is believed before it was held against the
+end of its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..protocol.compression import decompress
+from ..protocol.record_varint import read_varint
+from ..protocol.records import HEADER_SIZE, BatchHeader, CorruptBatch
+from ..protocol.schema import Buffer
+from . import varints
+from .varints import Numbers
+
+HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+JOINED_BYTES: Final = 32 * 1024 * 1024
+"""Decompressed batches are decoded together up to so many bytes: many small batches cost as little as one large."""
+
+
+class Columns(NamedTuple):
+    """The records of some batches, by ascending offset. Timestamps in ms; headers None unless they were asked for."""
+
+    offset: Numbers
+    timestamp: Numbers
+    timestamp_type: Numbers
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array | None
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+def decode(
+    data: Buffer, batches: Sequence[tuple[int, BatchHeader]], start: int, end: int, *, headers: bool
+) -> Iterator[Columns]:
+    """Yield the records with start <= offset < end of these batches, (position, header) each, of one answer.
+
+    Checksums and transactions are the caller's business. Raises CorruptBatch and UnsupportedCompression.
+    """
+    pieces: list[Buffer] = []
+    group: list[BatchHeader] = []
+    size = 0
+    view = memoryview(data)
+    for position, header in batches:
+        if not header.record_count:
+            continue
+        payload = view[position + HEADER_SIZE : position + header.size]
+        pieces.append(decompress(header.compression, payload) if header.compression else payload)
+        group.append(header)
+        size += len(pieces[-1])
+        if size >= JOINED_BYTES:
+            yield from _decode_group(pieces, group, start, end, headers)
+            pieces, group, size = [], [], 0
+    if group:
+        yield from _decode_group(pieces, group, start, end, headers)
+
+
+def _decode_group(
+    pieces: list[Buffer], group: list[BatchHeader], start: int, end: int, with_headers: bool
+) -> Iterator[Columns]:
+    data = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+    bodies, ends = _record_bounds(data, pieces, group)
+    raw = np.frombuffer(data, np.uint8)
+    counts = [header.record_count for header in group]
+    delta, at = varints.read(raw, bodies + 1)  # behind the record's attributes: none are defined
+    _within(at, ends)
+    timestamp = delta + np.repeat([header.base_timestamp for header in group], counts)
+    delta, at = varints.read(raw, at)
+    _within(at, ends)
+    _check_offsets(delta, counts, group)
+    offset = delta + np.repeat([header.base_offset for header in group], counts)
+    key_length, key_at = varints.read(raw, at)
+    key_end = _part_end(key_at, key_length, ends)
+    value_length, value_at = varints.read(raw, key_end)
+    value_end = _part_end(value_at, value_length, ends)
+    header_count, header_at = varints.read(raw, value_end)
+    if (header_at[header_count == 0] != ends[header_count == 0]).any() or (header_count < 0).any():
+        raise CorruptBatch("a record does not end where its length says")
+    types = np.array([header.timestamp_type for header in group], np.int64)
+    if types.any():
+        appended = np.repeat(types == 1, counts)
+        timestamp[appended] = np.repeat([header.max_timestamp for header in group], counts)[appended]
+    wanted: slice | Numbers = slice(None)
+    if offset[0] < start or offset[-1] >= end:
+        wanted = np.flatnonzero((offset >= start) & (offset < end))
+        if not wanted.size:
+            return
+    yield Columns(
+        offset[wanted],
+        timestamp[wanted],
+        np.repeat(types, counts)[wanted],
+        _taken(data, key_at[wanted], key_length[wanted]),
+        _taken(data, value_at[wanted], value_length[wanted]),
+        _headers(data, header_at[wanted], header_count[wanted], ends[wanted]) if with_headers else None,
+    )
+
+
+def _record_bounds(data: bytes, pieces: list[Buffer], group: list[BatchHeader]) -> tuple[Numbers, Numbers]:
+    """Where each record's body begins, and where it ends. The one loop over records."""
+    marks = [0]
+    add = marks.append
+    at = limit = 0
+    try:
+        for piece, header in zip(pieces, group, strict=True):
+            limit += len(piece)
+            for _ in range(header.record_count):
+                length = data[at]
+                if length < 0x80:
+                    at += 1 + (length >> 1)
+                elif (more := data[at + 1]) < 0x80:
+                    at += 2 + (more << 6) + ((length & 0x7F) >> 1)
+                else:
+                    length, at = read_varint(data, at)
+                    at += length >> 1
+                add(at)
+            if at != limit:
+                raise CorruptBatch(f"the records of the batch at offset {header.base_offset} do not fill it")
+    except IndexError:
+        raise CorruptBatch("a record is cut off") from None
+    ends = np.array(marks, np.int64)
+    lengths, bodies = varints.read(np.frombuffer(data, np.uint8), ends[:-1])
+    if (lengths < 0).any():
+        raise CorruptBatch("a record has a negative length")
+    return bodies, ends[1:]
+
+
+def _check_offsets(delta: Numbers, counts: list[int], group: list[BatchHeader]) -> None:
+    """Offsets increase within a batch, and stay within it."""
+    behind = np.cumsum(counts)
+    rising = np.empty(len(delta), bool)
+    rising[0] = delta[0] >= 0
+    rising[1:] = delta[1:] > delta[:-1]
+    firsts = behind[:-1]
+    rising[firsts] = delta[firsts] >= 0
+    lasts = delta[behind - 1]
+    if not rising.all() or (lasts > np.array([header.last_offset_delta for header in group])).any():
+        raise CorruptBatch(f"offsets in a batch from offset {group[0].base_offset} on do not increase within it")
+
+
+def _within(at: Numbers, ends: Numbers) -> None:
+    if (at > ends).any():
+        raise CorruptBatch("a field of a record goes beyond the record")
+
+
+def _part_end(at: Numbers, length: Numbers, ends: Numbers) -> Numbers:
+    """Where a key or value ends; -1 is null."""
+    end = at + np.maximum(length, 0)
+    if (length < -1).any():
+        raise CorruptBatch("a key or value has a negative length")
+    # The first comparison catches a sum that overflowed.
+    if (length > ends).any() or (end > ends).any():
+        raise CorruptBatch("a key or value goes beyond its record")
+    return end
+
+
+def _taken(data: bytes, at: Numbers, length: Numbers) -> pa.Array:
+    """A binary array of these parts of the data; length -1 is null."""
+    count = len(at)
+    null = length < 0
+    if null.all():
+        return pa.nulls(count, pa.binary())
+    # An array over all the bytes, whose even elements are the wanted parts and whose odd ones lie between them.
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = at
+    bounds[1::2] = at + np.maximum(length, 0)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    parts = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
+    return parts.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int64), mask=null if null.any() else None))
+
+
+def _headers(data: bytes, at: Numbers, counts: Numbers, ends: Numbers) -> pa.Array:
+    """The headers of each record, null where it has none."""
+    if not counts.any():
+        return pa.nulls(len(counts), HEADER_TYPE)
+    found: list[list[dict[str, str | bytes | None]] | None] = [None] * len(counts)
+    try:
+        for index in np.flatnonzero(counts).tolist():
+            found[index] = _headers_of_one(data, int(at[index]), int(counts[index]), int(ends[index]))
+    except IndexError:
+        raise CorruptBatch("a record header is cut off") from None
+    return pa.array(found, HEADER_TYPE)
+
+
+def _headers_of_one(data: bytes, at: int, count: int, end: int) -> list[dict[str, str | bytes | None]]:
+    if count * 2 > end - at:
+        raise CorruptBatch("a record has an impossible number of headers")
+    headers: list[dict[str, str | bytes | None]] = []
+    for _ in range(count):
+        length, at = read_varint(data, at)
+        if length & 1:
+            raise CorruptBatch("a record header has no name")
+        stop = at + (length >> 1)
+        name = data[at:stop].decode(errors="replace")
+        length, at = read_varint(data, stop)
+        value: bytes | None = None
+        if not length & 1:
+            stop = at + (length >> 1)
+            value, at = data[at:stop], stop
+        elif length != 1:
+            raise CorruptBatch("a record header has a value of negative length")
+        headers.append({"key": name, "value": value})
+    if at != end:
+        raise CorruptBatch("a record does not end where its length says")
+    return headers

@@ -1,0 +1,136 @@
+"""Arrow arrays → payloads of record batches, without a Python object per record: `encode`.
+
+All length fields are written at once as numbers, and Arrow joins them with keys and values record by record. The
+records of a batch have one timestamp, the batch's, as their deltas are zero: the time at which the task wrote them.
+
+Headers get a Python loop over the records that have some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..protocol.record_varint import encode_varint
+from . import varints
+from .varints import Numbers
+
+OVERHEAD: Final = 21
+"""The most bytes that a record without headers adds to its key and value, for batches that this module makes."""
+
+_NO_HEADERS: Final = b"\x00"
+_AT_ONCE: Final = 1 << 28
+"""Bytes that are encoded in one go; positions in an Arrow binary array are 32 bits."""
+
+
+class Payload(NamedTuple):
+    """The records of one batch as they stand behind its header, uncompressed."""
+
+    records: bytes
+    record_count: int
+
+
+def encode(key: pa.Array, value: pa.Array, headers: pa.Array | None, max_bytes: int) -> Iterator[Payload]:
+    """Yield the records in batches of about `max_bytes`, at least one record each.
+
+    `key` and `value` are binary; `headers` are lists of structs of key (string) and value (binary).
+    """
+    key_length, value_length = _lengths(key), _lengths(value)
+    blobs = None if headers is None or headers.null_count == len(headers) else _header_blobs(headers)
+    sizes = np.maximum(key_length, 0) + np.maximum(value_length, 0) + OVERHEAD
+    if blobs is not None:
+        sizes += _lengths(blobs)
+    start = 0
+    for end, cuts in _stretches(sizes, max_bytes):
+        some = slice(start, end)
+        joined = _join(
+            key.slice(start, end - start),
+            key_length[some],
+            value.slice(start, end - start),
+            value_length[some],
+            None if blobs is None else blobs.slice(start, end - start),
+            _offset_deltas(cuts, end - start),
+        )
+        _, offsets, data = joined.buffers()
+        bounds = np.frombuffer(offsets, np.int32, len(joined) + 1)
+        records = memoryview(data)
+        for first, behind in zip(cuts, [*cuts[1:], end - start], strict=True):
+            yield Payload(bytes(records[bounds[first] : bounds[behind]]), behind - first)
+        start = end
+
+
+def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]]:
+    """(end, cuts) of the parts to encode in one go: where each ends, and where, within it, batches begin."""
+    behind = np.cumsum(sizes)
+    start, count = 0, len(sizes)
+    while start < count:
+        before = int(behind[start - 1]) if start else 0
+        end = max(int(np.searchsorted(behind, before + _AT_ONCE, side="right")), start + 1)
+        cuts, at = [], start
+        while at < end:
+            cuts.append(at - start)
+            full = (int(behind[at - 1]) if at else 0) + max_bytes
+            at = max(int(np.searchsorted(behind, full, side="right")), at + 1)
+        yield end, cuts
+        start = end
+
+
+def _offset_deltas(cuts: list[int], count: int) -> Numbers:
+    first = np.repeat(np.array(cuts, np.int64), np.diff([*cuts, count]))
+    return np.arange(count, dtype=np.int64) - first
+
+
+def _join(
+    key: pa.Array,
+    key_length: Numbers,
+    value: pa.Array,
+    value_length: Numbers,
+    blobs: pa.Array | None,
+    offset_delta: Numbers,
+) -> pa.Array:
+    count = len(key)
+    length = 2 + varints.sizes(offset_delta) + varints.sizes(key_length) + varints.sizes(value_length)
+    length += np.maximum(key_length, 0) + np.maximum(value_length, 0)
+    length += 1 if blobs is None else _lengths(blobs)
+    lead = np.zeros((count, 5), np.int64)  # length, attributes, timestamp delta, offset delta, length of the key
+    lead[:, 0], lead[:, 3], lead[:, 4] = length, offset_delta, key_length
+    return pc.binary_join_element_wise(
+        _binary(*varints.write(lead.reshape(-1)), 5),
+        pc.fill_null(key, b""),
+        _binary(*varints.write(value_length), 1),
+        pc.fill_null(value, b""),
+        pa.scalar(_NO_HEADERS) if blobs is None else blobs,
+        b"",
+    )
+
+
+def _binary(data: varints.Bytes, lengths: Numbers, per_element: int) -> pa.Array:
+    """An array whose elements are `per_element` varints each."""
+    if per_element > 1:
+        lengths = lengths.reshape(-1, per_element).sum(1)
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _lengths(array: pa.Array) -> Numbers:
+    """Bytes of each element, -1 for null."""
+    lengths: Numbers = pc.fill_null(pc.binary_length(array), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
+def _header_blobs(headers: pa.Array) -> pa.Array:
+    return pa.array([_NO_HEADERS if one is None else _header_blob(one) for one in headers.to_pylist()], pa.binary())
+
+
+def _header_blob(headers: list[dict[str, Any]]) -> bytes:
+    pieces = [encode_varint(len(headers))]
+    for header in headers:
+        name, value = header["key"].encode(), header["value"]
+        pieces += (encode_varint(len(name)), name)
+        pieces += (encode_varint(-1),) if value is None else (encode_varint(len(value)), value)
+    return b"".join(pieces)

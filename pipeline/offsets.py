@@ -1,0 +1,198 @@
+"""Where a read begins and ends, partition by partition, and how it is divided into Spark tasks.
+
+Owns: from a subscription to partitions, from positions to offsets, the rate limit, and the splitting of ranges. Offsets
+are `{TopicPartition: offset}`; in Spark's checkpoint they are `{"topic": {"0": 23}}`, as Spark's Kafka source has them.
+An end is exclusive, and under read_committed never above the last stable offset.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeAlias
+
+from ..client.cluster import Cluster
+from ..client.errors import ConfigError, InvalidTopicError
+from ..client.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from ..client.values import TopicPartition
+from ..protocol.errors import ErrorCode, KafkaError
+from .options import EARLIEST, LATEST, Position, Subscription
+
+log = logging.getLogger(__name__)
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+
+
+class OffsetRange(NamedTuple):
+    """What one Spark task reads: offsets start <= o < end of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class DataLossError(KafkaError):
+    """Offsets that the query has still to read are gone."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{what}. They were deleted (retention, DeleteRecords) or the topic was deleted, before the query had read "
+            'them. To go on with what is left, set .option("failOnDataLoss", "false")',
+        )
+
+
+def lost(what: str, fail: bool) -> None:
+    """Raise DataLossError, or warn."""
+    if fail:
+        raise DataLossError(what)
+    log.warning("%s: going on behind them, as failOnDataLoss is false", what)
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Offsets as Spark's checkpoint has them."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(parsed: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """The reverse of `to_json`."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in parsed.items()
+        for partition, offset in partitions.items()
+    }
+
+
+async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_s: float) -> set[TopicPartition]:
+    """Return the partitions that a subscription means now. Raises InvalidTopicError for `assign` beyond what is there.
+
+    A subscribed topic that does not exist has no partitions, yet: a stream takes them in when it appears.
+    """
+    if subscription.pattern is not None:
+        cluster.track_all()
+        metadata = await cluster.refresh()
+        topics = {
+            name
+            for name, topic in metadata.topics.items()
+            if subscription.pattern.fullmatch(name) and not topic.is_internal and not topic.error_code
+        }
+    else:
+        named = subscription.topics or frozenset(topic for topic, _ in subscription.partitions or ())
+        metadata = await cluster.refresh(named)
+        for name in named:
+            code = metadata.topics[name].error_code if name in metadata.topics else ErrorCode.NONE
+            if code and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                await cluster.topic(name, timeout_s)  # waits for what passes, raises what does not
+        metadata = cluster.metadata
+        topics = {name for name in named if name in metadata.topics and not metadata.topics[name].error_code}
+    found = {TopicPartition(name, one.index) for name in topics for one in metadata.topics[name].partitions}
+    if subscription.partitions is None:
+        return found
+    missing = sorted(f"{topic}-{index}" for topic, index in subscription.partitions - found)
+    if missing:
+        raise InvalidTopicError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"assign: there is no {', '.join(missing)}")
+    return {TopicPartition(*one) for one in subscription.partitions}
+
+
+class OffsetFinder:
+    """Asks the leaders for offsets; under read_committed the latest is the last stable offset."""
+
+    def __init__(self, cluster: Cluster, *, read_committed: bool, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._read_committed = read_committed
+        self._timeout_s = timeout_s
+
+    async def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where each partition begins."""
+        return await self._ask(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+
+    async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where each partition ends, for such a reader."""
+        return await self._ask(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+
+    async def resolve(self, position: Position, partitions: Collection[TopicPartition], name: str) -> Offsets:
+        """The offset of each partition that a position means. `name` is that of the option, for messages."""
+        if position.timestamp is not None:
+            return await self._at_times(dict.fromkeys(partitions, position.timestamp), position.or_latest, name)
+        if position.timestamps is not None:
+            _check_complete(position.timestamps, partitions, f"{name}ByTimestamp")
+            return await self._at_times({one: position.timestamps[one] for one in partitions}, position.or_latest, name)
+        if position.offsets is None:
+            wanted = dict.fromkeys(partitions, position.offset if position.offset is not None else LATEST)
+        else:
+            _check_complete(position.offsets, partitions, name)
+            wanted = {one: position.offsets[one] for one in partitions}
+        found = {one: offset for one, offset in wanted.items() if offset >= 0}
+        found |= await self.earliest([one for one, offset in wanted.items() if offset == EARLIEST])
+        found |= await self.latest([one for one, offset in wanted.items() if offset == LATEST])
+        return found
+
+    async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, name: str) -> Offsets:
+        found = await self._ask(times)
+        late = [one for one, offset in found.items() if offset < 0]
+        if late and not or_latest:
+            raise ConfigError(
+                f"{name}ByTimestamp",
+                f"{min(late)} has no record from {times[min(late)]} ms on; to begin at its end, set "
+                "startingOffsetsByTimestampStrategy to latest",
+            )
+        return found | await self.latest(late)
+
+    async def _ask(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        if not times:
+            return {}
+        listed = await list_offsets(
+            self._cluster, times, read_committed=self._read_committed, timeout_s=self._timeout_s
+        )
+        return {one: found.offset for one, found in listed.items()}
+
+
+def _check_complete(given: Mapping[tuple[str, int], int], partitions: Collection[TopicPartition], name: str) -> None:
+    """JSON names every partition and no other: a forgotten one must not silently begin elsewhere."""
+    missing = sorted(str(one) for one in partitions if one not in given)
+    other = sorted(f"{topic}-{index}" for topic, index in given if (topic, index) not in partitions)
+    if missing or other:
+        what = [f"leaves out {', '.join(missing)}"] if missing else []
+        what += [f"names {', '.join(other)}, which is not read"] if other else []
+        raise ConfigError(name, f"{' and '.join(what)}: name each partition, with -2 for earliest and -1 for latest")
+
+
+def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
+    """Ends that hold at most `most` offsets in all, each partition with a share of it by what waits in it.
+
+    At least one offset in all: with fewer than one each, those that wait longest in the order of names go first.
+    """
+    waiting = {one: end[one] - start.get(one, end[one]) for one in end}
+    total = sum(size for size in waiting.values() if size > 0)
+    if total <= most:
+        return end
+    found = {}
+    left = most
+    for one, size in sorted(waiting.items(), key=lambda item: (-item[1], item[0])):
+        begin = start.get(one, end[one])
+        share = min(max(most * size // total, 1), left) if size > 0 else 0
+        found[one] = begin + share if size > 0 else end[one]
+        left -= share
+    return found
+
+
+def split(ranges: list[OffsetRange], least: int | None, most_records: int | None) -> list[OffsetRange]:
+    """Divide ranges into tasks: at least `least`, as far as there are offsets, and none above `most_records`."""
+    total = sum(one.end - one.start for one in ranges)
+    found = []
+    for one in ranges:
+        size = one.end - one.start
+        parts = 1
+        if least is not None and least > len(ranges) and total:
+            parts = -(-size * least // total)
+        if most_records is not None:
+            parts = max(parts, -(-size // most_records))
+        parts = min(parts, size)
+        bounds = [one.start + size * part // parts for part in range(parts + 1)]
+        found += [one._replace(start=low, end=high) for low, high in itertools.pairwise(bounds)]
+    return found

@@ -1,0 +1,266 @@
+"""The options of `format("oncelog")`: one table each for source and sink, and how they are read and refused.
+
+Names are those of Spark's Kafka source and sink, without regard to case. `kafka.`-prefixed options are settings of the
+client, see docs/pipeline.md. An unknown option is refused with a suggestion: a typing error must not become a default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from ..client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from ..client.errors import ConfigError
+
+C = TypeVar("C", bound=ClientConfig)
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+
+class Option(NamedTuple):
+    """One row of a table, for documentation and for the check of names."""
+
+    name: str
+    default: str
+    doc: str
+
+
+SOURCE_OPTIONS: Final = (
+    Option("kafka.bootstrap.servers", "", "host:port of one or more brokers, comma-separated. Required."),
+    Option("subscribe", "", "Topics, comma-separated. One of subscribe, subscribePattern and assign is required."),
+    Option("subscribePattern", "", "Regular expression (Python's) that the whole topic name matches."),
+    Option("assign", "", 'Partitions as JSON: `{"topic": [0, 1]}`.'),
+    Option(
+        "startingOffsets",
+        "latest (stream), earliest (batch)",
+        'earliest, latest, or JSON for every partition: `{"topic": {"0": 23, "1": -2}}`, where -2 is earliest and -1 '
+        "latest. Counts for a new query only: a restarted one goes on from its checkpoint. New partitions of a running "
+        "query begin at earliest.",
+    ),
+    Option("startingTimestamp", "", "Begin at the first record of this time (ms since the epoch)."),
+    Option("startingOffsetsByTimestamp", "", 'The same per partition: `{"topic": {"0": 1700000000000}}`.'),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        "What to do where no record is that late: error, or latest to begin at the end.",
+    ),
+    Option("endingOffsets", "latest", "Where a batch read ends (exclusive): latest, or JSON as above."),
+    Option("endingTimestamp", "", "End a batch read before the first record of this time (ms)."),
+    Option("endingOffsetsByTimestamp", "", "The same per partition."),
+    Option("maxOffsetsPerTrigger", "", "Most offsets of one micro-batch, divided by what waits in each partition."),
+    Option("minPartitions", "", "Least number of Spark tasks: large offset ranges are split into several."),
+    Option("maxRecordsPerPartition", "", "Most offsets of one Spark task: larger ranges are split."),
+    Option(
+        "failOnDataLoss",
+        "true",
+        "Fail when offsets that should be read are gone (retention, deleted topic); false: warn and go on behind them.",
+    ),
+    Option("includeHeaders", "false", "Add the column headers: array of struct of key (string) and value (binary)."),
+)
+
+SINK_OPTIONS: Final = (
+    Option("kafka.bootstrap.servers", "", "host:port of one or more brokers, comma-separated. Required."),
+    Option("topic", "", "Topic of all rows; without it the column topic names each row's."),
+    Option("includeHeaders", "false", "Write the column headers: array of struct of key (string) and value (binary)."),
+    Option(
+        "transactionalId",
+        "from checkpointLocation (stream)",
+        "Names the query to Kafka: transactional id, and group of its state. Stable over restarts, unique otherwise: "
+        "whoever starts last with it fences the others.",
+    ),
+    Option(
+        "writeId",
+        "",
+        "Batch writes only: names this write. A write whose id was committed before is a no-op, as long as its state "
+        "lives (the broker's offsets.retention.minutes, 7 days).",
+    ),
+    Option(
+        "stateTopic",
+        "__oncelog_pipeline",
+        "Topic to which state offsets refer; nothing is written to it. Made with one partition when it is missing.",
+    ),
+    Option(
+        "adoptQuery",
+        "false",
+        "Begin although the checkpoint has batches of which Kafka has no state. Only for a checkpoint that used "
+        "another sink before: else its last batch might be written twice.",
+    ),
+)
+
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode", "mode"})
+"""Options of the reader and writer itself, which are passed along."""
+
+_NOT_OFFERED: Final = {
+    "minoffsetspertrigger": "use maxOffsetsPerTrigger, and a trigger interval to gather more",
+    "maxtriggerdelay": "use a trigger interval",
+    "groupidprefix": "this source joins no group",
+    "kafka.group.id": "this source joins no group and commits no offsets: Spark's checkpoint has them",
+    "kafka.auto.offset.reset": "use startingOffsets and failOnDataLoss",
+    "kafka.enable.auto.commit": "this source commits no offsets: Spark's checkpoint has them",
+    "kafka.transactional.id": "use transactionalId",
+    "kafka.enable.idempotence": "the sink is always idempotent and transactional",
+    "kafka.acks": "the sink always waits for all in-sync replicas",
+    "kafka.key.serializer": "keys are bytes: cast the column key to binary or string",
+    "kafka.value.serializer": "values are bytes: cast the column value to binary or string",
+    "kafka.key.deserializer": "keys are bytes: cast the column key in the query",
+    "kafka.value.deserializer": "values are bytes: cast the column value in the query",
+    "kafka.interceptor.classes": "this source loads no Java classes",
+}
+_IGNORED: Final = frozenset(
+    {"kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms", "writer"}
+)
+"""Tuning of Spark's own connector; here kafka.default.api.timeout.ms and kafka.retry.backoff.ms take its place."""
+
+
+class Options:
+    """The options of one reader or writer, by lower-cased name. Raises ConfigError for what cannot be."""
+
+    def __init__(self, given: Mapping[str, str], table: tuple[Option, ...]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        known = {option.name.lower(): option.name for option in table}
+        for name in self._given:
+            if name in known or name.startswith("kafka.") or name in _OF_SPARK or name in _IGNORED:
+                if name in _NOT_OFFERED:
+                    raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
+                continue
+            if name in _NOT_OFFERED:
+                raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+            hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
+            raise ConfigError(name, f'is no option of format("oncelog"); {hint}')
+        if not self._given.get("kafka.bootstrap.servers", "").strip():
+            raise ConfigError("kafka.bootstrap.servers", 'is required: .option("kafka.bootstrap.servers", "host:port")')
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def text(self, name: str, default: str = "") -> str:
+        """The option's text, without blanks around it."""
+        return self._given.get(name.lower(), default).strip()
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        text = self.text(name, str(default)).lower()
+        if text not in ("true", "false"):
+            raise ConfigError(name, f"{text!r} is not true or false")
+        return text == "true"
+
+    def number(self, name: str, at_least: int = 1) -> int | None:
+        """A whole number; None where the option was not given."""
+        if name not in self:
+            return None
+        text = self.text(name)
+        try:
+            number = int(text)
+        except ValueError:
+            raise ConfigError(name, f"{text!r} is not a whole number") from None
+        if number < at_least:
+            raise ConfigError(name, f"{number} is below the least possible value, {at_least}")
+        return number
+
+    def by_partition(self, name: str, at_least: int) -> dict[tuple[str, int], int]:
+        """`{"topic": {"0": 23}}` as {(topic, partition): number}."""
+        try:
+            parsed = json.loads(self.text(name))
+            found = {
+                (topic, int(partition)): number
+                for topic, partitions in parsed.items()
+                for partition, number in partitions.items()
+            }
+        except (ValueError, AttributeError):
+            raise ConfigError(name, f'{self.text(name)!r} is not JSON such as {{"topic": {{"0": 23}}}}') from None
+        for partition, number in found.items():
+            if not isinstance(number, int) or isinstance(number, bool) or number < at_least:
+                raise ConfigError(name, f"{number!r} of {partition[0]}-{partition[1]} is no number from {at_least} up")
+        return found
+
+    def client(self, config: type[C], **defaults: object) -> C:
+        """The `kafka.`-prefixed options as settings of a client; what is in `defaults` may be overridden by them."""
+        given = {name.removeprefix("kafka."): value for name, value in self._given.items() if name.startswith("kafka.")}
+        offered = {row.name for row in config.settings()}
+        # A setting of the other side may stand in options that source and sink share.
+        other = {row.name for kind in (ConsumerConfig, ProducerConfig) for row in kind.settings()} - offered
+        mine = {name: value for name, value in given.items() if name not in other}
+        rest = {name: value for name, value in defaults.items() if name.replace("_", ".") not in mine}
+        return config.of(mine, **rest)
+
+
+class Subscription(NamedTuple):
+    """Which partitions to read: exactly one of the three is given."""
+
+    topics: frozenset[str] | None = None
+    pattern: re.Pattern[str] | None = None
+    partitions: frozenset[tuple[str, int]] | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> Subscription:
+        """Read subscribe, subscribePattern or assign."""
+        given = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
+        if len(given) != 1:
+            what = f"{' and '.join(given)} exclude each other" if given else "is missing"
+            raise ConfigError("subscribe", f"{what}: give exactly one of subscribe, subscribePattern and assign")
+        if given[0] == "subscribe":
+            topics = frozenset(name.strip() for name in options.text("subscribe").split(",") if name.strip())
+            if not topics:
+                raise ConfigError("subscribe", "names no topic")
+            return cls(topics=topics)
+        if given[0] == "subscribePattern":
+            try:
+                return cls(pattern=re.compile(options.text("subscribePattern")))
+            except re.error as error:
+                raise ConfigError("subscribePattern", f"is no regular expression: {error}") from None
+        try:
+            parsed = json.loads(options.text("assign"))
+            partitions = frozenset((topic, int(index)) for topic, indexes in parsed.items() for index in indexes)
+        except (ValueError, AttributeError, TypeError):
+            raise ConfigError("assign", f'{options.text("assign")!r} is not JSON such as {{"topic": [0, 1]}}') from None
+        if not partitions:
+            raise ConfigError("assign", "names no partition")
+        return cls(partitions=partitions)
+
+
+class Position(NamedTuple):
+    """Where to begin or end: at an offset (or EARLIEST, LATEST), or at a time, for all partitions or for each."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+    offsets: Mapping[tuple[str, int], int] | None = None
+    timestamps: Mapping[tuple[str, int], int] | None = None
+    or_latest: bool = False
+    """Whether a time after the last record stands for the end, not for an error."""
+
+    @classmethod
+    def of(cls, options: Options, side: str, default: int) -> Position:
+        """Read the options of one side, "starting" or "ending"; the most exact one counts, as in Spark's source."""
+        strategy = options.text("startingOffsetsByTimestampStrategy", "error").lower()
+        if strategy not in ("error", "latest"):
+            raise ConfigError("startingOffsetsByTimestampStrategy", f"{strategy!r} is neither error nor latest")
+        or_latest = side == "ending" or strategy == "latest"
+        timestamp = options.number(f"{side}Timestamp", at_least=0)
+        if timestamp is not None:
+            return cls(timestamp=timestamp, or_latest=or_latest)
+        if f"{side}OffsetsByTimestamp" in options:
+            return cls(timestamps=options.by_partition(f"{side}OffsetsByTimestamp", 0), or_latest=or_latest)
+        name = f"{side}Offsets"
+        words = {"earliest": EARLIEST, "latest": LATEST}
+        text = options.text(name)
+        if not text:
+            return cls(offset=default)
+        if text.lower() in words:
+            if side == "ending" and text.lower() == "earliest":
+                raise ConfigError(name, "earliest would read nothing: use latest or JSON")
+            return cls(offset=words[text.lower()])
+        offsets = options.by_partition(name, EARLIEST)
+        if side == "ending" and EARLIEST in offsets.values():
+            raise ConfigError(name, "-2 (earliest) would read nothing: use -1 (latest) or an offset")
+        return cls(offsets=offsets)
+
+
+def options_markdown(table: tuple[Option, ...]) -> str:
+    """A table of docs/pipeline.md."""
+    rows = [f"| `{option.name}` | {option.default} | {option.doc} |" for option in table]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"

@@ -1,0 +1,267 @@
+"""`format("oncelog")` as Spark sees it: `OncelogDataSource`, its batch reader and its stream reader.
+
+Plans only: which offsets a batch has, and how they are divided among tasks. The records are read by `RangeReader` in
+the tasks. A stream's position is Spark's checkpoint alone; no consumer group is joined and no offset committed.
+
+A micro-batch is an exact range of offsets per partition: read again after a crash, it has the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..client.config import ConsumerConfig
+from ..client.errors import ConfigError
+from .blocking import BlockingCluster
+from .offsets import (
+    OffsetFinder,
+    OffsetRange,
+    Offsets,
+    find_partitions,
+    from_json,
+    limited,
+    lost,
+    split,
+    to_json,
+)
+from .options import EARLIEST, LATEST, SOURCE_OPTIONS, Options, Position, Subscription
+from .range_reader import CLIENT_DEFAULTS, RangeReader
+
+NAME = "oncelog"
+
+
+def source_schema(headers: bool) -> StructType:
+    """The schema of Spark's Kafka source."""
+    fields = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    if headers:
+        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+        fields.append(StructField("headers", ArrayType(header)))
+    return StructType(fields)
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What Spark hands to a task."""
+
+    range: OffsetRange
+
+
+class SourceSettings:
+    """The options of a source, read and checked. Travels to the tasks."""
+
+    def __init__(self, given: MutableMapping[str, str], *, streaming: bool) -> None:
+        options = Options(given, SOURCE_OPTIONS)
+        self.subscription = Subscription.of(options)
+        self.config = options.client(ConsumerConfig, **CLIENT_DEFAULTS)
+        self.start = Position.of(options, "starting", LATEST if streaming else EARLIEST)
+        self.end = Position.of(options, "ending", LATEST)
+        self.headers = options.flag("includeHeaders", False)
+        self.fail_on_data_loss = options.flag("failOnDataLoss", True)
+        self.most_offsets = options.number("maxOffsetsPerTrigger")
+        self.least_partitions = options.number("minPartitions")
+        self.most_records = options.number("maxRecordsPerPartition")
+        if streaming:
+            for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+                if name in options:
+                    raise ConfigError(name, "is of batch reads: a stream has no end; use Trigger.AvailableNow")
+        elif self.most_offsets is not None:
+            raise ConfigError("maxOffsetsPerTrigger", "is of streams: a batch read has no triggers")
+        elif self.start.offset == LATEST:
+            raise ConfigError("startingOffsets", "latest would read nothing: use earliest or JSON")
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a question to the cluster may take, retries included."""
+        return self.config.default_api_timeout_ms / 1000
+
+    def finder(self, kafka: BlockingCluster) -> OffsetFinder:
+        """Who asks for offsets as these settings see them."""
+        committed = self.config.isolation_level == "read_committed"
+        return OffsetFinder(kafka.cluster, read_committed=committed, timeout_s=self.timeout_s)
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Read a range, within a task."""
+        return iter(RangeReader(wanted, self.config, headers=self.headers, fail_on_data_loss=self.fail_on_data_loss))
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[RangePartition]:
+        """Divide what is between start and end; partitions without records get no task."""
+        ranges = [OffsetRange(*one, start[one], end[one]) for one in sorted(end) if end[one] > start[one]]
+        return [RangePartition(one) for one in split(ranges, self.least_partitions, self.most_records)]
+
+
+class BatchReader(DataSourceReader):
+    """`spark.read.format("oncelog")`: offsets are resolved once, when the read is planned."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> list[InputPartition]:
+        """Resolve start and end, and divide the offsets between them."""
+        settings = self._settings
+        with BlockingCluster(settings.config, settings.timeout_s) as kafka:
+            found = kafka.run(find_partitions(kafka.cluster, settings.subscription, settings.timeout_s))
+            finder = settings.finder(kafka)
+            end = kafka.run(finder.resolve(settings.end, found, "endingOffsets"))
+            start = kafka.run(finder.resolve(settings.start, found, "startingOffsets"))
+        tasks: list[InputPartition] = list(settings.tasks(start, end))
+        return tasks or [RangePartition(OffsetRange("", -1, 0, 0))]  # Spark makes one of its own from an empty list
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's range."""
+        assert isinstance(partition, RangePartition)
+        return self._settings.read(partition.range) if partition.range.topic else iter(())
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("oncelog")`: lives in a process beside the driver as long as the query runs."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._kafka: BlockingCluster | None = None
+        self._newest: Offsets = {}
+        self._target: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings, "_kafka": None, "_newest": {}, "_target": None}
+
+    # -- planning, beside the driver
+
+    def initialOffset(self) -> dict[str, Any]:  # Spark's name, as those below
+        """Where a new query begins."""
+        finder = self._finder
+        return to_json(self._open.run(finder.resolve(self._settings.start, self._partitions(), "startingOffsets")))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """maxOffsetsPerTrigger."""
+        most = self._settings.most_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on, what comes later is not there."""
+        self._target = self._open.run(self._finder.latest(self._partitions()))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends. Raises DataLossError for partitions that are gone or were cut off."""
+        begin = from_json(start)
+        end = self._target if self._target is not None else self._latest()
+        self._newest = end
+        gone = [str(one) for one in begin if one not in end]
+        if gone and self._target is None:
+            lost(f"{', '.join(sorted(gone))} of the query's checkpoint is no longer there", self._fail)
+        cut = {one: (begin[one], end[one]) for one in end if begin.get(one, 0) > end[one]}
+        for one, (had, has) in cut.items():
+            lost(f"{one} ends at offset {has}, but was read up to {had} already", self._fail)
+        # A new partition is read from its beginning: what was written before it was noticed counts.
+        new = [one for one in end if one not in begin]
+        begin |= self._open.run(self._finder.earliest(new))
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begin, end, limit.max_rows)
+        kept = {one: end.get(one, offset) for one, offset in begin.items() if one in end or self._target is not None}
+        return to_json(kept)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end that the last micro-batch could have had without a limit: Spark tells the lag from it."""
+        return to_json(self._newest) if self._newest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one micro-batch. Raises DataLossError where the log begins behind the start."""
+        until, begin = from_json(end), from_json(start)
+        if until == begin:
+            return []
+        earliest = self._open.run(self._finder.earliest(sorted(until)))
+        for one, offset in earliest.items():
+            if one not in begin:
+                begin[one] = offset
+            elif begin[one] > until[one]:
+                begin[one] = offset  # made anew; `latestOffset` has told
+            elif offset > begin[one] < until[one]:
+                lost(f"Offsets {begin[one]} to {min(offset, until[one]) - 1} of {one} cannot be read", self._fail)
+                begin[one] = min(offset, until[one])
+        return list(self._settings.tasks(begin, until))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the position is Spark's checkpoint."""
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._kafka is not None:
+            self._kafka.close()
+            self._kafka = None
+
+    # -- reading, in a task
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's range."""
+        assert isinstance(partition, RangePartition)
+        return self._settings.read(partition.range)
+
+    # -- inside
+
+    @property
+    def _fail(self) -> bool:
+        return self._settings.fail_on_data_loss
+
+    @property
+    def _open(self) -> BlockingCluster:
+        if self._kafka is None:
+            self._kafka = BlockingCluster(self._settings.config, self._settings.timeout_s)
+        return self._kafka
+
+    @property
+    def _finder(self) -> OffsetFinder:
+        return self._settings.finder(self._open)
+
+    def _partitions(self) -> set[Any]:
+        settings = self._settings
+        return self._open.run(find_partitions(self._open.cluster, settings.subscription, settings.timeout_s))
+
+    def _latest(self) -> Offsets:
+        return self._open.run(self._finder.latest(self._partitions()))
+
+
+class OncelogDataSource(DataSource):
+    """What `register` makes known to Spark as "oncelog"."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.options = options
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns of Spark's Kafka source."""
+        return source_schema(Options(self.options, SOURCE_OPTIONS).flag("includeHeaders", False))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read a batch."""
+        return BatchReader(SourceSettings(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read a stream."""
+        return StreamReader(SourceSettings(self.options, streaming=True))
