@@ -25,6 +25,7 @@ from .fetch_wait import FetchPurgatory
 from .log import LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
+from .metrics import Metrics
 from .network.listener import Listener as ListeningSocket
 from .ports import Clock, FileSystem, RandomIds, RealFileSystem, SystemClock, SystemRandomIds
 from .replica_manager import ReplicaManager
@@ -73,6 +74,7 @@ class Broker:
             self._temporary = tempfile.TemporaryDirectory(prefix="oncelog-")
             self.data_dir = self._temporary.name
         self.log = logger or make_logger(self.config.logging_level, self.config.logging_format)
+        self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id
         ids = ids or SystemRandomIds()
@@ -173,6 +175,8 @@ class Broker:
             metadata=self.metadata,
             clock=self.clock,
             logger=self.log,
+            metrics=self.metrics,
+            group_aware=self.group_aware,
         )
 
     def _internal_topic(self, name: str) -> int:

@@ -22,11 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from ..protocol.apis import api_name
 from ..protocol.schema import Request, Response, Versions
 from .connection_info import ConnectionInfo
 from .services import BrokerServices
+
+if TYPE_CHECKING:
+    from .coordinator.transaction.events import Cause
 
 ResultT = TypeVar("ResultT")
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
@@ -87,6 +91,13 @@ class RequestContext:
     def extension_aware(self) -> bool:
         """Whether the client knows the extension, and it acts here; only such a client is sent codes 85 and 86."""
         return self.extension_version >= 1
+
+    @property
+    def cause(self) -> Cause:
+        """This request as the cause of what happens because of it."""
+        from .coordinator.transaction.events import Cause  # only where something is worth telling
+
+        return Cause(api_name(self.api_key), self.client_id, self.connection.peer_host)
 
 
 @dataclass(frozen=True, slots=True)

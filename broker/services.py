@@ -14,6 +14,7 @@ from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
 from .log import LogManager
 from .metadata_store import MetadataStore
+from .metrics import Metrics
 from .ports import Clock
 from .replica_manager import ReplicaManager
 
@@ -43,6 +44,7 @@ class BrokerServices(Protocol):
     node_id: int
     data_dir: str
     group_aware: bool
+    metrics: Metrics
 
     @property
     def cluster_id(self) -> str:

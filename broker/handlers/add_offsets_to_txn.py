@@ -18,7 +18,12 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply:
     assert topic is not None, "made at start"
     partitions = [(OFFSETS_TOPIC, partition_for_key(request.group_id, topic.partitions))]
     durable = broker.transaction_coordinator.add_partitions_now(
-        request.transactional_id, request.producer_id, request.producer_epoch, partitions, TransactionVersion.TV_0
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        partitions,
+        TransactionVersion.TV_0,
+        by=context,
     )
     if durable is None:
         return AddOffsetsToTxnResponse()
@@ -31,6 +36,6 @@ async def _wait(
     context: RequestContext, request: AddOffsetsToTxnRequest, partitions: list[TopicPartition]
 ) -> AddOffsetsToTxnResponse:
     await context.broker.transaction_coordinator.add_partitions(
-        request.transactional_id, request.producer_id, request.producer_epoch, partitions
+        request.transactional_id, request.producer_id, request.producer_epoch, partitions, by=context
     )
     return AddOffsetsToTxnResponse()

@@ -2,6 +2,8 @@
 
 All or nothing per transaction: with one unknown partition none is registered, the others are told
 OPERATION_NOT_ATTEMPTED. Up to v3 a request is one transaction, and its failure is every partition's.
+
+Session (v3, and v4+ of each transaction; extension) keeps the partitions registered beyond this transaction.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply
         request.v3_and_below_producer_epoch,
         partitions,
         TransactionVersion.TV_0,
+        session=request.session,
+        by=context,
     )
     if isinstance(durable, Step):
         return _wait(context, request, partitions)
@@ -55,6 +59,8 @@ async def _wait(
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
         partitions,
+        session=request.session,
+        by=context,
     )
     return _response(dict.fromkeys(partitions, ErrorCode.NONE))
 
@@ -73,17 +79,28 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 async def _add_or_verify(
     context: RequestContext, transaction: AddPartitionsToTxnTransaction
 ) -> dict[TopicPartition, ErrorCode]:
-    """One transaction of a batch: its failure is a value."""
+    """One transaction of a batch: its failure is a value.
+
+    Whoever registers for a session will write by requests that are admitted; a broker that registers for a client
+    writes next, so what it names counts as written.
+    """
     partitions = _flat(transaction.topics)
+    coordinator = context.broker.transaction_coordinator
+    if transaction.session and transaction.verify_only:
+        coordinator.events.refused(
+            transaction.transactional_id, ErrorCode.INVALID_REQUEST, context, reason="Session with VerifyOnly"
+        )
+        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     refused = _refused(context, partitions)
     if refused is not None:
         return refused
-    coordinator = context.broker.transaction_coordinator
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return coordinator.verify_all(*producer, partitions)
     try:
-        await coordinator.add_partitions(*producer, partitions)
+        await coordinator.add_partitions(
+            *producer, partitions, session=transaction.session, writes=not transaction.session, by=context
+        )
     except KafkaError as error:
         return dict.fromkeys(partitions, error.code)
     return dict.fromkeys(partitions, ErrorCode.NONE)

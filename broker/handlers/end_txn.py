@@ -1,10 +1,14 @@
-"""EndTxn v0-5: commit or abort. Answered when the decision is durable; v5 hands out the next epoch (KIP-890)."""
+"""EndTxn v0-5: commit or abort. Answered when the decision is durable; v5 hands out the next epoch (KIP-890).
+
+With Topics (v3+, extension) markers go to the partitions that the producer names, and to those that the broker knows to
+be written; from an extension-aware client they stay registered as its session.
+"""
 
 from __future__ import annotations
 
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
-from ..coordinator.transaction.state import TransactionVersion
+from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
 
 
@@ -12,22 +16,46 @@ from ..handling import Deferred, Reply, RequestContext, handles
 def handle(context: RequestContext, request: EndTxnRequest) -> Reply:
     """Version 5 says that the client ends transactions the KIP-890 way, as only one that saw the feature does."""
     version = TransactionVersion.TV_2 if context.api_version >= 5 else TransactionVersion.TV_0
+    written = None if request.topics is None else _flat(request)
     outcome = context.broker.transaction_coordinator.end_txn_now(
-        request.transactional_id, request.producer_id, request.producer_epoch, request.committed, version
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        version,
+        written=written,
+        keeps_session=context.extension_aware,
+        by=context,
     )
     if isinstance(outcome, Step):
-        return _wait(context, request, version)
+        return _wait(context, request, version, written)
     identity, durable = outcome
     if durable is None:
         return _response(identity)
     return Deferred(durable, lambda _: _response(identity))
 
 
-async def _wait(context: RequestContext, request: EndTxnRequest, version: TransactionVersion) -> EndTxnResponse:
+async def _wait(
+    context: RequestContext,
+    request: EndTxnRequest,
+    version: TransactionVersion,
+    written: frozenset[TopicPartition] | None,
+) -> EndTxnResponse:
     identity = await context.broker.transaction_coordinator.end_txn(
-        request.transactional_id, request.producer_id, request.producer_epoch, request.committed, version
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        version,
+        written=written,
+        keeps_session=context.extension_aware,
+        by=context,
     )
     return _response(identity)
+
+
+def _flat(request: EndTxnRequest) -> frozenset[TopicPartition]:
+    return frozenset((topic.name, index) for topic in request.topics or () for index in topic.partitions)
 
 
 def _response(identity: ProducerIdentity) -> EndTxnResponse:

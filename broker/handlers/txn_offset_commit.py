@@ -16,11 +16,13 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ..coordinator.group.coordinator import Commit, Committer
+from ..coordinator.transaction.decisions import Step
+from ..coordinator.transaction.state import TopicPartition
 from ..handling import Answer, Deferred, Reply, RequestContext, handles
 from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
-MAX_REGISTRATIONS = 10
+MAX_ADMISSIONS = 20
 """How often the transaction may end and begin anew between registering the partition and appending to it."""
 
 
@@ -28,32 +30,45 @@ MAX_REGISTRATIONS = 10
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
     """Nothing is written unless the partition is, right then, part of the producer's ongoing transaction."""
     groups = context.broker.group_coordinator
-    transactions = context.broker.transaction_coordinator
     groups.check_txn_commit(request.group_id, _committer(request))
     home = (OFFSETS_TOPIC, groups.partition_for(request.group_id))
-    identity = (request.transactional_id, request.producer_id, request.producer_epoch)
-    if context.api_version < IMPLICIT_PARTITIONS_FROM:
-        code = transactions.verify(*identity, home)
-        if code is not ErrorCode.NONE:
-            raise KafkaError(code)
-    elif transactions.add_partitions_now(*identity, [home]) is not None:
-        return _register_and_commit(context, request, home)
-    return _commit(context, request)
+    admitted = _admit_now(context, request, home)
+    if admitted is None:
+        return _commit(context, request, home)
+    return _admit_and_commit(context, request, home, admitted)
 
 
-async def _register_and_commit(
-    context: RequestContext, request: TxnOffsetCommitRequest, home: tuple[str, int]
+def _admit_now(
+    context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition
+) -> asyncio.Future[None] | Step | None:
+    """None when the offsets may be appended in this very step, else what has to be awaited first."""
+    return context.broker.transaction_coordinator.admit_now(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        home,
+        registers=context.api_version >= IMPLICIT_PARTITIONS_FROM,
+        by=context,
+    )
+
+
+async def _admit_and_commit(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    home: TopicPartition,
+    admitted: asyncio.Future[None] | Step,
 ) -> Answer:
-    transactions = context.broker.transaction_coordinator
-    identity = (request.transactional_id, request.producer_id, request.producer_epoch)
-    for _ in range(MAX_REGISTRATIONS):
-        codes = await transactions.add_partitions_implicitly(*identity, [home])
-        if codes[home] is not ErrorCode.NONE:
-            raise KafkaError(codes[home])
+    deadline = context.broker.transaction_coordinator.wait_deadline()
+    for _ in range(MAX_ADMISSIONS):
+        if isinstance(admitted, asyncio.Future):
+            await asyncio.shield(admitted)
+        else:
+            await context.broker.transaction_coordinator.until_settled(request.transactional_id, deadline, context)
         # Between its registration and this moment the transaction may have been ended by a time-out or a fencing.
-        if transactions.verify(*identity, home) is ErrorCode.NONE:
-            return _commit(context, request)
-        await asyncio.sleep(0)
+        again = _admit_now(context, request, home)
+        if again is None:
+            return _commit(context, request, home)
+        admitted = again
     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
@@ -61,8 +76,9 @@ def _committer(request: TxnOffsetCommitRequest) -> Committer:
     return Committer(request.member_id, request.group_instance_id, request.generation_id)
 
 
-def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
+def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition) -> Answer:
     coordinator = context.broker.group_coordinator
+    context.broker.transaction_coordinator.wrote(request.transactional_id, home)  # or is about to, in this step
     codes = iter(
         coordinator.commit_txn_offsets(
             request.group_id,

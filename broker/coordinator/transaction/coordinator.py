@@ -1,5 +1,7 @@
 """The transaction coordinator: what handlers, the produce path and the group coordinator call.
 
+What this module adds to `registration.py` and `fencing.py`: InitProducerId, EndTxn, and what operators see.
+
 Lifecycle: `start` replays `__transaction_state`, carries on with decided transactions and compares logs with state;
 `stop` leaves the rest to the next start. All on the event loop's thread.
 
@@ -15,108 +17,65 @@ its end even when the request that started it is gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
-
-import structlog
+from collections.abc import Callable
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ...config import BrokerConfig
-from ...ports import Clock
-from ..state_log import StateLog
-from .backoff import RetryBackoff
-from .decisions import ProducerIdentity, Step, decide_add, decide_end, decide_init, verify_partition
+from . import session
+from .decisions import ProducerIdentity, Step, decide_end, decide_init
 from .entry import TransactionEntry
-from .gateway import PartitionGateway
-from .marker_writer import TransactionMarkerWriter
-from .metadata import TransactionMetadata, new_metadata
-from .producer_ids import ProducerIdManager
+from .events import UNKNOWN_CALLER, Caller
+from .fencing import Fencing
+from .metadata import TransactionMetadata, Written, new_metadata
 from .queries import TransactionFilter
+from .registration import PartitionRegistration
 from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionState, TransactionVersion
-from .state_manager import TransactionStateManager
-from .timers import TransactionTimers
-from .upkeep import TransactionUpkeep, described
-from .waiting import PendingWaits
-
-if TYPE_CHECKING:
-    from ...metadata_store import MetadataStore
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(PartitionRegistration, Fencing):
     """Transactions of this broker's transactional ids."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        state_log: StateLog,
-        gateway: PartitionGateway,
-        metadata: MetadataStore,
-        clock: Clock,
-        logger: Any = None,
-    ) -> None:
-        self._logger = logger if logger is not None else structlog.get_logger(__name__)
-        self._config = config
-        self._metadata = metadata
-        self._clock = clock
-        self._state = TransactionStateManager(state_log, clock, self.transaction_version, self._logger)
-        self._markers = TransactionMarkerWriter(self._state, gateway, clock, self._logger, self._backoff)
-        self._waits = PendingWaits(config.transaction_pending_wait_max_ms, config.transaction_pending_wait_max_requests)
-        self._producer_ids = ProducerIdManager(metadata.allocate_producer_ids)
-        self.upkeep = TransactionUpkeep(
-            self._state,
-            self._markers,
-            gateway,
-            self._transition,
-            self.transaction_version,
-            expiration_ms=config.transactional_id_expiration_ms,
-            backoff=self._backoff,
-            logger=self._logger,
-        )
-        self._timers = TransactionTimers(
-            clock,
-            self._logger,
-            abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
-            abort_timed_out=self.upkeep.abort_timed_out,
-            remove_expired=self.upkeep.remove_expired,
-        )
-
-    def transaction_version(self) -> TransactionVersion:
-        """The finalized level of the feature transaction.version."""
-        return TransactionVersion(min(self._metadata.features.get("transaction.version", 0), TransactionVersion.TV_2))
-
-    async def start(self) -> None:
-        """Load all state, finish what is decided, abort what nobody can finish; then the timers run."""
-        await self._state.load()
-        await self.upkeep.recover()
-        self._timers.start()
-        for entry in self._state.entries():
-            if entry.metadata.state is TransactionState.ONGOING:
-                self._timers.expect(entry.metadata.deadline_ms)
-
-    async def stop(self) -> None:
-        """Stop timers and marker writing; nothing that was told to anyone is lost."""
-        self._waits.close()
-        await self._timers.stop()
-        await self.upkeep.stop()
-        await self._markers.stop()
-        self._state.stop()
-        await self._producer_ids.close()
-
-    # --- requests ---------------------------------------------------------------------------------------------------
-
     async def init_producer_id(
-        self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None = None
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        expected: ProducerIdentity | None = None,
+        *,
+        cause: Caller = UNKNOWN_CALLER,
+        deadline: float | None = None,
     ) -> ProducerIdentity:
         """InitProducerId: the identity that the producer has from now on; whoever had the id before is fenced.
 
         `expected` is what the producer believes to be (KIP-360), None for a new instance. An ongoing transaction is
-        aborted first. Raises KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS (not done within the pending wait) and the coordinator's codes.
+        aborted first. `deadline` takes the place of the pending wait's. Raises KafkaError INVALID_REQUEST,
+        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (not done within the wait) and the
+        coordinator's codes.
         """
         if transactional_id is None:
             return ProducerIdentity(await self._producer_ids.next(), 0)
+        try:
+            return await self._init_producer_id(
+                transactional_id, timeout_ms, expected, cause, self._waits.deadline() if deadline is None else deadline
+            )
+        except KafkaError as error:
+            entry = self._state.peek(transactional_id)
+            self.events.refused(
+                transactional_id,
+                error.code,
+                cause,
+                identity=expected,
+                entry=entry,
+                reason=str(error),
+            )
+            raise
+
+    async def _init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        cause: Caller,
+        deadline: float,
+    ) -> ProducerIdentity:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
@@ -125,8 +84,9 @@ class TransactionCoordinator:
                 f"transaction timeout {timeout_ms} ms is not within 1 and transaction.max.timeout.ms "
                 f"= {self._config.transaction_max_timeout_ms}",
             )
-        deadline = self._waits.deadline()
         new_producer_id: int | None = None
+        first: TransactionMetadata | None = None
+        recovers = expected is not None
         while True:
             entry = self._state.get(transactional_id)
             now_ms = self._clock.now_ms()
@@ -147,10 +107,10 @@ class TransactionCoordinator:
                 now_ms=now_ms,
             )
             if isinstance(step, TransactionMetadata):
-                before = entry.metadata
-                await self._append(entry, step)
+                first = first or entry.metadata
+                await self._append(entry, step, "InitProducerId", cause)
                 if step.state is TransactionState.EMPTY:
-                    self._log_init(before, step, recovers=expected is not None)
+                    self.events.initialised(first, step, recovers, cause)
                     return ProducerIdentity(step.producer_id, step.producer_epoch)
                 if expected is not None:
                     # The fencing epoch is this very request's; another producer's would not be equal.
@@ -158,107 +118,7 @@ class TransactionCoordinator:
             elif step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self._producer_ids.next()
             else:
-                await self._waits.until_change(entry, deadline)
-
-    def add_partitions_now(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        version: TransactionVersion = TransactionVersion.TV_2,
-    ) -> asyncio.Future[None] | Step | None:
-        """Register partitions as far as it goes without waiting for anyone.
-
-        None: registered and durable. A future: durable when it resolves (shield it). Step.WAIT: use `add_partitions`,
-        or `add_partitions_implicitly` for TV_2. Raises KafkaError as these do.
-        """
-        entry = self._known(transactional_id)
-        if self.upkeep.is_repairing(producer_id, partitions):
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "an earlier transaction has yet to be ended there")
-        try:
-            step = decide_add(
-                entry.metadata,
-                pending=entry.pending is not None,
-                identity=ProducerIdentity(producer_id, producer_epoch),
-                partitions=partitions,
-                version=version,
-                now_ms=self._clock.now_ms(),
-            )
-        except KafkaError as error:
-            if version.supports_epoch_bump:
-                raise KafkaError(_for_produce(error.code)) from None
-            raise
-        if isinstance(step, TransactionMetadata):
-            return self._transition(entry, step)
-        return None if step is Step.NOTHING else step
-
-    async def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        version: TransactionVersion = TransactionVersion.TV_0,
-    ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn: the partitions are durably part of the ongoing transaction.
-
-        The caller has checked that they exist. Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING,
-        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (past the pending wait) and the coordinator's codes.
-        """
-        deadline = self._waits.deadline()
-        while True:
-            result = self.add_partitions_now(transactional_id, producer_id, producer_epoch, partitions, version)
-            if result is None:
-                return
-            if isinstance(result, Step):
-                await self._waits.until_change(self._known(transactional_id), deadline)
-            else:
-                await asyncio.shield(result)
-                return
-
-    async def add_partitions_implicitly(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Produce v12+ and TxnOffsetCommit v5+ (KIP-890): like `add_partitions`, with a code for each partition.
-
-        NONE means durable: the batch may be appended. PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH, as Kafka does.
-        """
-        code = ErrorCode.NONE
-        try:
-            await self.add_partitions(
-                transactional_id, producer_id, producer_epoch, partitions, version=TransactionVersion.TV_2
-            )
-        except KafkaError as error:
-            code = error.code
-        return dict.fromkeys(partitions, code)
-
-    def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> ErrorCode:
-        """Whether an older client's batch belongs to the ongoing transaction (KIP-890 part 1); see verify_partition."""
-        try:
-            entry = self._known(transactional_id)
-        except KafkaError as error:
-            return error.code
-        if self.upkeep.is_repairing(producer_id, [partition]):
-            return ErrorCode.CONCURRENT_TRANSACTIONS
-        return _for_produce(_verify(entry, ProducerIdentity(producer_id, producer_epoch), partition))
-
-    def verify_all(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn with VerifyOnly: changes nothing."""
-        identity = ProducerIdentity(producer_id, producer_epoch)
-        try:
-            entry = self._known(transactional_id)
-        except KafkaError as error:
-            return dict.fromkeys(partitions, error.code)
-        return {partition: _verify(entry, identity, partition) for partition in partitions}
+                await self._waits.until_settled(entry, deadline, cause)
 
     def end_txn_now(
         self,
@@ -268,41 +128,81 @@ class TransactionCoordinator:
         commit: bool,
         version: TransactionVersion,
         new_producer_id: int | None = None,
+        *,
+        written: frozenset[TopicPartition] | None = None,
+        keeps_session: bool = False,
+        by: Caller = UNKNOWN_CALLER,
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
         """Decide the ongoing transaction as far as it goes without waiting for anyone.
 
-        The producer's next identity, and a future when the decision has yet to become durable (shield it; tell nobody
-        before). A Step: use `end_txn`. Raises KafkaError as that does.
+        `written` are the partitions that the producer names; None: markers go to all that are registered. With
+        `keeps_session` what was written stays registered. Returns the producer's next identity, and a future when the
+        decision has yet to become durable (shield it; tell nobody before). A Step: use `end_txn`. Raises KafkaError as
+        that does.
         """
-        entry = self._known(transactional_id)
-        step = decide_end(
-            entry.metadata,
-            pending=entry.pending is not None,
-            identity=ProducerIdentity(producer_id, producer_epoch),
-            commit=commit,
-            version=version,
-            new_producer_id=new_producer_id,
-            now_ms=self._clock.now_ms(),
-        )
+        identity = ProducerIdentity(producer_id, producer_epoch)
+        entry: TransactionEntry | None = None
+        try:
+            entry = self._known(transactional_id)
+            step = decide_end(
+                entry.metadata,
+                pending=entry.pending is not None,
+                identity=identity,
+                commit=commit,
+                version=version,
+                new_producer_id=new_producer_id,
+                now_ms=self._clock.now_ms(),
+                written=None if written is None else self._written(entry, written, keeps_session),
+            )
+        except KafkaError as error:
+            self.events.refused(
+                transactional_id,
+                error.code,
+                by,
+                identity=identity,
+                entry=entry,
+                reason=str(error),
+            )
+            raise
         if isinstance(step, TransactionMetadata):
-            return _next_identity(step), self._transition(entry, step)
+            return _next_identity(step), self._transition(entry, step, "EndTxn", by)
         if step is Step.NOTHING:
             return ProducerIdentity(entry.metadata.producer_id, entry.metadata.producer_epoch), None
         return step
 
     async def end_txn(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, version: TransactionVersion
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        version: TransactionVersion,
+        *,
+        written: frozenset[TopicPartition] | None = None,
+        keeps_session: bool = False,
+        by: Caller = UNKNOWN_CALLER,
     ) -> ProducerIdentity:
         """EndTxn: decide the ongoing transaction; returns when the decision is durable, the markers follow.
 
-        `version` is TV_2 for request version 5 and above. The identity returned is the producer's for its next
-        transaction. Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
-        CONCURRENT_TRANSACTIONS (past the pending wait) and the coordinator's codes.
+        `version` is TV_2 for request version 5 and above; the rest as in `end_txn_now`. The identity returned is the
+        producer's for its next transaction. Raises KafkaError INVALID_REQUEST (a partition that is `written` is in
+        neither the transaction nor the session; nothing has changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (past the pending wait) and the coordinator's codes.
         """
         deadline = self._waits.deadline()
         new_producer_id: int | None = None
         while True:
-            step = self.end_txn_now(transactional_id, producer_id, producer_epoch, commit, version, new_producer_id)
+            step = self.end_txn_now(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                commit,
+                version,
+                new_producer_id,
+                written=written,
+                keeps_session=keeps_session,
+                by=by,
+            )
             if not isinstance(step, Step):
                 identity, durable = step
                 if durable is not None:
@@ -311,7 +211,17 @@ class TransactionCoordinator:
             if step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self._producer_ids.next()
             else:
-                await self._waits.until_change(self._known(transactional_id), deadline)
+                await self._waits.until_settled(self._known(transactional_id), deadline, by)
+
+    def _written(
+        self, entry: TransactionEntry, named: frozenset[TopicPartition], begins_session: bool
+    ) -> Callable[[TransactionMetadata], Written]:
+        def written(metadata: TransactionMetadata) -> Written:
+            return session.written(
+                metadata, named, entry.written, begins_session=begins_session, is_deleted=self._gateway.is_deleted
+            )
+
+        return written
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """DescribeTransactions of one id.
@@ -330,73 +240,8 @@ class TransactionCoordinator:
         self._state.check_loaded()
         return wanted.select((entry.metadata for entry in self._state.entries()), self._clock.now_ms())
 
-    # --- inside -----------------------------------------------------------------------------------------------------
-
-    def _backoff(self) -> RetryBackoff:
-        config = self._config
-        return RetryBackoff(config.transaction_retry_backoff_ms, config.transaction_retry_backoff_max_ms)
-
-    def _known(self, transactional_id: str) -> TransactionEntry:
-        if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        entry = self._state.get(transactional_id)
-        if entry is None:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return entry
-
-    def _transition(self, entry: TransactionEntry, new: TransactionMetadata) -> asyncio.Future[None] | None:
-        """Append `new`; when it is current, what follows from it happens, whoever waits or doesn't."""
-        before = entry.metadata
-        done = self._state.transition(entry, new)
-        if done is None:
-            self._follow_up(entry, before)
-        else:
-            done.add_done_callback(lambda done: self._follow_up(entry, before) if done.exception() is None else None)
-        return done
-
-    async def _append(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
-        done = self._transition(entry, new)
-        if done is not None:
-            await asyncio.shield(done)
-
-    def _follow_up(self, entry: TransactionEntry, before: TransactionMetadata) -> None:
-        metadata = entry.metadata
-        if metadata.state.is_prepare:
-            if metadata.state is TransactionState.PREPARE_ABORT:
-                self._logger.info("transaction_aborted", epoch_before=before.producer_epoch, **described(metadata))
-            self._markers.finish(entry)
-        elif metadata.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
-            self._timers.expect(metadata.deadline_ms)
-
-    def _log_init(self, before: TransactionMetadata, after: TransactionMetadata, recovers: bool) -> None:
-        if before.producer_epoch == NO_PRODUCER_EPOCH or before.producer_epoch == after.producer_epoch:
-            event = "producer_initialised"
-        else:
-            event = "producer_epoch_bumped" if recovers else "producer_fenced"
-        self._logger.info(
-            event,
-            reason="InitProducerId",
-            transactional_id=after.transactional_id,
-            producer_id_before=before.producer_id,
-            producer_id_after=after.producer_id,
-            epoch_before=before.producer_epoch,
-            epoch_after=after.producer_epoch,
-        )
-
-
-def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """As `verify_partition`; a decision that is appended and not yet on disk counts, for it will be carried out."""
-    code = verify_partition(entry.metadata, identity, partition)
-    if code is ErrorCode.NONE and entry.pending is not None and entry.pending.state.is_prepare:
-        return ErrorCode.INVALID_TXN_STATE
-    return code
-
 
 def _next_identity(prepared: TransactionMetadata) -> ProducerIdentity:
     if prepared.next_producer_id != NO_PRODUCER_ID:
         return ProducerIdentity(prepared.next_producer_id, 0)
     return ProducerIdentity(prepared.producer_id, prepared.producer_epoch)
-
-
-def _for_produce(code: ErrorCode) -> ErrorCode:
-    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

@@ -1,4 +1,4 @@
-"""What a request does to a transactional id: the rules of InitProducerId, AddPartitionsToTxn and EndTxn.
+"""What a request does to a transactional id: the rules of InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
 
 Pure functions of the id's current value, the request and the time. Each returns the value to append next, or a `Step`
 that says what the caller has to do first, or raises KafkaError with Kafka's code. They neither wait nor change
@@ -9,14 +9,16 @@ anything: the caller appends what they return without an await in between, or as
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from .metadata import (
     TransactionMetadata,
+    Written,
     add_partitions,
+    fence_idle,
     increment_epoch,
     prepare_end,
     prepare_fence,
@@ -108,16 +110,43 @@ def decide_add(
     partitions: Collection[TopicPartition],
     version: TransactionVersion,
     now_ms: int,
+    session: bool = False,
+    gone: frozenset[TopicPartition] = frozenset(),
 ) -> TransactionMetadata | Step:
-    """AddPartitionsToTxn, AddOffsetsToTxn and the implicit registration of KIP-890."""
+    """AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890 and the opening by a session.
+
+    `session`: the partitions stay registered; `gone` are partitions of the session that no longer exist.
+    """
     if pending or _takes_over(metadata, identity):
         return Step.WAIT
     _check_current(metadata, identity)
     if metadata.state.is_prepare:
         return Step.WAIT
-    if metadata.state is TransactionState.ONGOING and metadata.topic_partitions.issuperset(partitions):
+    if (
+        metadata.state is TransactionState.ONGOING
+        and metadata.topic_partitions.issuperset(partitions)
+        and (not session or metadata.preregistered.issuperset(partitions))
+    ):
         return Step.NOTHING
-    return add_partitions(metadata, partitions, version, now_ms)
+    return add_partitions(metadata, partitions, version, now_ms, session=session, gone=gone)
+
+
+def decide_fence(
+    metadata: TransactionMetadata, *, pending: bool, server_version: TransactionVersion, now_ms: int
+) -> TransactionMetadata | Step:
+    """Lock out whoever holds the id, and abort what is ongoing; a decided transaction is completed as decided first.
+
+    NOTHING: the holder is locked out and no transaction is open. Asked again it never bumps the epoch a second time.
+    """
+    if pending or metadata.state.is_prepare:
+        return Step.WAIT
+    if metadata.producer_epoch == NO_PRODUCER_EPOCH:
+        return Step.NOTHING
+    if metadata.state is TransactionState.ONGOING:
+        return prepare_fence(metadata, server_version, now_ms, fenced=True)
+    if metadata.state is TransactionState.EMPTY and (metadata.fenced or metadata.producer_epoch == MAX_PRODUCER_EPOCH):
+        return Step.NOTHING
+    return fence_idle(metadata, now_ms)
 
 
 def decide_end(
@@ -129,16 +158,26 @@ def decide_end(
     version: TransactionVersion,
     new_producer_id: int | None,
     now_ms: int,
+    written: Callable[[TransactionMetadata], Written] | None = None,
 ) -> TransactionMetadata | Step:
-    """EndTxn by a client; `version` is TV_2 from request version 5 on, where every end bumps the epoch."""
+    """EndTxn by a client; `version` is TV_2 from request version 5 on, where every end bumps the epoch.
+
+    `written` is asked for the partitions that get a marker when a decision is about to be made, None: all that are
+    registered. It raises KafkaError INVALID_REQUEST.
+    """
     if version.supports_epoch_bump:
-        return _decide_end_v2(metadata, pending, identity, commit, version, new_producer_id, now_ms)
+        return _decide_end_v2(metadata, pending, identity, commit, version, new_producer_id, now_ms, written)
     _check_current(metadata, identity)
     if pending:
         return Step.WAIT
     state = metadata.state
     if state is TransactionState.ONGOING:
-        return prepare_end(metadata, commit, version, now_ms)
+        return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
+    if not commit and state.is_commit and metadata.session_partitions:
+        # The session's next transaction, of which nothing has come: aborted all the same, for what comes yet is late.
+        if state.is_prepare:
+            return Step.WAIT
+        return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
     if state is TransactionState.EMPTY or state.is_commit != commit:
         raise _wrong_end(metadata, commit)
     return Step.WAIT if state.is_prepare else Step.NOTHING
@@ -152,6 +191,7 @@ def _decide_end_v2(
     version: TransactionVersion,
     new_producer_id: int | None,
     now_ms: int,
+    written: Callable[[TransactionMetadata], Written] | None,
 ) -> TransactionMetadata | Step:
     """EndTxn of KIP-890: the request's epoch says whether it is this transaction's or a retry of the last one's.
 
@@ -172,10 +212,11 @@ def _decide_end_v2(
         and metadata.producer_epoch == 0
     )
     # An epoch used up by fencing is nobody's: its old holder must not be told of it by way of a retry.
-    after_bump = metadata.producer_epoch == identity.producer_epoch + 1 and (
-        metadata.producer_epoch < MAX_PRODUCER_EPOCH or metadata.next_producer_id != NO_PRODUCER_ID
+    nobodys = metadata.fenced or (
+        metadata.producer_epoch == MAX_PRODUCER_EPOCH and metadata.next_producer_id == NO_PRODUCER_ID
     )
-    current = metadata.producer_epoch == identity.producer_epoch
+    after_bump = metadata.producer_epoch == identity.producer_epoch + 1 and not nobodys
+    current = metadata.producer_epoch == identity.producer_epoch and not nobodys
     state = metadata.state
     if metadata.producer_id != identity.producer_id and not after_rotation:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -204,7 +245,7 @@ def _decide_end_v2(
     if metadata.is_epoch_exhausted and new_producer_id is None:
         return Step.NEEDS_PRODUCER_ID
     next_id = new_producer_id if metadata.is_epoch_exhausted and new_producer_id is not None else NO_PRODUCER_ID
-    return prepare_end(metadata, commit, version, now_ms, next_id)
+    return prepare_end(metadata, commit, version, now_ms, next_id, written and written(metadata))
 
 
 def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
@@ -226,7 +267,7 @@ def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, 
 def _check_current(metadata: TransactionMetadata, identity: ProducerIdentity) -> None:
     if metadata.producer_id != identity.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if metadata.producer_epoch != identity.producer_epoch:
+    if metadata.producer_epoch != identity.producer_epoch or metadata.fenced:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
 

@@ -4,15 +4,16 @@ Owns the values and the rules of changing them; never logs, waits, reads a clock
 prepared here, appended to the log, and becomes current when the log has it (`TransactionStateManager`).
 
 Invariants, asserted by `_next`: a state is entered only from its valid previous states; the producer id changes only
-together with an epoch of 0; the epoch never falls under one producer id; the partitions of a decision are exactly
-those registered when it was made.
+together with an epoch of 0; the epoch never falls under one producer id; the partitions of a decision are among those
+registered when it was made (all of them, unless the producer told which ones it wrote); while a transaction is ongoing
+its partitions include the session's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .state import (
     MAX_PRODUCER_EPOCH,
@@ -26,6 +27,17 @@ from .state import (
 )
 
 
+class Written(NamedTuple):
+    """The partitions that a transaction wrote, by its producer and by what the broker knows; see `session.written`.
+
+    `begins_session`: they stay registered. `gone` are partitions of the session that no longer exist.
+    """
+
+    partitions: frozenset[TopicPartition]
+    begins_session: bool = False
+    gone: frozenset[TopicPartition] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
     """One value of a transactional id's state; times in ms since the epoch.
@@ -34,8 +46,11 @@ class TransactionMetadata:
     markers are written (epochs exhausted, KIP-890). `last_producer_epoch` is the epoch that a retry of the request
     which bumped it would carry; it isn't in the log, so a retry across a restart is fenced (as in Kafka).
     `topic_partitions` are those of the running transaction, from PREPARE_* on exactly those that get a marker.
-    `session_partitions` are registered beyond this transaction. `unknown_tags` came from a newer version's record
-    and are written back.
+    `session_partitions` are registered beyond this transaction: by having been written in the one before, or for as
+    long as the session lasts (`preregistered`, which isn't in the log: after a restart all of the session counts).
+    `unknown_tags` came from a newer version's record and are written back.
+    Two more that aren't in the log: `fenced`, the current epoch was handed out to nobody, so that who had the one
+    before stays locked out; `ended_session_epoch`, the epoch under which a session of an older client was ended.
     """
 
     transactional_id: str
@@ -51,7 +66,10 @@ class TransactionMetadata:
     start_timestamp_ms: int = -1
     client_transaction_version: TransactionVersion = TransactionVersion.TV_0
     session_partitions: frozenset[TopicPartition] = frozenset()
+    preregistered: frozenset[TopicPartition] = frozenset()
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
+    fenced: bool = False
+    ended_session_epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -91,7 +109,8 @@ def increment_epoch(
         start_timestamp_ms=-1,
         last_update_timestamp_ms=now_ms,
         topic_partitions=frozenset(),
-        session_partitions=frozenset(),
+        fenced=False,
+        **without_session(metadata),
     )
 
 
@@ -104,7 +123,8 @@ def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> 
         start_timestamp_ms=-1,
         last_update_timestamp_ms=now_ms,
         topic_partitions=frozenset(),
-        session_partitions=frozenset(),
+        fenced=False,
+        **without_session(metadata),
     )
 
 
@@ -123,22 +143,40 @@ def rotate_producer_id(
         start_timestamp_ms=-1,
         last_update_timestamp_ms=now_ms,
         topic_partitions=frozenset(),
-        session_partitions=frozenset(),
+        fenced=False,
+        **without_session(metadata),
     )
 
 
 def add_partitions(
-    metadata: TransactionMetadata, partitions: Iterable[TopicPartition], version: TransactionVersion, now_ms: int
+    metadata: TransactionMetadata,
+    partitions: Collection[TopicPartition],
+    version: TransactionVersion,
+    now_ms: int,
+    *,
+    session: bool = False,
+    gone: frozenset[TopicPartition] = frozenset(),
 ) -> TransactionMetadata:
-    """Register partitions; the first ones start the transaction and its timeout."""
+    """Register partitions, with `session` beyond this transaction.
+
+    The first ones start the transaction and its timeout, and the session's partitions are part of it from the start;
+    those in `gone` no longer exist and drop out.
+    """
     ongoing = metadata.state is TransactionState.ONGOING
+    changes: dict[str, Any] = {}
+    if session or gone:
+        added = frozenset(partitions if session else ())
+        changes["session_partitions"] = metadata.session_partitions - gone | added
+        changes["preregistered"] = metadata.preregistered - gone | added
+    session_partitions = changes.get("session_partitions", metadata.session_partitions)
     return _next(
         metadata,
         TransactionState.ONGOING,
-        topic_partitions=metadata.topic_partitions.union(partitions) if ongoing else frozenset(partitions),
+        topic_partitions=(metadata.topic_partitions if ongoing else frozenset()).union(session_partitions, partitions),
         start_timestamp_ms=metadata.start_timestamp_ms if ongoing else now_ms,
         last_update_timestamp_ms=now_ms,
         client_transaction_version=version,
+        **changes,
     )
 
 
@@ -148,10 +186,24 @@ def prepare_end(
     version: TransactionVersion,
     now_ms: int,
     next_producer_id: int = NO_PRODUCER_ID,
+    written: Written | None = None,
 ) -> TransactionMetadata:
-    """EndTxn: the decision. With KIP-890 the epoch is bumped here; `next_producer_id` takes over where none is left."""
+    """EndTxn: the decision. With KIP-890 the epoch is bumped here; `next_producer_id` takes over where none is left.
+
+    `written` narrows the partitions that get a marker, and says what the session is afterwards; without it every
+    registered partition gets one, and the session stays as it is. Where the epoch doesn't change with the transaction
+    only a commit leaves the session: what comes late for an aborted transaction must find none.
+    """
     ongoing = metadata.state is TransactionState.ONGOING
+    partitions = metadata.topic_partitions if ongoing else frozenset()
     changes: dict[str, Any] = {}
+    if written is not None:
+        partitions = written.partitions
+    if not (commit or version.supports_epoch_bump):
+        changes |= without_session(metadata)
+    elif written is not None and written.begins_session:
+        changes["preregistered"] = metadata.preregistered - written.gone
+        changes["session_partitions"] = written.partitions | changes["preregistered"]
     if version.supports_epoch_bump:
         assert metadata.producer_epoch < MAX_PRODUCER_EPOCH, "the last epoch is kept for fencing"
         assert not metadata.is_epoch_exhausted or next_producer_id != NO_PRODUCER_ID
@@ -160,7 +212,7 @@ def prepare_end(
     return _next(
         metadata,
         TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
-        topic_partitions=metadata.topic_partitions if ongoing else frozenset(),
+        topic_partitions=partitions,
         # An abort without partitions has no start; Kafka requires one and takes the time of the abort.
         start_timestamp_ms=metadata.start_timestamp_ms if ongoing else now_ms,
         last_update_timestamp_ms=now_ms,
@@ -170,11 +222,13 @@ def prepare_end(
     )
 
 
-def prepare_fence(metadata: TransactionMetadata, version: TransactionVersion, now_ms: int) -> TransactionMetadata:
+def prepare_fence(
+    metadata: TransactionMetadata, version: TransactionVersion, now_ms: int, *, fenced: bool = False
+) -> TransactionMetadata:
     """Abort an ongoing transaction on the broker's own account: one bump of the epoch, which nobody is told.
 
     No retry is recognised afterwards by InitProducerId (`last_producer_epoch` is -1), so the old holder is fenced.
-    The last epoch of a producer id, never handed out, is there for this.
+    The last epoch of a producer id, never handed out, is there for this. Every registered partition gets a marker.
     """
     assert metadata.state is TransactionState.ONGOING
     return _next(
@@ -184,8 +238,40 @@ def prepare_fence(metadata: TransactionMetadata, version: TransactionVersion, no
         last_producer_epoch=NO_PRODUCER_EPOCH,
         last_update_timestamp_ms=now_ms,
         client_transaction_version=version,
-        session_partitions=frozenset(),
+        fenced=fenced,
+        **without_session(metadata),
     )
+
+
+def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
+    """Lock out the holder of the epoch while no transaction is open: the next epoch, which nobody is told.
+
+    After an abort by `prepare_fence` the epoch is nobody's already and stays; what changes is that the aborted
+    transaction is no longer known, so that its end can't be asked for again by a retry that would be told the epoch.
+    """
+    epoch = metadata.producer_epoch if metadata.fenced else min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
+    return _next(
+        metadata,
+        TransactionState.EMPTY,
+        producer_epoch=epoch,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        start_timestamp_ms=-1,
+        last_update_timestamp_ms=now_ms,
+        topic_partitions=frozenset(),
+        fenced=True,
+        **without_session(metadata),
+    )
+
+
+def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
+    """The changes that end the session, if there is one."""
+    if not metadata.session_partitions:
+        return {}
+    return {
+        "session_partitions": frozenset(),
+        "preregistered": frozenset(),
+        "ended_session_epoch": metadata.producer_epoch,
+    }
 
 
 def complete_end(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
@@ -216,4 +302,6 @@ def _next(metadata: TransactionMetadata, state: TransactionState, **changes: Any
         assert changed.producer_epoch == 0, "a new producer id starts at epoch 0"
     if state.is_prepare and metadata.state is TransactionState.ONGOING:
         assert changed.topic_partitions <= metadata.topic_partitions
+    if state is TransactionState.ONGOING:
+        assert changed.session_partitions <= changed.topic_partitions
     return changed

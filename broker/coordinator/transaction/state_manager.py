@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from ....protocol.codec import UnknownRecord
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
-from ....protocol.messages.transaction_log import TransactionLogKey
+from ....protocol.messages.transaction_log import GroupAssignmentKey
 from ...ports import Clock
-from ..state_log import StateLog
+from ..state_log import StateLog, StateRecord
 from .entry import TransactionEntry
 from .metadata import TransactionMetadata
 from .state import NO_PRODUCER_EPOCH, TransactionVersion
@@ -44,6 +44,9 @@ _APPEND_ERRORS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
+GroupAssignmentReplay: TypeAlias = Callable[[int, GroupAssignmentKey, StateRecord], None]
+"""Is given the state partition, key and record of each group assignment, in the order of the log."""
+
 
 class TransactionStateManager:
     """The transactional ids of this broker."""
@@ -55,6 +58,7 @@ class TransactionStateManager:
         self._level = level
         self._logger = logger
         self._entries: dict[str, TransactionEntry] = {}
+        self._by_producer_id: dict[int, TransactionEntry] = {}
         self._completed: dict[str, TransactionEntry] = {}
         self._completion_timer: asyncio.TimerHandle | None = None
         self._loaded = False
@@ -63,6 +67,7 @@ class TransactionStateManager:
         from an id's absence."""
         self.read_later: set[int] = set()
         """Those of them that may become readable; records that make no sense stay what they are."""
+        self.on_group_assignment: GroupAssignmentReplay | None = None
 
     def entries(self) -> Iterator[TransactionEntry]:
         """Every known id, new ones (epoch -1, not yet in the log) left out."""
@@ -80,8 +85,19 @@ class TransactionStateManager:
         """
         entry = self._entries.get(transactional_id)
         if entry is None or not self._loaded:
-            self._check_readable(transactional_id)
+            self.check_readable(transactional_id)
         return entry
+
+    def peek(self, transactional_id: str) -> TransactionEntry | None:
+        """The id's entry if it is in memory."""
+        return self._entries.get(transactional_id)
+
+    def transactional_id_of(self, producer_id: int) -> str | None:
+        """Who has that producer id, or had it before the present one."""
+        entry = self._by_producer_id.get(producer_id)
+        if entry is None or producer_id not in (entry.metadata.producer_id, entry.metadata.previous_producer_id):
+            return None
+        return entry.metadata.transactional_id
 
     def create(self, metadata: TransactionMetadata) -> TransactionEntry:
         """Remember a new id; it is forgotten again if its first transition fails."""
@@ -148,6 +164,7 @@ class TransactionStateManager:
                     entry.unwritten = None
                     self._completed.pop(entry.metadata.transactional_id, None)
                     del self._entries[entry.metadata.transactional_id]
+                    self._forget_producer_ids(entry.metadata)
                     removed.append(entry.metadata)
         return removed
 
@@ -185,20 +202,25 @@ class TransactionStateManager:
             if record.control is not None or record.key is None:
                 continue
             key = decode_key(record.key)
-            if isinstance(key, UnknownRecord) or not isinstance(key, TransactionLogKey):
+            if isinstance(key, GroupAssignmentKey):
+                if self.on_group_assignment is not None:
+                    self.on_group_assignment(partition, key, record)
+            elif isinstance(key, UnknownRecord):
                 foreign += 1
             elif record.value is None:
                 loaded.pop(key.transactional_id, None)
             else:
                 loaded[key.transactional_id] = decode_value(key.transactional_id, record.value)
         for transactional_id, metadata in loaded.items():
-            self._entries[transactional_id] = TransactionEntry(metadata, partition)
+            entry = self._entries[transactional_id] = TransactionEntry(metadata, partition)
+            self._remember_producer_ids(entry)
         self._logger.info("transaction_state_loaded", partition=partition, ids=len(loaded), unknown_records=foreign)
 
-    def _check_readable(self, transactional_id: str) -> None:
+    def check_readable(self, key: str) -> None:
+        """Raise KafkaError like `get` when the state partition of `key` (an id, a group) isn't served."""
         self.check_loaded()
         if self.unreadable:
-            reason = self.unreadable.get(self._state_log.partition_for(transactional_id))
+            reason = self.unreadable.get(self._state_log.partition_for(key))
             if reason is not None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
@@ -262,9 +284,23 @@ class TransactionStateManager:
             done.exception()  # whoever waited may be gone; the failure is logged
 
     def _become(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
+        before = entry.metadata
         entry.metadata = new
+        if before.producer_id != new.producer_id or before.producer_epoch == NO_PRODUCER_EPOCH:
+            self._forget_producer_ids(before)
+            self._remember_producer_ids(entry)
         if entry.waiters:
             entry.wake()
+
+    def _remember_producer_ids(self, entry: TransactionEntry) -> None:
+        metadata = entry.metadata
+        if metadata.previous_producer_id >= 0:
+            self._by_producer_id.setdefault(metadata.previous_producer_id, entry)
+        self._by_producer_id[metadata.producer_id] = entry
+
+    def _forget_producer_ids(self, metadata: TransactionMetadata) -> None:
+        for producer_id in (metadata.producer_id, metadata.previous_producer_id):
+            self._by_producer_id.pop(producer_id, None)
 
     def _forget_if_new(self, entry: TransactionEntry) -> None:
         if entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:

@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from ....protocol.errors import KafkaError
 from .backoff import RetryBackoff
 from .entry import TransactionEntry
+from .events import Caller, Cause, TransactionEvents, described
 from .gateway import PartitionGateway
 from .marker_writer import TransactionMarkerWriter
-from .metadata import TransactionMetadata, prepare_fence
+from .metadata import TransactionMetadata, prepare_fence, without_session
 from .recovery import Repair, repairs
 from .state import TopicPartition, TransactionState, TransactionVersion
 from .state_manager import TransactionStateManager
+
+TIMEOUT: Final = Cause.own("transaction timeout")
+SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the level of sessions")
 
 
 class TransactionUpkeep:
@@ -33,16 +38,18 @@ class TransactionUpkeep:
         state: TransactionStateManager,
         markers: TransactionMarkerWriter,
         gateway: PartitionGateway,
-        transition: Callable[[TransactionEntry, TransactionMetadata], asyncio.Future[None] | None],
+        transition: Callable[[TransactionEntry, TransactionMetadata, str, Caller], asyncio.Future[None] | None],
         transaction_version: Callable[[], TransactionVersion],
         *,
         expiration_ms: int,
         backoff: Callable[[], RetryBackoff],
         logger: Any,
+        events: TransactionEvents,
+        sessions: bool,
     ) -> None:
         """`transition` appends a value and does what follows when it is durable; it raises KafkaError.
 
-        `backoff` begins a new series of pauses between attempts.
+        `backoff` begins a new series of pauses between attempts. Without `sessions` those found on disk are ended.
         """
         self._state = state
         self._markers = markers
@@ -52,6 +59,9 @@ class TransactionUpkeep:
         self._expiration_ms = expiration_ms
         self._backoff = backoff
         self._logger = logger
+        self._events = events
+        self._sessions = sessions
+        self.on_transactional_id_expired: list[Callable[[str], None]] = []
         self._repairs: dict[tuple[int, TopicPartition], Repair] = {}
         self._failures: dict[tuple[int, TopicPartition], dict[TopicPartition, str]] = {}
         self._undecided: set[tuple[int, TopicPartition]] = set()
@@ -63,7 +73,7 @@ class TransactionUpkeep:
 
         Everything is tried once before this returns; what is left then goes on in the background.
         """
-        self._finish_decided(self._state.entries())
+        self._take_up(self._state.entries())
         self._undecided = {(found.producer_id, found.partition) for found in self._gateway.open_transactions()}
         self._decide_repairs()
         await self._write_repairs()
@@ -94,7 +104,7 @@ class TransactionUpkeep:
                 next_deadline = min(metadata.deadline_ms, next_deadline or metadata.deadline_ms)
             elif entry.pending is None:
                 try:
-                    self._fence(entry, "transaction timeout", now_ms)
+                    self._fence(entry, TIMEOUT, now_ms)
                 except Exception:  # a bug that must not keep the others open
                     self._logger.exception("timeout_abort_failed", **described(metadata))
         return next_deadline
@@ -102,31 +112,35 @@ class TransactionUpkeep:
     def remove_expired(self, now_ms: int) -> None:
         """Forget ids that have been idle for transactional.id.expiration.ms; never one with an open transaction."""
         for metadata in self._state.remove_expired(now_ms, self._expiration_ms):
-            self._logger.info("transactional_id_expired", **described(metadata))
+            self._events.expired(metadata, now_ms - metadata.last_update_timestamp_ms)
+            for forgotten in self.on_transactional_id_expired:
+                forgotten(metadata.transactional_id)
 
-    def _fence(self, entry: TransactionEntry, reason: str, now_ms: int) -> None:
+    def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> None:
         before = entry.metadata
         fenced = prepare_fence(before, self._transaction_version(), now_ms)
         try:
-            self._transition(entry, fenced)
+            self._transition(entry, fenced, cause.request, cause)
         except KafkaError:  # logged by the state manager; the next interval tries again
             return
-        self._logger.warning(
-            "producer_fenced",
-            reason=reason,
-            transactional_id=before.transactional_id,
-            producer_id=before.producer_id,
-            epoch_before=before.producer_epoch,
-            epoch_after=fenced.producer_epoch,
-            timeout_ms=before.timeout_ms,
-            partitions=len(before.topic_partitions),
-        )
+        self._events.fenced(before, fenced, cause.request, cause)
 
-    def _finish_decided(self, entries: Iterable[TransactionEntry]) -> None:
-        for entry in entries:
-            if entry.metadata.state.is_prepare:
+    def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
+        """What was read from the log: end sessions that must not act, and finish what is decided."""
+        for entry in list(entries):
+            if entry.metadata.session_partitions and not self._sessions:
+                self._end_session(entry)
+            if entry.metadata.state.is_prepare and entry.pending is None:
                 self._logger.info("finishing_decided_transaction", **described(entry.metadata))
                 self._markers.finish(entry)
+
+    def _end_session(self, entry: TransactionEntry) -> None:
+        """The record on disk stays as it is until the id's next one."""
+        before = entry.metadata
+        entry.metadata = replace(before, **without_session(before))
+        if before.state is TransactionState.ONGOING:
+            self._fence(entry, SESSIONS_OFF, before.last_update_timestamp_ms)
+        self._events.session_ended(before, entry.metadata, SESSIONS_OFF.request, SESSIONS_OFF)
 
     def _decide_repairs(self) -> None:
         """Settle what becomes of the open transactions that were there at start, as far as that can be known."""
@@ -187,16 +201,5 @@ class TransactionUpkeep:
         for partition in list(self._state.read_later):
             if await self._state.load_partition(partition):
                 # In the same step, before its ids are served: nothing can have begun that is not compared.
-                self._finish_decided(entry for entry in self._state.entries() if entry.partition == partition)
+                self._take_up(entry for entry in self._state.entries() if entry.partition == partition)
                 self._decide_repairs()
-
-
-def described(metadata: TransactionMetadata) -> dict[str, object]:
-    """What a log line says of a transaction."""
-    return {
-        "transactional_id": metadata.transactional_id,
-        "producer_id": metadata.producer_id,
-        "producer_epoch": metadata.producer_epoch,
-        "state": metadata.state.label,
-        "partitions": len(metadata.topic_partitions),
-    }

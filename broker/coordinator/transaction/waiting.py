@@ -2,7 +2,7 @@
 
 Owns the bounds: how long one request waits and how many wait at a time. They are woken by `TransactionEntry.wake`,
 which the state manager calls after each transition. A waiter that is cancelled (its connection closed) leaves no
-trace.
+trace but its event.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import asyncio
 
 from ....protocol.errors import ErrorCode, KafkaError
 from .entry import TransactionEntry
+from .events import UNKNOWN_CALLER, Caller, TransactionEvents
 
 
 class PendingWaits:
     """The requests that are parked."""
 
-    def __init__(self, max_ms: int, max_requests: int) -> None:
+    def __init__(self, max_ms: int, max_requests: int, events: TransactionEvents) -> None:
         self._max_s = max_ms / 1000
         self._max_requests = max_requests
+        self._events = events
         self.parked = 0
         self._waiting: set[asyncio.Future[None]] = set()
         self._closed = False
@@ -33,26 +35,47 @@ class PendingWaits:
         """Until when a request that arrives now may wait, in the event loop's time."""
         return asyncio.get_running_loop().time() + self._max_s
 
-    async def until_change(self, entry: TransactionEntry, deadline: float) -> None:
-        """Return when a transition of `entry` is complete: not more than a hint, the caller checks everything anew.
+    async def until_settled(
+        self, entry: TransactionEntry, deadline: float | None, by: Caller = UNKNOWN_CALLER, *, counted: bool = True
+    ) -> None:
+        """Return when nothing of `entry` is under way: not more than a hint, the caller checks everything anew.
 
-        Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline, at once when too many are waiting already, and when
-        the broker stops.
+        Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: never), at once when too many are waiting
+        already, and when the broker stops. What is not `counted` is no client's request and takes no place.
         """
+        metadata, outcome = entry.metadata, "closed"
+        reason = "a transition is under way" if entry.pending is not None else f"{metadata.state.label} is incomplete"
         loop = asyncio.get_running_loop()
-        if self._closed or self.parked >= self._max_requests or loop.time() >= deadline:
+        began = loop.time()
+        try:
+            while True:
+                await self._until_woken(entry, deadline, counted)
+                if entry.is_settled:
+                    break
+            outcome = "done"
+        except KafkaError:
+            outcome = "gave_up"
+            raise
+        finally:
+            self._events.waited(metadata, by, loop.time() - began, outcome, reason)
+
+    async def _until_woken(self, entry: TransactionEntry, deadline: float | None, counted: bool) -> None:
+        loop = asyncio.get_running_loop()
+        full = counted and self.parked >= self._max_requests
+        if self._closed or full or (deadline is not None and loop.time() >= deadline):
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         future: asyncio.Future[None] = loop.create_future()
         entry.waiters.append(future)
         self._waiting.add(future)
-        timer = loop.call_at(deadline, _expire, future)
-        self.parked += 1
+        timer = None if deadline is None else loop.call_at(deadline, _expire, future)
+        self.parked += counted
         try:
             await future
         finally:
-            self.parked -= 1
+            self.parked -= counted
             self._waiting.discard(future)
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             if future in entry.waiters:
                 entry.waiters.remove(future)
 

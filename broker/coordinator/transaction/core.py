@@ -1,0 +1,191 @@
+"""What every part of the transaction coordinator stands on: its parts, and the one way in which a value changes.
+
+Owns looking up an id, appending a transition, and what follows from it once it is durable. The rules are in
+`decisions.py`, the requests in `registration.py`, `fencing.py` and `coordinator.py`. All on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ...config import BrokerConfig
+from ...metrics import KNOWN_IDS, PARKED, Metrics
+from ...ports import Clock
+from ..state_log import StateLog
+from .backoff import RetryBackoff
+from .entry import TransactionEntry
+from .events import Caller, TransactionEvents
+from .gateway import PartitionGateway
+from .marker_writer import TransactionMarkerWriter
+from .metadata import TransactionMetadata
+from .producer_ids import ProducerIdManager
+from .state import TopicPartition, TransactionState, TransactionVersion
+from .state_manager import GroupAssignmentReplay, TransactionStateManager
+from .timers import TransactionTimers
+from .upkeep import TransactionUpkeep
+from .waiting import PendingWaits
+
+if TYPE_CHECKING:
+    from ...metadata_store import MetadataStore
+
+
+class TransactionCore:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        state_log: StateLog,
+        gateway: PartitionGateway,
+        metadata: MetadataStore,
+        clock: Clock,
+        logger: Any = None,
+        metrics: Metrics | None = None,
+        group_aware: bool = True,
+    ) -> None:
+        """`group_aware`: the level at which sessions act; below it those found on disk are ended."""
+        self._logger = logger if logger is not None else structlog.get_logger(__name__)
+        self._config = config
+        self._metadata = metadata
+        self._clock = clock
+        self._gateway = gateway
+        metrics = metrics or Metrics()
+        self.events = TransactionEvents(self._logger, metrics)
+        self._state = TransactionStateManager(state_log, clock, self.transaction_version, self._logger)
+        self._markers = TransactionMarkerWriter(self._state, gateway, clock, self._logger, self._backoff)
+        self._waits = PendingWaits(
+            config.transaction_pending_wait_max_ms, config.transaction_pending_wait_max_requests, self.events
+        )
+        self._producer_ids = ProducerIdManager(metadata.allocate_producer_ids)
+        self.upkeep = TransactionUpkeep(
+            self._state,
+            self._markers,
+            gateway,
+            self._transition,
+            self.transaction_version,
+            expiration_ms=config.transactional_id_expiration_ms,
+            backoff=self._backoff,
+            logger=self._logger,
+            events=self.events,
+            sessions=group_aware,
+        )
+        self._timers = TransactionTimers(
+            clock,
+            self._logger,
+            abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            abort_timed_out=self.upkeep.abort_timed_out,
+            remove_expired=self.upkeep.remove_expired,
+        )
+        metrics.watch(PARKED, lambda: self._waits.parked)
+        metrics.watch(KNOWN_IDS, lambda: sum(1 for _ in self._state.entries()))
+
+    def transaction_version(self) -> TransactionVersion:
+        """The finalized level of the feature transaction.version."""
+        return TransactionVersion(min(self._metadata.features.get("transaction.version", 0), TransactionVersion.TV_2))
+
+    async def start(self) -> None:
+        """Load all state, finish what is decided, abort what nobody can finish; then the timers run."""
+        await self._state.load()
+        await self.upkeep.recover()
+        self._timers.start()
+        for entry in self._state.entries():
+            if entry.metadata.state is TransactionState.ONGOING:
+                self._timers.expect(entry.metadata.deadline_ms)
+
+    async def stop(self) -> None:
+        """Stop timers and marker writing; nothing that was told to anyone is lost."""
+        self._waits.close()
+        await self._timers.stop()
+        await self.upkeep.stop()
+        await self._markers.stop()
+        self._state.stop()
+        await self._producer_ids.close()
+
+    # --- what others follow -----------------------------------------------------------------------------------------
+
+    @property
+    def on_transactional_id_expired(self) -> list[Callable[[str], None]]:
+        """Called with each transactional id that was forgotten, its tombstone appended."""
+        return self.upkeep.on_transactional_id_expired
+
+    @property
+    def on_group_assignment(self) -> GroupAssignmentReplay | None:
+        """Is given the group assignments that are found while `__transaction_state` is read; set it before `start`."""
+        return self._state.on_group_assignment
+
+    @on_group_assignment.setter
+    def on_group_assignment(self, replay: GroupAssignmentReplay | None) -> None:
+        self._state.on_group_assignment = replay
+
+    def transactional_id_of(self, producer_id: int) -> str | None:
+        """Who has that producer id, or had it before the present one; None when nobody known does."""
+        return self._state.transactional_id_of(producer_id)
+
+    def check_home(self, key: str) -> None:
+        """Raise KafkaError when the state partition of `key` isn't loaded or can't be read."""
+        self._state.check_readable(key)
+
+    def wait_deadline(self) -> float:
+        """Until when a request that arrives now may wait for a transaction, in the event loop's time."""
+        return self._waits.deadline()
+
+    async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
+        """Wait for the transaction before, as a client's request; see PendingWaits."""
+        await self._waits.until_settled(self._known(transactional_id), deadline, by)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _backoff(self) -> RetryBackoff:
+        config = self._config
+        return RetryBackoff(config.transaction_retry_backoff_ms, config.transaction_retry_backoff_max_ms)
+
+    def _known(self, transactional_id: str) -> TransactionEntry:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        entry = self._state.get(transactional_id)
+        if entry is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return entry
+
+    def _gone(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
+        """The partitions of the session that no longer exist."""
+        if not metadata.session_partitions:
+            return frozenset()
+        return frozenset(filter(self._gateway.is_deleted, metadata.session_partitions))
+
+    def _transition(
+        self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
+    ) -> asyncio.Future[None] | None:
+        """Append `new`; when it is current, what follows from it happens, whoever waits or doesn't."""
+        before = entry.metadata
+        if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
+            entry.written = set()
+        done = self._state.transition(entry, new)
+        if done is None:
+            self._follow_up(entry, before, reason, by)
+        else:
+            done.add_done_callback(
+                lambda done: self._follow_up(entry, before, reason, by) if done.exception() is None else None
+            )
+        return done
+
+    async def _append(self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller) -> None:
+        done = self._transition(entry, new, reason, by)
+        if done is not None:
+            await asyncio.shield(done)
+
+    def _follow_up(self, entry: TransactionEntry, before: TransactionMetadata, reason: str, by: Caller) -> None:
+        metadata = entry.metadata
+        if metadata.state.is_prepare:
+            self.events.ended(before, metadata, reason, by)
+            self._markers.finish(entry)
+        elif metadata.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
+            self.events.opened()
+            self._timers.expect(metadata.deadline_ms)

@@ -1,0 +1,38 @@
+"""How claims are written in `__transaction_state`: keys, values and tombstones of record id 9000.
+
+Owns the mapping between our values and the records; never appends or replays. Kafka's own tools skip these records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ....protocol.codec import decode_record_value, encode_record_key, encode_record_value
+from ....protocol.messages.transaction_log import AssignedPartitionsSchema, GroupAssignmentKey, GroupAssignmentValue
+from ..claims import TopicPartition
+
+VALUE_VERSION = 0
+
+
+def encode_assignment_key(group_id: str, transactional_id: str) -> bytes:
+    """The key of what a transactional id holds of a group."""
+    return encode_record_key(GroupAssignmentKey(group_id, transactional_id))
+
+
+def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) -> bytes:
+    """The value: since which generation, and which partitions."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    assigned = [AssignedPartitionsSchema(topic, indexes) for topic, indexes in topics.items()]
+    return encode_record_value(GroupAssignmentValue(generation_id, assigned), VALUE_VERSION)
+
+
+def decode_assignment(value: bytes) -> tuple[int, frozenset[TopicPartition]]:
+    """Read a value back: (generation, partitions).
+
+    Raises DecodeError when it is malformed or of a version newer than known.
+    """
+    read = decode_record_value(GroupAssignmentValue, value)
+    partitions = frozenset((item.topic, index) for item in read.assigned_partitions for index in item.partition_ids)
+    return read.generation_id, partitions

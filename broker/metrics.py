@@ -1,0 +1,211 @@
+"""The broker's metrics: one table, which feeds counting, the text that Prometheus reads, and docs/metrics.md.
+
+Owns the numbers of one broker. Counting is a dict entry: prometheus-client, which costs time and memory to import, is
+loaded only when somebody looks (`registry`, `exposition`), and reads these numbers through a collector of its own
+registry, so that two brokers in one process don't mix. Never opens a socket: `network/metrics_listener.py` does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Upper bounds of a histogram's buckets, in seconds; there is one without bound behind them."""
+
+
+class Kind(Enum):
+    """What a metric is."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(NamedTuple):
+    """One row of the table; a counter's name ends in `_total`, a histogram's in its unit."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+FENCES: Final = "oncelog_transaction_fences_total"
+ENDED: Final = "oncelog_transactions_ended_total"
+OPENED: Final = "oncelog_transactions_opened_total"
+INITIALISATIONS: Final = "oncelog_producer_initialisations_total"
+REFUSED: Final = "oncelog_transaction_requests_refused_total"
+WAITS: Final = "oncelog_transaction_wait_seconds"
+PARKED: Final = "oncelog_transaction_requests_parked"
+EXPIRED: Final = "oncelog_transactional_ids_expired_total"
+KNOWN_IDS: Final = "oncelog_transactional_ids"
+
+METRICS: Final = (
+    Metric(OPENED, Kind.COUNTER, (), "Transactions that began: their first partition was registered."),
+    Metric(
+        ENDED,
+        Kind.COUNTER,
+        ("result", "reason"),
+        "Transactions that were decided: `commit` or `abort`, and by what (a request, or the broker's own doing).",
+    ),
+    Metric(
+        FENCES,
+        Kind.COUNTER,
+        ("reason",),
+        "Producer epochs that were raised over the head of whoever held them: by another instance, another producer of"
+        " the group, a timeout or an operator.",
+    ),
+    Metric(INITIALISATIONS, Kind.COUNTER, ("kind",), "InitProducerId with a transactional id: `new` or `recovered`."),
+    Metric(
+        REFUSED,
+        Kind.COUNTER,
+        ("request", "code"),
+        "Requests of transactional producers that were refused, by the code that they were told.",
+    ),
+    Metric(
+        WAITS,
+        Kind.HISTOGRAM,
+        ("request", "outcome"),
+        "How long requests were parked because the transaction before was not complete: `done`, `gave_up` (told"
+        " CONCURRENT_TRANSACTIONS) or `closed` (the connection went away).",
+    ),
+    Metric(PARKED, Kind.GAUGE, (), "Requests that are parked now."),
+    Metric(EXPIRED, Kind.COUNTER, (), "Transactional ids forgotten after transactional.id.expiration.ms."),
+    Metric(KNOWN_IDS, Kind.GAUGE, (), "Transactional ids that the broker knows."),
+)
+"""Every metric of the broker."""
+
+_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+
+
+class _Observations:
+    """One histogram: how many fell into each bucket, and their sum."""
+
+    __slots__ = ("buckets", "total")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(SECONDS) + 1)
+        self.total = 0.0
+
+
+class Metrics:
+    """The numbers of one broker; all on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._observations: dict[tuple[str, tuple[str, ...]], _Observations] = {}
+        self._gauges: dict[str, Callable[[], float]] = {}
+        self._registry: CollectorRegistry | None = None
+
+    def count(self, name: str, *labels: str, amount: float = 1) -> None:
+        """Add to a counter; `labels` are the values, in the table's order."""
+        key = (name, labels)
+        self._counts[key] = self._counts.get(key, 0) + amount
+
+    def observe(self, name: str, seconds: float, *labels: str) -> None:
+        """Add an observation to a histogram."""
+        key = (name, labels)
+        seen = self._observations.get(key)
+        if seen is None:
+            seen = self._observations[key] = _Observations()
+        seen.buckets[bisect_left(SECONDS, seconds)] += 1
+        seen.total += seconds
+
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """Have a gauge read when somebody looks."""
+        assert _BY_NAME[name].kind is Kind.GAUGE, name
+        self._gauges[name] = read
+
+    def value(self, name: str, *labels: str) -> float:
+        """What a counter or gauge stands at, or how many observations a histogram has."""
+        kind = _BY_NAME[name].kind
+        if kind is Kind.GAUGE:
+            return self._gauges[name]() if name in self._gauges else 0
+        if kind is Kind.HISTOGRAM:
+            seen = self._observations.get((name, labels))
+            return 0 if seen is None else sum(seen.buckets)
+        return self._counts.get((name, labels), 0)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """This broker's registry of prometheus-client, made when first asked for."""
+        if self._registry is None:
+            from prometheus_client import CollectorRegistry
+
+            self._registry = CollectorRegistry()
+            self._registry.register(self)
+        return self._registry
+
+    def exposition(self) -> bytes:
+        """All metrics as Prometheus' text format 0.0.4."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
+
+    def describe(self) -> Iterator[Any]:
+        """For the registry: names only, nothing is read."""
+        return iter(())
+
+    def collect(self) -> Iterator[Any]:
+        """For the registry: one family for each row of the table."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        for metric in METRICS:
+            if metric.kind is Kind.GAUGE:
+                yield GaugeMetricFamily(metric.name, metric.help, value=self.value(metric.name))
+            elif metric.kind is Kind.COUNTER:
+                counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for labels, count in self._of(metric, self._counts):
+                    counter.add_metric(labels, count)
+                yield counter
+            else:
+                histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for labels, seen in self._of(metric, self._observations):
+                    histogram.add_metric(labels, _cumulative(seen), seen.total)
+                yield histogram
+
+    @staticmethod
+    def _of(metric: Metric, numbers: dict[tuple[str, tuple[str, ...]], Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+        found = [(labels, number) for (name, labels), number in numbers.items() if name == metric.name]
+        if not found and not metric.labels and metric.kind is Kind.COUNTER:
+            found = [((), 0)]
+        return iter(sorted(found, key=lambda row: row[0]))
+
+
+def _cumulative(seen: _Observations) -> list[tuple[str, float]]:
+    below, rows = 0, []
+    for bound, count in zip((*map(str, SECONDS), "+Inf"), seen.buckets, strict=True):
+        below += count
+        rows.append((bound, float(below)))
+    return rows
+
+
+_PAGE: Final = """\
+# Metrics
+
+With `metrics.listener` set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
+Without it nothing listens. In Python, `broker.metrics.registry` is a registry of prometheus-client.
+
+Whatever a metric counts one by one (a fence, an abort, an expiry, a wait, a refusal) is also one line of the log, which
+says the reason, who caused it (client id and host), by which request, and the producer's epochs before and after.
+Waits up to 100 ms are the normal course of things and are told at level debug.
+
+| name | kind | labels | meaning |
+|---|---|---|---|
+{rows}
+"""
+
+
+def metrics_markdown() -> str:
+    """The text of docs/metrics.md."""
+    rows = []
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help} |")
+    return _PAGE.format(rows="\n".join(rows))

@@ -1,0 +1,226 @@
+"""Which batches of a Produce may be appended as part of a transaction, and what has to be waited for before.
+
+A transactional batch is appended only when the transaction coordinator says, in the same step, that its partition is
+part of the producer's ongoing transaction. That a log holds an open transaction of the producer does not say so: it
+may be decided, its marker on the way. Produce v12+ registers the partition (KIP-890 part 2). Older versions have it
+verified (part 1), and within a session the first batch opens the transaction; but not one that is late: where epochs
+don't change with the transaction, a batch of the transaction before is known by its sequence, and is answered by the
+log as the repetition or the gap that it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.produce import PartitionProduceResponse
+from ..protocol.records import BatchHeader, CorruptBatch, read_batch_header
+from ..protocol.schema import Buffer
+from .coordinator.transaction.state import TransactionVersion
+from .handling import RequestContext
+from .log import AppendOrigin
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+FIRST_VERSION_REGISTERING: Final = 12
+
+ATTRIBUTES: Final = 22  # position of a batch's attributes, low byte
+TRANSACTIONAL: Final = 0x10
+
+TopicPartition = tuple[str, int]
+
+
+class ProduceAppend:
+    """One partition's batch, and what became of it.
+
+    `exempt`: the log decides alone, whatever the transaction.
+    """
+
+    __slots__ = ("answer", "exempt", "flush", "header", "partition", "records")
+
+    def __init__(self, answer: PartitionProduceResponse, records: Buffer | None) -> None:
+        self.answer = answer
+        self.records = records
+        self.partition: Partition | None = None
+        self.header: BatchHeader | None = None
+        self.flush: asyncio.Future[None] | None = None
+        self.exempt = False
+
+    def fail(self, error: KafkaError) -> None:
+        """Answer with the error; nothing is appended."""
+        answer = self.answer
+        answer.error_code, answer.error_message = int(error.code), error.message
+        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        self.partition = None
+
+    def is_transactional(self) -> bool:
+        """Whether there is a transactional batch for a log that can be used; then its header is known."""
+        partition, records = self.partition, self.records
+        if partition is None or records is None or not records[ATTRIBUTES] & TRANSACTIONAL:
+            return False
+        try:
+            self.header = read_batch_header(records)
+            failure = partition.log.failure  # a partition that can't be written must not join a transaction
+        except CorruptBatch:
+            return False  # the log will say so
+        except KafkaError as error:
+            failure = error
+        if failure is not None:
+            self.fail(failure)
+        return failure is None
+
+
+class Registration:
+    """What has to be awaited before the batches of a transaction may be appended."""
+
+    __slots__ = ("flush", "partitions", "producer_epoch", "producer_id", "transactional_id", "version")
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: list[TopicPartition],
+        version: TransactionVersion,
+        flush: asyncio.Future[None] | None,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.partitions = partitions
+        self.version = version
+        self.flush = flush
+
+
+def register(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> Registration | None:
+    """Let only batches through whose partition is, right now, part of the producer's ongoing transaction.
+
+    Returns what must be awaited first, or None when the batches may be appended, or have failed.
+    """
+    unregistered: list[ProduceAppend] = []
+    for append in appends:
+        if append.is_transactional():
+            code = _verify(context, transactional_id, append)
+            if code is not ErrorCode.NONE and _comes_to_register(context, transactional_id, append, code):
+                unregistered.append(append)
+    if not unregistered:
+        return None
+    first = unregistered[0].header
+    assert first is not None
+    for append in list(unregistered):
+        header = append.header
+        assert header is not None
+        if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
+            unregistered.remove(append)
+            append.fail(KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "One request has batches of two producers."))
+    partitions = [(p.topic, p.index) for append in unregistered if (p := append.partition) is not None]
+    registering = context.api_version >= FIRST_VERSION_REGISTERING
+    version = TransactionVersion.TV_2 if registering else TransactionVersion.TV_0
+    try:
+        step = context.broker.transaction_coordinator.add_partitions_now(
+            transactional_id, first.producer_id, first.producer_epoch, partitions, version, by=context
+        )
+    except KafkaError as error:
+        fenced = error.code is ErrorCode.PRODUCER_FENCED
+        told = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error
+        for append in unregistered:
+            append.fail(told)
+        return None
+    if step is None:
+        return None
+    flush = step if isinstance(step, asyncio.Future) else None
+    return Registration(transactional_id, first.producer_id, first.producer_epoch, partitions, version, flush)
+
+
+async def registered(context: RequestContext, registration: Registration, appends: list[ProduceAppend]) -> None:
+    """Wait for the registration, and look again whether it still holds: afterwards the batches may be appended."""
+    coordinator = context.broker.transaction_coordinator
+    codes: dict[TopicPartition, ErrorCode] = {}
+    try:
+        if registration.flush is not None:
+            await asyncio.shield(registration.flush)
+        else:
+            codes = await coordinator.add_partitions_implicitly(
+                registration.transactional_id,
+                registration.producer_id,
+                registration.producer_epoch,
+                registration.partitions,
+                registration.version,
+                by=context,
+            )
+    except KafkaError as error:
+        codes = dict.fromkeys(registration.partitions, error.code)
+    for append in appends:
+        if (partition := append.partition) is None or append.header is None or append.exempt:
+            continue
+        # The transaction may have timed out or been fenced meanwhile, that of a partition that had been let through,
+        # too: a batch behind its marker would hang.
+        code = codes.get((partition.topic, partition.index), ErrorCode.NONE)
+        if code is ErrorCode.NONE:
+            code = _verify(context, registration.transactional_id, append)
+            if code is not ErrorCode.NONE:
+                _tell(context, registration.transactional_id, append, code)
+        if code is not ErrorCode.NONE:
+            append.fail(KafkaError(code))
+
+
+def wrote(context: RequestContext, transactional_id: str | None, append: ProduceAppend) -> None:
+    """The batch is in the log, or may be because the disk failed under it; in the same step in which it was let in."""
+    if append.header is not None and transactional_id is not None:
+        partition = append.partition
+        assert partition is not None
+        context.broker.transaction_coordinator.wrote(transactional_id, (partition.topic, partition.index))
+
+
+def _verify(context: RequestContext, transactional_id: str, append: ProduceAppend) -> ErrorCode:
+    partition, header = append.partition, append.header
+    assert partition is not None
+    assert header is not None
+    code = context.broker.transaction_coordinator.verify(
+        transactional_id, header.producer_id, header.producer_epoch, (partition.topic, partition.index)
+    )
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and context.api_version < FIRST_VERSION_REGISTERING:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # what every older client repeats a batch for, and so answers Kafka
+    return code
+
+
+def _comes_to_register(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> bool:
+    """Whether a batch that the ongoing transaction doesn't include registers its partition; if not, what becomes of it.
+
+    `code` is why it isn't included.
+    """
+    if context.api_version >= FIRST_VERSION_REGISTERING:
+        return True
+    partition, header = append.partition, append.header
+    assert partition is not None
+    assert header is not None
+    broker = context.broker
+    identity = (header.producer_id, header.producer_epoch)
+    if broker.transaction_coordinator.opens(transactional_id, *identity, (partition.topic, partition.index)):
+        producers = partition.log.producers
+        if producers.find_duplicate(header) is not None:
+            append.exempt = True
+            return False
+        try:
+            producers.check(header, None, AppendOrigin.CLIENT, transaction_version=0)
+        except KafkaError as error:
+            _tell(context, transactional_id, append, error.code)
+            append.fail(error)
+            return False
+        return True
+    if not broker.config.transaction_partition_verification_enable:
+        append.exempt = True
+        return False
+    _tell(context, transactional_id, append, code)
+    append.fail(KafkaError(code))
+    return False
+
+
+def _tell(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> None:
+    header = append.header
+    assert header is not None
+    context.broker.transaction_coordinator.refuse(
+        transactional_id, header.producer_id, header.producer_epoch, code, context
+    )
