@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash bench lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash histories bench lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test-clients: $(READY) ## unmodified clients of other languages on our broker (n
 
 crash: $(READY) ## 20 runs of the demo's core with kills at random moments
 	$(BIN)/pytest tests/crash -m slow --timeout 3600
+
+histories: $(READY) ## random histories of transactions in simulated time: make histories FIRST=0 LAST=100000
+	cd tests && ../$(BIN)/python -m support.simulation $(or $(FIRST),0) $(or $(LAST),100000)
 
 bench: $(READY) ## oncelog beside Apache Kafka 4.1, the same client, alternated runs (needs java 17, mvn)
 	PYTHONPATH=tests:. $(BIN)/python -m bench

@@ -1,0 +1,173 @@
+"""The real broker on a disk that loses power and on simulated connections; one process, no threads, no sockets.
+
+`SimulatedBroker` outlives its crashes: each start is a new `Broker` over what the disk still has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from oncelog.broker import broker as broker_module
+from oncelog.broker.broker import Broker
+from oncelog.broker.config import BrokerConfig
+from oncelog.broker.log import cleaner, log_loader, log_manager, partition_log, producer_state_manager, retention
+from oncelog.broker.network.listener import Listener
+from support.faulty_filesystem import FaultyFileSystem, _Node
+from support.virtual_time import LoopClock
+
+from .disk import SimulatedFlusher
+
+DATA = "/data"
+_LOGGING = (cleaner, log_loader, log_manager, partition_log, producer_state_manager, retention)
+
+
+class Silent:
+    """A logger that says nothing, but remembers what must not happen."""
+
+    def __init__(self) -> None:
+        self.alarms: list[str] = []
+
+    def bind(self, **_: object) -> Silent:
+        return self
+
+    def debug(self, event: str, **_: object) -> None: ...
+
+    def info(self, event: str, **_: object) -> None: ...
+
+    def warning(self, event: str, **_: object) -> None: ...
+
+    def error(self, event: str, **fields: object) -> None:
+        self.alarms.append(f"{event} {fields}")
+
+    exception = error
+
+
+class SeededIds:
+    """Random ids that a seed gives."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def uuid(self) -> bytes:
+        return self._rng.randbytes(16)
+
+
+class SocketlessListener(Listener):
+    """A listener that nobody can reach but by `SimulatedBroker.listener`."""
+
+    async def start(self) -> None:
+        self.port = 9092
+
+
+@contextmanager
+def simulated_parts(latency: Callable[[], float], log: Silent) -> Iterator[None]:
+    """While brokers are made and started: their flush thread and their sockets are simulated ones."""
+
+    def flusher(fs: Any, on_failure: Any) -> SimulatedFlusher:
+        return SimulatedFlusher(fs, on_failure, latency)
+
+    with (
+        mock.patch.object(log_manager, "LogFlusher", flusher),
+        mock.patch.object(broker_module, "ListeningSocket", SocketlessListener),
+    ):
+        before = [module.logger for module in _LOGGING]
+        for module in _LOGGING:
+            module.logger = log
+        try:
+            yield
+        finally:
+            for module, logger in zip(_LOGGING, before, strict=True):
+                module.logger = logger
+
+
+class SimulatedBroker:
+    """Use inside of `simulated_parts`."""
+
+    def __init__(self, fs: FaultyFileSystem, config: BrokerConfig, rng: random.Random, log: Silent) -> None:
+        self.fs = fs
+        self.log = log
+        self.lives = 0
+        self._config = config
+        self._rng = rng
+        self._broker: Broker | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether connections are accepted."""
+        return self._broker is not None and self._broker._listener is not None
+
+    @property
+    def broker(self) -> Broker:
+        """The life in hand."""
+        assert self._broker is not None
+        return self._broker
+
+    @property
+    def listener(self) -> Any:
+        """Where connections belong."""
+        return self.broker._listener
+
+    async def start(self) -> None:
+        """Start on what is on disk."""
+        self.lives += 1
+        made = Broker(DATA, self._config, fs=self.fs, clock=LoopClock(), ids=SeededIds(self._rng), logger=self.log)
+        self._broker = made
+        await made.start()
+        if made._warm_up is not None:
+            made._warm_up.cancel()
+
+    async def crash(self, *, power: bool) -> None:
+        """The process ends; with `power` what was not synced is lost. Its connections are the caller's to break."""
+        broker, self._broker = self._broker, None
+        assert broker is not None
+        if power:
+            self.fs.crash(self._rng)
+        else:
+            self.fs.kill()
+        broker.log_manager.abandon()
+        for part in ("transaction_coordinator", "group_coordinator"):
+            if part in broker.__dict__:
+                await getattr(broker, part).stop()
+        if broker._listener is not None:
+            broker._listener.stop_accepting()
+
+    async def stop(self) -> None:
+        """Stop in order."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.stop()
+
+
+def copy_of(fs: FaultyFileSystem) -> FaultyFileSystem:
+    """Another disk with the same content, all of it synced."""
+    made = FaultyFileSystem()
+    made.root = _copy(fs.root)
+    return made
+
+
+def _copy(node: _Node) -> _Node:
+    made = _Node(directory=node.directory)
+    made.data = bytearray(node.data)
+    made.disk = bytes(node.data)
+    made.names = {name: _copy(child) for name, child in node.names.items()}
+    made.names_on_disk = dict(made.names)
+    made.modified_ms = node.modified_ms
+    return made
+
+
+async def new_disk(config: BrokerConfig, topics: dict[str, int]) -> FaultyFileSystem:
+    """A data directory with these topics, cleanly stopped."""
+    fs = FaultyFileSystem()
+    log = Silent()
+    with simulated_parts(lambda: 0.001, log):
+        broker = SimulatedBroker(fs, config, random.Random(0), log)
+        await broker.start()
+        await asyncio.gather(*[broker.broker.metadata.create_topic(name, n, {}) for name, n in topics.items()])
+        await broker.stop()
+    assert not log.alarms, log.alarms
+    return fs

@@ -1,0 +1,220 @@
+"""What must hold, whatever happened: read from the broker's logs and memory, compared with what clients know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from oncelog.broker.log import IsolationLevel, PartitionLog
+from oncelog.broker.topic_names import OFFSETS_TOPIC
+from oncelog.protocol.control_records import read_control_record
+from oncelog.protocol.records import decode_batch, iter_batches
+
+from .producer import GROUP, INPUT, OUTPUT
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+def read_committed(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """(offset, value) of what a read_committed consumer is given, by its own filtering."""
+    found: list[tuple[int, bytes]] = []
+    offset = log.log_start_offset
+    while offset < log.last_stable_offset:
+        read = log.read(offset, 1 << 20, IsolationLevel.READ_COMMITTED)
+        aborted: dict[int, list[int]] = defaultdict(list)
+        for producer_id, first_offset in read.aborted:
+            aborted[producer_id].append(first_offset)
+        ignored: set[int] = set()
+        before = offset
+        for position, header in iter_batches(read.records):
+            offset = header.next_offset
+            producer_id = header.producer_id
+            if header.is_control:
+                ignored.discard(producer_id)
+                continue
+            for first in list(aborted.get(producer_id, ())):
+                if first <= header.last_offset:
+                    aborted[producer_id].remove(first)
+                    ignored.add(producer_id)
+            if header.is_transactional and producer_id in ignored:
+                continue
+            found += [(record.offset, record.value or b"") for record in decode_batch(read.records, position, header)]
+        assert offset > before, f"{log.name}: a reader gets no further than {offset} of {log.last_stable_offset}"
+    return found
+
+
+def logs_of(world: World, topic: str, count: int) -> Iterator[tuple[int, PartitionLog]]:
+    """The logs of a topic that were ever written."""
+    manager = world.broker.broker.log_manager
+    for partition in range(count):
+        log = manager.get(topic, partition)
+        if log is not None:
+            yield partition, log
+
+
+def look(world: World) -> None:
+    """As a reader between crashes: what it has been given stays as it is, and only grows."""
+    for partition, log in logs_of(world, OUTPUT, world.outputs):
+        now = read_committed(log)
+        before = world.seen.get(partition, [])
+        assert now[: len(before)] == before, f"readers of {log.name} were given {before}, now it is {now}"
+        world.seen[partition] = now
+
+
+def at_rest(world: World) -> None:
+    """All timeouts have passed: see the module."""
+    look(world)
+    for log in world.broker.broker.log_manager.logs():
+        assert log.failure is None, f"{log.name} failed: {log.failure}"
+        if log.config.durability == "flush":
+            assert log.high_watermark == log.log_end_offset, f"{log.name} is not flushed"
+        assert log.last_stable_offset == log.high_watermark, (
+            f"{log.name} is stuck at {log.last_stable_offset} of {log.high_watermark}"
+        )
+    for entry in world.broker.broker.transaction_coordinator._state.entries():
+        state = entry.metadata.state
+        assert not state.is_prepare, f"{entry.metadata} is not completed"
+        assert state.name != "ONGOING", f"{entry.metadata} is still open"
+        assert entry.pending is None
+    _exactly_once(world)
+
+
+def _exactly_once(world: World) -> None:
+    outputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    by_transaction: dict[int, list[str]] = defaultdict(list)
+    for values in world.seen.values():
+        for _, value in values:
+            number, partition, offset = map(int, value.split(b":"))
+            outputs[partition].append((offset, number))
+            by_transaction[number].append(value.decode())
+    ends = _commits_in_order(world)
+    for partition in range(world.inputs):
+        processed = sorted(outputs.get(partition, []))
+        offsets = [offset for offset, _ in processed]
+        assert offsets == list(range(ends.get(partition, 0))), (
+            f"input {partition}: offset {ends.get(partition, 0)} is committed,"
+            f" outputs by (offset, transaction) are {processed}"
+        )
+    for transaction in world.transactions:
+        there = sorted(by_transaction.get(transaction.number, []))
+        meant = sorted(value for values in transaction.outputs.values() for value in values)
+        assert there in ([], meant), f"{transaction} is torn: {there}"
+        if transaction.told is not None:
+            assert bool(there) == transaction.told, f"{transaction} was told {transaction.told}: {there}"
+        if there:
+            assert transaction.wish is True, f"nobody asked to commit {transaction}"
+
+
+def _commits_in_order(world: World) -> dict[int, int]:
+    """Committed offsets as the log of offsets tells them, each the continuation of the one before; input → offset."""
+    ends: dict[int, int] = {}
+    last: dict[int, Any] = {}
+    for transaction in committed_transactions(world):
+        for partition, (start, end) in transaction.inputs.items():
+            before = last.get(partition)
+            assert start == ends.get(partition, 0), (
+                f"{transaction} begins at {start} of input {partition}, {before} ended at {ends.get(partition, 0)}"
+            )
+            if before is not None:
+                assert before.generation <= transaction.generation, f"{transaction} commits after {before}"
+                if before.generation == transaction.generation:
+                    same = before.transactional_id == transaction.transactional_id
+                    assert same, f"two producers commit in one generation: {before}, {transaction}"
+            ends[partition] = end
+            last[partition] = transaction
+    wanted = [(INPUT, partition) for partition in range(world.inputs)]
+    for item in world.broker.broker.group_coordinator.fetch_offsets(GROUP, wanted):
+        assert not item.is_pending, f"offsets of {item.partition} are pending"
+        told = 0 if item.offset is None else item.offset.committed_offset
+        assert told == ends.get(item.partition[1], 0), f"{item} in memory, {ends} in the log"
+    return ends
+
+
+def committed_transactions(world: World) -> list[Any]:
+    """Transactions that committed offsets, in the order of their markers."""
+    from oncelog.broker.coordinator.group.records import decode_key, decode_offset
+    from oncelog.protocol.messages.group_log import OffsetCommitKey
+
+    committed = []
+    pending: dict[int, dict[int, set[int]]] = {}
+    for _, log in logs_of(world, OFFSETS_TOPIC, 1):
+        for header, batch in log.batches(log.log_start_offset):
+            if not header.is_transactional:
+                continue
+            for record in decode_batch(batch, 0, header):
+                if header.is_control:
+                    mine = pending.pop(header.producer_id, {})
+                    if read_control_record(record).is_commit:
+                        for number, partitions in mine.items():
+                            transaction = world.transactions[number]
+                            assert partitions == set(transaction.inputs), f"offsets of {transaction} are torn"
+                            committed.append(transaction)
+                    continue
+                assert record.key is not None
+                assert record.value is not None
+                key = decode_key(record.key)
+                assert isinstance(key, OffsetCommitKey)
+                number = int(decode_offset(record.value).metadata)
+                pending.setdefault(header.producer_id, {}).setdefault(number, set()).add(key.partition)
+    return committed
+
+
+async def memory_is_what_the_log_says(world: World) -> None:
+    """A restart changes nothing: what the coordinators know is what a replay gives."""
+    for _ in range(1000):
+        if _is_calm(world):
+            break
+        await asyncio.sleep(0.01)
+    before = snapshot(world)
+    await world.restart_broker(power=False, down_s=0.0)
+    after = snapshot(world)
+    for part, value in before.items():
+        now = after[part]
+        if part == "groups":
+            now = {name: now.get(name) for name in value}
+        assert now == value, f"{part} in memory {value}, after a restart {now}"
+
+
+def _is_calm(world: World) -> bool:
+    """Nothing is on its way to the disk, and nothing is about to happen by itself."""
+    broker = world.broker.broker
+    now_ms = broker.clock.now_ms()
+    return all(log.high_watermark == log.log_end_offset for log in broker.log_manager.logs()) and all(
+        entry.pending is None
+        and entry.unwritten is None
+        and not entry.metadata.state.is_prepare
+        and not (entry.metadata.state.name == "ONGOING" and entry.metadata.deadline_ms < now_ms + 100)
+        for entry in broker.transaction_coordinator._state.entries()
+    )
+
+
+def snapshot(world: World) -> dict[str, Any]:
+    """What the coordinators know, as far as it is to survive."""
+    broker = world.broker.broker
+    offsets = broker.group_coordinator._offsets
+    transactions = {}
+    for entry in broker.transaction_coordinator._state.entries():
+        metadata = entry.metadata
+        transactions[metadata.transactional_id] = (
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.state.name,
+            metadata.timeout_ms,
+            sorted(metadata.topic_partitions),
+            sorted(metadata.session_partitions),
+            metadata.next_producer_id,
+        )
+    return {
+        "transactions": transactions,
+        "committed": {name: dict(offsets.of_group(name)) for name in offsets.groups()},
+        "pending": {key: dict(value) for key, value in offsets._pending.items()},
+        "groups": {  # a generation that has no assignment yet is nobody's
+            group.group_id: (group.generation_id, sorted(group.members))
+            for group in broker.group_coordinator.groups()
+            if group.state.name == "STABLE"
+        },
+        "logs": {log.name: (log.log_end_offset, log.last_stable_offset) for log in broker.log_manager.logs()},
+    }

@@ -1,0 +1,152 @@
+"""What every simulated client does: connect, ask, repeat itself when a connection breaks or a code says so.
+
+A call ends with an answer, with `Fenced` (this producer is worth nothing any more) or with `Abortable` (this
+transaction is); any other code is a failure of the test. A client whose process was stopped or halted asks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.schema import Request, Response
+
+from .network import Disconnected, Link
+
+if TYPE_CHECKING:
+    from .world import World
+
+R = TypeVar("R", bound=Response)
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+FENCED = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+ABORTABLE = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+
+
+class Fenced(Exception):
+    """Somebody else has the transactional id, or the claim."""
+
+
+class Abortable(Exception):
+    """The transaction can't be committed; the producer lives on."""
+
+
+class Unexpected(AssertionError):
+    """A code that this request should never get."""
+
+
+class Process:
+    """A client's process: it can halt for a while, without noticing, and end."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self._going: asyncio.Future[None] | None = None
+
+    def halt(self) -> None:
+        """From now on nothing of it moves."""
+        if self._going is None:
+            self._going = asyncio.get_running_loop().create_future()
+
+    def go_on(self) -> None:
+        """It moves again."""
+        going, self._going = self._going, None
+        if going is not None and not going.done():
+            going.set_result(None)
+
+    async def awake(self) -> None:
+        """Returns while the process moves."""
+        while self._going is not None:
+            await self._going
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.awake()
+
+
+class Caller:
+    """One connection of a process at a time."""
+
+    def __init__(self, process: Process, *, late: bool, extension: bool) -> None:
+        self.process = process
+        self._late = late
+        self._extension = 1 if extension else -1
+        self._link: Link | None = None
+
+    def close(self, *, late: bool = False) -> None:
+        """See Link.close."""
+        if self._link is not None:
+            self._link.close(late=late)
+
+    def _connected(self) -> Link:
+        if self._link is None or self._link.broken:
+            process = self.process
+            self._link = Link(process.world.network, process.name, late=self._late, extension=self._extension)
+        return self._link
+
+    async def once(self, request: Request[R], version: int) -> R:
+        """One attempt; raises Disconnected."""
+        await self.process.awake()
+        try:
+            answer = await self._connected().send(request, version)
+        finally:
+            await self.process.awake()
+        return answer
+
+    async def ask(
+        self,
+        make: Callable[[], Request[R]],
+        version: int,
+        codes: Callable[[R], Iterable[int]],
+        *,
+        attempts: int = 200,
+    ) -> R:
+        """Ask until there is an answer without a retriable code. Raises Fenced, Abortable, Unexpected."""
+        process = self.process
+        for _ in range(attempts):
+            try:
+                answer = await self.once(make(), version)
+            except Disconnected:
+                await process.sleep(0.05 + process.world.rng.random() * 0.1)
+                continue
+            bad = {ErrorCode(code) for code in codes(answer)} - {ErrorCode.NONE}
+            if process.world.tracing:
+                process.world.note(f"{process.name} {type(answer).__name__} {sorted(code.name for code in bad)}")
+            if not bad:
+                return answer
+            if bad & FENCED:
+                raise Fenced(bad)
+            if bad & ABORTABLE:
+                raise Abortable(bad)
+            if bad - RETRIABLE:
+                raise Unexpected(f"{process.name}: {type(answer).__name__} with {bad}")
+            await process.sleep(0.1)
+        raise Abortable("no end of retries")

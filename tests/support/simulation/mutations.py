@@ -1,0 +1,163 @@
+"""Bugs on purpose: each takes one safeguard out of the broker, and the histories must notice.
+
+A mutation is a context manager. It changes the broker's code in this process only, for as long as it is entered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from oncelog.broker.coordinator.group import coordinator as group_coordinator
+from oncelog.broker.coordinator.group.group_log import GroupLog
+from oncelog.broker.coordinator.group.offsets import OffsetStore
+from oncelog.broker.coordinator.transaction import coordinator as transaction_coordinator
+from oncelog.broker.coordinator.transaction import decisions, state_manager, upkeep
+from oncelog.broker.coordinator.transaction.gateway import LocalPartitionGateway
+from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
+from oncelog.broker.coordinator.transaction.state import TransactionState
+from oncelog.protocol.errors import ErrorCode
+
+Mutation = Callable[[], Any]
+
+
+def replaced(target: Any, name: str, value: Any) -> Mutation:
+    """Another function in the place of one."""
+    return lambda: mock.patch.object(target, name, value)
+
+
+@contextmanager
+def _marker_skipped() -> Iterator[None]:
+    original = LocalPartitionGateway.write_markers
+
+    async def skip(self: Any, markers: Any) -> Any:
+        results = [dict.fromkeys(marker.partitions, ErrorCode.NONE) for marker in markers]
+        await original(self, [replace(marker, partitions=list(marker.partitions)[:1]) for marker in markers])
+        return results
+
+    with mock.patch.object(LocalPartitionGateway, "write_markers", skip):
+        yield
+
+
+@contextmanager
+def _marker_flipped() -> Iterator[None]:
+    original = LocalPartitionGateway.write_markers
+
+    async def flip(self: Any, markers: Any) -> Any:
+        split = [
+            replace(marker, partitions=[partition], commit=marker.commit ^ (partition == ("out", 0)))
+            for marker in markers
+            for partition in marker.partitions
+        ]
+        found: dict[Any, Any] = {}
+        for codes in await original(self, split):
+            found.update(codes)
+        return [{partition: found[partition] for partition in marker.partitions} for marker in markers]
+
+    with mock.patch.object(LocalPartitionGateway, "write_markers", flip):
+        yield
+
+
+@contextmanager
+def _ongoing_forgotten() -> Iterator[None]:
+    original = state_manager.decode_value
+
+    def forget(transactional_id: str, value: bytes) -> TransactionMetadata:
+        read = original(transactional_id, value)
+        if read.state is TransactionState.ONGOING:
+            return replace(read, state=TransactionState.EMPTY, topic_partitions=frozenset())
+        return read
+
+    with mock.patch.object(state_manager, "decode_value", forget):
+        yield
+
+
+@contextmanager
+def _init_leaves_transaction_open() -> Iterator[None]:
+    original = decisions.decide_init
+
+    def init(metadata: TransactionMetadata, **options: Any) -> Any:
+        step = original(metadata, **options)
+        if isinstance(step, TransactionMetadata) and step.state.is_prepare:
+            return replace(
+                metadata,
+                state=TransactionState.EMPTY,
+                topic_partitions=frozenset(),
+                producer_epoch=metadata.producer_epoch + 1,
+            )
+        return step
+
+    with mock.patch.object(transaction_coordinator, "decide_init", init):
+        yield
+
+
+@contextmanager
+def _decision_told_too_early() -> Iterator[None]:
+    original = transaction_coordinator.TransactionCoordinator.end_txn_now
+
+    def now(self: Any, *args: Any, **options: Any) -> Any:
+        outcome = original(self, *args, **options)
+        return (outcome[0], None) if isinstance(outcome, tuple) else outcome
+
+    with mock.patch.object(transaction_coordinator.TransactionCoordinator, "end_txn_now", now):
+        yield
+
+
+@contextmanager
+def _pending_offsets_committed_at_restart() -> Iterator[None]:
+    original = OffsetStore.replay
+
+    def replay(self: Any, group_id: str, partition: Any, value: Any, offset: int, producer: Any = None) -> None:
+        loading = asyncio.current_task() is not None and asyncio.current_task().get_name() == "loading"  # type: ignore[union-attr]
+        original(self, group_id, partition, value, offset, None if loading else producer)
+
+    load = GroupLog.load
+
+    async def named(self: Any) -> Any:
+        return await asyncio.get_running_loop().create_task(load(self), name="loading")
+
+    with mock.patch.object(OffsetStore, "replay", replay), mock.patch.object(GroupLog, "load", named):
+        yield
+
+
+@contextmanager
+def _epoch_not_bumped_by_end() -> Iterator[None]:
+    original = decisions.prepare_end
+
+    def end(metadata: Any, commit: bool, version: Any, now_ms: int, *rest: Any) -> Any:
+        prepared = original(metadata, commit, version, now_ms, *rest)
+        return replace(prepared, producer_epoch=metadata.producer_epoch)
+
+    with mock.patch.object(decisions, "prepare_end", end):
+        yield
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "epochs are not compared": replaced(decisions, "_check_current", lambda metadata, identity: None),
+    "batches are not verified": replaced(transaction_coordinator, "_verify", lambda *_: ErrorCode.NONE),
+    "generations are not compared": replaced(group_coordinator, "check_commit", lambda *_, **__: None),
+    "pending offsets are not told": replaced(OffsetStore, "is_pending", lambda *_: False),
+    "one marker is skipped": _marker_skipped,
+    "one marker says the opposite": _marker_flipped,
+    "ongoing transactions are forgotten at restart": _ongoing_forgotten,
+    "InitProducerId leaves a transaction open": _init_leaves_transaction_open,
+    "decisions are told before they are on disk": _decision_told_too_early,
+    "offsets are told before they are on disk": replaced(GroupLog, "settled", lambda *_: None),
+    "transactions never time out": replaced(upkeep.TransactionUpkeep, "abort_timed_out", lambda *_: None),
+    "decided transactions are not finished at start": replaced(
+        upkeep.TransactionUpkeep, "_finish_decided", lambda *_: None
+    ),
+    "pending offsets count as committed at restart": _pending_offsets_committed_at_restart,
+    "aborted offsets are committed": replaced(
+        OffsetStore,
+        "complete_transaction",
+        lambda self, producer, commit, offset, original=OffsetStore.complete_transaction: original(
+            self, producer, True, offset
+        ),
+    ),
+    "EndTxn keeps the epoch": _epoch_not_bumped_by_end,
+}

@@ -1,0 +1,227 @@
+"""Connections in simulated time: the broker's real `Connection` behind a transport that delays, breaks and loses.
+
+A connection keeps its order, as TCP does. What can go wrong with it is drawn for each request: it never leaves, its
+answer never arrives, or it is slow. A client whose connection broke opens another and repeats itself; with `late` the
+broker doesn't know that the old one is broken and still executes, any time later, what was on its way there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+from oncelog.broker.network.connection import Connection
+from oncelog.protocol.framing import decode_response, encode_request
+from oncelog.protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+
+class Disconnected(Exception):
+    """The connection is broken, or nobody listens: whether the request was executed is not known."""
+
+
+@dataclass
+class Weather:
+    """How the network is; changed by the scenario as time passes. Times in seconds."""
+
+    rng: Random
+    latency: float = 0.01
+    breaks: float = 0.0
+    slow: float = 0.0
+
+    def delay(self) -> float:
+        """How long one frame takes."""
+        rng = self.rng
+        if self.slow and rng.random() < self.slow:
+            return rng.random() * 2.0
+        return self.latency * (0.2 + rng.random())
+
+
+class BrokerSide:
+    """The transport that the broker's connection writes to."""
+
+    def __init__(self, link: Link) -> None:
+        self._link: Link | None = link
+        self._closing = False
+        self._paused = False
+        self._arrived: deque[bytes] = deque()
+        self.connection: Connection | None = None
+
+    # --- what Connection calls
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 9092)}.get(name)
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        asyncio.get_running_loop().call_soon(self._feed)
+
+    def writelines(self, pieces: Any) -> None:
+        if self._link is not None:
+            self._link.answered(b"".join(pieces))
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            asyncio.get_running_loop().call_soon(self.lose)
+
+    abort = close
+
+    # --- what the network does
+
+    def arrive(self, frame: bytes) -> None:
+        """A frame is there."""
+        self._arrived.append(frame)
+        self._feed()
+
+    def _feed(self) -> None:
+        connection = self.connection
+        while self._arrived and not self._paused and connection is not None and not self._closing:
+            frame = self._arrived.popleft()
+            room = connection.get_buffer(len(frame))
+            count = min(len(room), len(frame))
+            room[:count] = frame[:count]
+            if count < len(frame):
+                self._arrived.appendleft(frame[count:])
+            connection.buffer_updated(count)
+
+    def forget_client(self) -> None:
+        """Answers go nowhere from now on."""
+        self._link = None
+
+    def lose(self) -> None:
+        """The broker finds the connection closed."""
+        self._closing = True
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.connection_lost(None)
+        link, self._link = self._link, None
+        if link is not None:
+            link.broker_closed()
+
+
+class Network:
+    """All connections to one broker."""
+
+    _ids = itertools.count(1)
+
+    def __init__(self, broker: Any, weather: Weather) -> None:
+        self.broker = broker
+        self.weather = weather
+        self.requests = 0
+        self.open: dict[BrokerSide, None] = {}
+
+    def connect(self, link: Link) -> BrokerSide:
+        """Open a connection; raises Disconnected while nobody listens."""
+        if not self.broker.up:
+            raise Disconnected
+        listener = self.broker.listener
+        side = BrokerSide(link)
+        side.connection = Connection(
+            next(self._ids), listener, self.broker.broker.dispatcher, asyncio.get_running_loop()
+        )
+        side.connection.connection_made(side)  # type: ignore[arg-type]
+        self.open[side] = None
+        return side
+
+    def break_all(self) -> None:
+        """The broker is gone: nothing that is under way arrives, on either side."""
+        for side in list(self.open):
+            side.lose()
+        self.open.clear()
+
+
+class Link:
+    """A client's connection. `late`: after it broke, the broker may still execute what was on its way."""
+
+    def __init__(self, network: Network, client_id: str, *, late: bool, extension: int = -1) -> None:
+        self._network = network
+        self._client_id = client_id
+        self._late = late
+        self._extension = extension
+        self._side = network.connect(self)
+        self._waiting: dict[int, tuple[asyncio.Future[Any], type[Response], int]] = {}
+        self._correlation = 0
+        self._there_at = 0.0
+        self._back_at = 0.0
+        self.broken = False
+
+    def send(self, request: Request[R], version: int) -> asyncio.Future[R]:
+        """Send a request; the future fails with Disconnected when the connection breaks first."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        if self.broken:
+            future.set_exception(Disconnected())
+            return future
+        network = self._network
+        network.requests += 1
+        weather = network.weather
+        self._correlation += 1
+        self._waiting[self._correlation] = future, request.response, version
+        frame = b"".join(encode_request(request, version, self._correlation, self._client_id, self._extension))
+        self._there_at = max(self._there_at, loop.time() + weather.delay())
+        if weather.breaks and (luck := weather.rng.random()) < weather.breaks:
+            if luck < weather.breaks / 2:
+                loop.call_at(self._there_at, self.close)  # it never arrives
+                return future
+            # It arrives and its answer doesn't; the client may give up before it does.
+            early = self._late and weather.rng.random() < 0.5
+            loop.call_at(loop.time() + weather.delay() if early else self._there_at + weather.delay() / 2, self.close)
+            if early:
+                self._there_at += weather.rng.random() * 3.0
+        loop.call_at(self._there_at, self._side.arrive, frame)
+        return future
+
+    def answered(self, frame: bytes) -> None:
+        """The broker sent an answer."""
+        loop = asyncio.get_running_loop()
+        self._back_at = max(self._back_at, loop.time() + self._network.weather.delay())
+        loop.call_at(self._back_at, self._receive, frame)
+
+    def _receive(self, frame: bytes) -> None:
+        if self.broken:
+            return
+        correlation = int.from_bytes(frame[4:8], "big")
+        future, response, version = self._waiting.pop(correlation)
+        if not future.done():
+            future.set_result(decode_response(response, version, memoryview(frame)[4:])[1])
+
+    def broker_closed(self) -> None:
+        """The broker closed the connection, or died."""
+        loop = asyncio.get_running_loop()
+        loop.call_at(max(self._back_at, loop.time() + self._network.weather.delay()), self.close)
+
+    def close(self, *, late: bool = False) -> None:
+        """The client's side is closed. With `late` what is on its way to the broker still arrives, as it does for a
+        connection that is `late` by itself."""
+        if self.broken:
+            return
+        self.broken = True
+        side = self._side
+        side.forget_client()
+        if self._late or late:
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(self._there_at, loop.time()) + self._network.weather.delay(), side.lose)
+        else:
+            side.lose()
+        waiting, self._waiting = self._waiting, {}
+        for future, _, _ in waiting.values():
+            if not future.done():
+                future.set_exception(Disconnected())
+                future.exception()

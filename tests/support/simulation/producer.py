@@ -1,0 +1,206 @@
+"""A transactional producer of any kind: InitProducerId, then transactions of records and offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from oncelog.protocol.messages.end_txn import EndTxnRequest
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from oncelog.protocol.records import Record, encode_batch
+
+from .client import Abortable, Caller
+from .kinds import Kind
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+INPUT = "in"
+OUTPUT = "out"
+GROUP = "g"
+
+
+@dataclass(eq=False)
+class Transaction:
+    """What one transaction is for: `inputs` is partition → (first offset, next offset) of what it consumes.
+
+    `wish` is what EndTxn asked for, None if it never came to that; `told` what the answer was.
+    """
+
+    number: int
+    worker: str
+    kind: str
+    transactional_id: str
+    generation: int
+    inputs: dict[int, tuple[int, int]]
+    outputs: dict[int, list[str]] = field(default_factory=dict)
+    wish: bool | None = None
+    told: bool | None = None
+
+
+class Producer:
+    """One transactional id, as one process holds it."""
+
+    def __init__(self, worker: Worker, transactional_id: str) -> None:
+        self.worker = worker
+        self.kind: Kind = worker.kind
+        self.transactional_id = transactional_id
+        self.caller = Caller(worker.process, late=self.kind.late, extension=self.kind.extension)
+        self.producer_id = -1
+        self.epoch = -1
+        self._sequences: dict[int, int] = {}
+        self._uncertain = False
+
+    async def init(self) -> None:
+        """Fence whoever has the id; ends what it left open."""
+        await self._init(-1, -1)
+
+    async def _init(self, producer_id: int, epoch: int) -> None:
+        answer = await self.caller.ask(
+            lambda: InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=self.worker.plan.timeout_ms,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            ),
+            self.kind.init,
+            lambda answer: [answer.error_code],
+        )
+        self._become(answer.producer_id, answer.producer_epoch)
+        self._uncertain = False
+
+    def _become(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self._sequences.clear()
+        self.producer_id, self.epoch = producer_id, epoch
+
+    # ---- a transaction
+
+    async def send(self, transaction: Transaction) -> None:
+        """Everything but the end."""
+        kind = self.kind
+        if not kind.tv2:
+            await self._register(sorted(transaction.outputs))
+        await self.worker.maybe_stall()
+        sends = [self._produce(partition, values) for partition, values in sorted(transaction.outputs.items())]
+        if kind.tv2 and self.worker.rng.random() < 0.5:
+            # In flight together, on one connection.
+            await _all([*sends, self._commit_offsets(transaction)])
+        else:
+            await _all(sends)
+            await self.worker.maybe_stall()
+            if not kind.tv2:
+                await self._add_offsets()
+            await self._commit_offsets(transaction)
+
+    async def _register(self, partitions: list[int]) -> None:
+        await self.caller.ask(
+            lambda: AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(OUTPUT, partitions)],
+            ),
+            3 if self.kind.init >= 4 else 0,
+            lambda answer: [
+                p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition
+            ],
+        )
+
+    async def _produce(self, partition: int, values: list[str]) -> None:
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = sequence + len(values)
+        batch = encode_batch(
+            [Record(i, 1_700_000_000_000, None, value.encode(), []) for i, value in enumerate(values)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+
+        def make() -> ProduceRequest:
+            data = PartitionProduceData(partition, bytearray(batch))
+            return ProduceRequest(
+                transactional_id=self.transactional_id,
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=[TopicProduceData(name=OUTPUT, partition_data=[data])],
+            )
+
+        try:
+            await self.caller.ask(
+                make,
+                self.kind.produce,
+                lambda answer: [p.error_code for t in answer.responses for p in t.partition_responses],
+            )
+        except Abortable:
+            self._uncertain = True
+            raise
+
+    async def _add_offsets(self) -> None:
+        await self.caller.ask(
+            lambda: AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, GROUP),
+            3 if self.kind.init >= 4 else 0,
+            lambda answer: [answer.error_code],
+        )
+
+    async def _commit_offsets(self, transaction: Transaction) -> None:
+        kind = self.kind
+        worker = self.worker
+        member = kind.generation
+
+        def make() -> TxnOffsetCommitRequest:
+            return TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=GROUP,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                generation_id=transaction.generation if member else -1,
+                member_id=worker.member_id if member and kind.member_id else "",
+                group_instance_id=worker.instance_id if member and kind.member_id else None,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        INPUT,
+                        [
+                            TxnOffsetCommitRequestPartition(partition, end, -1, str(transaction.number))
+                            for partition, (_, end) in sorted(transaction.inputs.items())
+                        ],
+                    )
+                ],
+            )
+
+        await self.caller.ask(
+            make, kind.offsets, lambda answer: [p.error_code for t in answer.topics for p in t.partitions]
+        )
+
+    async def end(self, transaction: Transaction, commit: bool) -> None:
+        """Commit or abort; repeated until it is answered."""
+        transaction.wish = commit
+        answer = await self.caller.ask(
+            lambda: EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit),
+            self.kind.end,
+            lambda answer: [answer.error_code],
+        )
+        transaction.told = commit
+        if self.kind.end >= 5:
+            self._become(answer.producer_id, answer.producer_epoch)
+        elif not commit and self._uncertain:
+            # A batch whose fate is unknown may still arrive: another epoch keeps it out (KIP-360).
+            await self._init(self.producer_id, self.epoch)
+
+
+async def _all(calls: list[object]) -> None:
+    """Run calls at the same time, to their ends; then the first failure is raised."""
+    results = await asyncio.gather(*calls, return_exceptions=True)  # type: ignore[call-overload]
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

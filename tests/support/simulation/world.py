@@ -1,0 +1,247 @@
+"""One history from its beginning to quiescence, and everything that is known of it for the checks."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from random import Random
+from typing import Any
+
+from oncelog.broker.config import BrokerConfig
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from support.faulty_filesystem import FaultyFileSystem
+from support.virtual_time import VirtualTimeLoop
+
+from . import checks
+from .broker import Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
+from .client import Unexpected
+from .kinds import Kind
+from .network import Disconnected, Link, Network, Weather
+from .producer import INPUT, OUTPUT, Transaction
+from .scenario import Event, Scenario
+from .worker import Worker
+
+INPUTS = 3
+OUTPUTS = 2
+SETTLE_S = 12.0
+"""Longer than every timeout: transactions (4 s), sessions (3 s), late frames (5 s), pending waits (1 s)."""
+
+CONFIG = BrokerConfig(
+    {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "2",
+        "log.cleaner.enable": "false",
+        "group.min.session.timeout.ms": "500",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+)
+
+
+@cache
+def _empty_disk() -> FaultyFileSystem:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(new_disk(CONFIG, {INPUT: INPUTS, OUTPUT: OUTPUTS}))
+
+
+class World:
+    """What a history consists of."""
+
+    def __init__(self, scenario: Scenario, *, tracing: bool = False) -> None:
+        self.scenario = scenario
+        self.rng = Random(scenario.seed)
+        self.inputs = scenario.inputs
+        self.outputs = scenario.outputs
+        self.tracing = tracing
+        self.trace: list[str] = []
+        self.log = Silent()
+        self.weather = Weather(Random(self.rng.getrandbits(32)))
+        self.broker = SimulatedBroker(copy_of(_empty_disk()), CONFIG, Random(self.rng.getrandbits(32)), self.log)
+        self.network = Network(self.broker, self.weather)
+        self.transactions: list[Transaction] = []
+        self.workers: dict[int, Worker] = {}
+        self.seen: dict[int, list[tuple[int, bytes]]] = {}
+        self._incarnations = 0
+        self._disk = Random(self.rng.getrandbits(32))
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ending = False
+        self._crash_when_told: float | None = None
+
+    # ---- for workers
+
+    def note(self, text: str) -> None:
+        """Part of the trace."""
+        if self.tracing:
+            self.trace.append(f"{asyncio.get_running_loop().time() - 1000:8.3f} {text}")
+
+    def begin(self, worker: Worker, transactional_id: str, inputs: dict[int, tuple[int, int]]) -> Transaction:
+        """A worker begins a transaction."""
+        made = Transaction(
+            len(self.transactions), worker.name, worker.kind.name, transactional_id, worker.generation, inputs
+        )
+        self.transactions.append(made)
+        self.note(f"{worker.name} ({worker.kind.name}) begins {made.number} on {inputs} as {transactional_id}")
+        return made
+
+    def told(self, transaction: Transaction) -> None:
+        """A worker learned how its transaction ended."""
+        self.note(f"{transaction.worker} is told {transaction.told} of {transaction.number}")
+        down_s, self._crash_when_told = self._crash_when_told, None
+        if down_s is not None:
+            self._spawn(self.restart_broker(power=True, down_s=down_s))
+
+    def fetch_codes(self, kind: Kind) -> set[ErrorCode]:
+        """What an OffsetFetch of this kind may be answered beside success."""
+        loading = {
+            ErrorCode.NONE,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+        }
+        if kind.extension:
+            return loading | {ErrorCode.from_code(86)} if hasattr(ErrorCode, "from_code") else loading
+        return loading | {ErrorCode.UNSTABLE_OFFSET_COMMIT} if kind.require_stable else loading
+
+    # ---- the history
+
+    async def run(self) -> None:
+        """Everything; raises AssertionError where a promise is broken."""
+        sync_s = self.scenario.sync_s
+        with simulated_parts(lambda: sync_s * self._disk.random() * 2, self.log):
+            try:
+                await self.broker.start()
+                await self._play()
+                await self._end_work()
+                await checks.memory_is_what_the_log_says(self)
+                await asyncio.sleep(SETTLE_S)
+                checks.at_rest(self)
+                await checks.memory_is_what_the_log_says(self)
+                checks.at_rest(self)
+            finally:
+                for worker in self.workers.values():
+                    worker.kill()
+                self.network.break_all()
+                await self.broker.stop()
+        self._raise_failures()
+        assert not self.log.alarms, self.log.alarms
+
+    async def _play(self) -> None:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        for slot in range(len(self.scenario.workers)):
+            self._start(slot)
+        for event in self.scenario.events:
+            await asyncio.sleep(max(0.0, start + event.at - loop.time()))
+            self.note(f"-- {event.what} {event.target} for {event.for_s}")
+            self._spawn(self._happen(event))
+        await asyncio.sleep(max(0.0, start + self.scenario.length_s - loop.time()))
+
+    def _spawn(self, call: Any) -> None:
+        task = asyncio.get_running_loop().create_task(call)
+        self._tasks.add(task)
+
+    def _start(self, slot: int) -> None:
+        if self._ending:
+            return
+        self._incarnations += 1
+        worker = Worker(self, slot, self.scenario.workers[slot], self._incarnations)
+        self.workers[slot] = worker
+        worker.start()
+        assert worker.task is not None
+        self._tasks.add(worker.task)
+
+    async def _happen(self, event: Event) -> None:
+        worker = self.workers[event.target]
+        weather = self.weather
+        if event.what in ("crash", "kill"):
+            await self.restart_broker(power=event.what == "crash", down_s=event.for_s)
+        elif event.what == "crash told":
+            self._crash_when_told = event.for_s
+        elif event.what == "die":
+            worker.kill()
+            await asyncio.sleep(event.for_s)
+            if self.workers[event.target] is worker:
+                self._start(event.target)
+        elif event.what == "leave":
+            await worker.leave()
+            await asyncio.sleep(event.for_s)
+            if self.workers[event.target] is worker:
+                self._start(event.target)
+        elif event.what == "rejoin":
+            worker.wishes += 1
+        elif event.what == "halt":
+            worker.process.halt()
+            await asyncio.sleep(event.for_s)
+            worker.process.go_on()
+        elif event.what == "storm":
+            weather.breaks += 0.15
+            await asyncio.sleep(event.for_s)
+            weather.breaks -= 0.15
+        elif event.what == "mire":
+            weather.slow += 0.08
+            await asyncio.sleep(event.for_s)
+            weather.slow -= 0.08
+        elif event.what == "fence":
+            await self._fence(f"app-{event.target % self.inputs}" if worker.kind.per_partition else f"w{event.target}")
+
+    async def _fence(self, transactional_id: str) -> None:
+        try:
+            link = Link(self.network, "operator", late=False)
+            request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+            await link.send(request, 4)
+            link.close()
+        except Disconnected:
+            return
+
+    async def restart_broker(self, *, power: bool, down_s: float) -> None:
+        """Crash the broker and bring it back; once at a time."""
+        if not self.broker.up:
+            return
+        checks.look(self)
+        crashed = self.broker.broker
+        listener = self.broker.listener
+        crash = asyncio.ensure_future(self.broker.crash(power=power))
+        await asyncio.sleep(0)
+        self.network.break_all()
+        await crash
+        del crashed, listener
+        await asyncio.sleep(down_s)
+        await self.broker.start()
+        checks.look(self)
+
+    async def _end_work(self) -> None:
+        """No more faults, no more work; what is on its way arrives, what is appended becomes durable."""
+        self._ending = True
+        self.weather.breaks = self.weather.slow = 0.0
+        for worker in self.workers.values():
+            worker.process.halt()
+            worker.kill()
+        while not self.broker.up:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(self.rng.choice((0.3, 0.3, 3.5)))
+        while not self.broker.up:
+            await asyncio.sleep(0.05)
+        self._raise_failures()
+
+    def _raise_failures(self) -> None:
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+
+def history(scenario: Scenario, *, tracing: bool = False) -> World:
+    """Run a scenario; an AssertionError that it raises has the scenario, and with `tracing` the trace, in its notes."""
+    world = World(scenario, tracing=tracing)
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        try:
+            runner.run(world.run())
+        except BaseException as error:
+            error.add_note(f"history of {scenario}")
+            if tracing:
+                error.add_note("\n".join(world.trace))
+            raise
+    return world
+
+
+__all__ = ["Unexpected", "World", "history"]
