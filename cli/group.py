@@ -1,19 +1,22 @@
-"""`oncelog group`: list and describe consumer groups."""
+"""`oncelog group`: list and describe consumer groups, and clear what fences their producers."""
 
 from __future__ import annotations
+
+import sys
 
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, run
 
 
-@click.group(short_help="List and describe consumer groups.")
+@click.group(short_help="List, describe and unfence consumer groups.")
 def group() -> None:
-    """List and describe consumer groups.
+    """List and describe consumer groups, and clear what fences their producers.
 
     \b
     oncelog group list
     oncelog group describe billing
+    oncelog group unfence billing
     """
 
 
@@ -80,6 +83,42 @@ def describe(name: str, bootstrap: str) -> int:
                     readers[partition].member_id if partition in readers else "-",
                 )
             Console().print(table)
+            return 0
+
+    return run(work())
+
+
+@group.command(short_help="Let any producer commit the group's offsets again.")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when stdin is not a terminal.")
+@bootstrap_option
+def unfence(name: str, yes: bool, bootstrap: str) -> int:
+    """Drop the claims of the group NAME: any producer may commit its offsets in a transaction again.
+
+    A producer that was initialised for the group's assignment (group-aware transactions) claims its input partitions.
+    From then on no producer of an older generation, or of none, can commit offsets on them: it gets
+    CONCURRENT_PRODUCER_COMMIT, and a stock client PRODUCER_FENCED. Claims go by themselves with the
+    last member, the group or its offsets. Clear them by hand when clients without generations are to take over a
+    group whose claims are still there. Stop the group-aware producers first: without claims nothing keeps two
+    producers from committing on one partition.
+    """
+
+    async def work() -> int:
+        from ..client.admin import Admin
+
+        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
+            claims = await admin.group_claims(name)
+            if not claims:
+                click.echo(f"Group {name} has no claims.")
+                return 0
+            for claim in claims:
+                click.echo(
+                    f"{claim.partition} is claimed by {claim.transactional_id}"
+                    f" (producer id {claim.producer_id}, generation {claim.generation_id})"
+                )
+            if not yes and sys.stdin.isatty():
+                click.confirm(f"Drop {len(claims)} claim(s) of group {name}?", abort=True)
+            click.echo(f"Dropped {len(await admin.unfence_group(name))} claim(s) of group {name}.")
             return 0
 
     return run(work())

@@ -1,6 +1,7 @@
 """The admin client: topics, configs, groups and their offsets, transactions. `Admin` is what one uses."""
 
 from .admin import Admin
+from .claims import GroupClaim
 from .transaction_values import (
     AbortTransactionSpec,
     FencedProducer,
@@ -28,6 +29,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigResource",
     "FencedProducer",
+    "GroupClaim",
     "GroupDescription",
     "GroupListing",
     "GroupMember",

@@ -18,8 +18,9 @@ from ..errors import IllegalStateError, error_for
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
-from . import groups, topics, transactions
+from . import claims, groups, topics, transactions
 from .calls import AdminCalls
+from .claims import GroupClaim
 from .transaction_values import (
     AbortTransactionSpec,
     FencedProducer,
@@ -216,6 +217,20 @@ class Admin:
         wanted = [TopicPartition(*one) for one in partitions]
         outcomes = await groups.delete_group_offsets(self._calls, group_id, wanted)
         return _raised(outcomes) if raise_errors else outcomes
+
+    async def group_claims(self, group_id: str) -> list[GroupClaim]:
+        """Return which producer alone may commit the group's offsets, by input partition (group-aware transactions).
+
+        Raises UnsupportedVersionError where the broker does not have the feature (Apache Kafka).
+        """
+        return await claims.group_claims(self._calls, group_id)
+
+    async def unfence_group(self, group_id: str) -> list[GroupClaim]:
+        """Drop all of the group's claims, and return them: any producer may commit its offsets again.
+
+        A producer that is still at work keeps its place only by initialising again. Raises as `group_claims`.
+        """
+        return await claims.unfence_group(self._calls, group_id)
 
     # -- transactions
 
