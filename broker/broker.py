@@ -35,6 +35,7 @@ from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 if TYPE_CHECKING:
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
+    from .network.metrics_listener import MetricsListener
 
 
 class BrokerStartError(RuntimeError):
@@ -96,6 +97,7 @@ class Broker:
         self.group_aware = group_aware(self.config)
         self.dispatcher = Dispatcher(self, self.log, group_aware=self.group_aware)
         self._listener: ListeningSocket | None = None
+        self.metrics_listener: MetricsListener | None = None
         self._warm_up: asyncio.Handle | None = None
         self._running = False
 
@@ -223,8 +225,25 @@ class Broker:
                 " Stop what uses the port, or set `listeners`."
             ) from error
         self._listener = listener
+        await self._start_metrics()
         self.log.info("ready", address=self.address, node_id=self.node_id, cluster_id=self.cluster_id)
         self._warm_up = asyncio.get_running_loop().call_later(0.05, self._load_handlers)
+
+    async def _start_metrics(self) -> None:
+        if not self.config.metrics_listener:
+            return
+        from .network.metrics_listener import MetricsListener
+
+        row = Listener.parse(self.config.metrics_listener)
+        listener = MetricsListener(row, self.metrics, self.log)
+        try:
+            await listener.start()
+        except OSError as error:
+            raise BrokerStartError(
+                f"Can't serve metrics on {row.host or '*'}:{row.port}: {error.strerror or error}."
+                " Stop what uses the port, or set `metrics.listener`."
+            ) from error
+        self.metrics_listener = listener
 
     async def _complete_metadata(self) -> None:
         """Record what a fresh data directory, or a changed setting, lacks: internal topics and feature levels."""
@@ -271,6 +290,8 @@ class Broker:
                 await self.transaction_coordinator.stop()
             if "group_coordinator" in self.__dict__:
                 await self.group_coordinator.stop()
+            if self.metrics_listener is not None:
+                await self.metrics_listener.stop()
             if self._listener is not None:
                 await self._listener.finish(self.config.shutdown_timeout_ms / 1000)
         finally:

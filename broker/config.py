@@ -73,6 +73,10 @@ def _listeners(value: list[str]) -> str | None:
     return None
 
 
+def _address(value: str) -> str | None:
+    return _listeners([value]) if value else None
+
+
 def _cleanup_policy(value: list[str]) -> str | None:
     return None if value else "is empty: give delete, compact or both"
 
@@ -113,6 +117,9 @@ class BrokerConfig(ConfigTable):
         _listeners,
         doc="The addresses that clients are told to connect to. Empty: the host of `listeners`, or where that is every"
         " interface, the address by which the client came.",
+    )
+    metrics_listener: str = text(
+        "", _address, doc="Where `GET /metrics` is answered for Prometheus, as host:port; empty: nowhere."
     )
     broker_rack: str = text("", doc="The broker's rack, told to clients.")
     inter_broker_protocol_version: str = text(

@@ -11,11 +11,13 @@ ROOT = Path(__file__).resolve().parents[1]
 def pages() -> dict[str, str]:
     """The text that each generated page must have, by its path from the repository's root."""
     from ..broker.config_reference import configuration_markdown
+    from ..broker.metrics import metrics_markdown
     from ..protocol.documentation import updated
 
     formats = "docs/formats.md"
     return {
         "docs/configuration.md": configuration_markdown(),
+        "docs/metrics.md": metrics_markdown(),
         formats: updated((ROOT / formats).read_text(encoding="utf-8")),
     }
 

@@ -1,0 +1,126 @@
+"""The broker's numbers: one table, counted cheaply, read as Prometheus reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+from oncelog.broker.broker import Broker, BrokerStartError
+from oncelog.broker.metrics import ENDED, FENCES, KNOWN_IDS, METRICS, PARKED, WAITS, Kind, Metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    text = metrics.exposition().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_table_follows_prometheus_naming() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert metric.name.startswith("oncelog_")
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.endswith("_seconds") == (metric.kind is Kind.HISTOGRAM), metric.name
+        assert metric.help.endswith("."), metric.name
+
+
+def test_counters_are_kept_per_labels() -> None:
+    metrics = Metrics()
+    metrics.count(ENDED, "commit", "EndTxn")
+    metrics.count(ENDED, "commit", "EndTxn", amount=2)
+    metrics.count(ENDED, "abort", "transaction timeout")
+    assert metrics.value(ENDED, "commit", "EndTxn") == 3
+    seen = samples(metrics)
+    assert seen[ENDED, (("reason", "EndTxn"), ("result", "commit"))] == 3
+    assert seen[ENDED, (("reason", "transaction timeout"), ("result", "abort"))] == 1
+
+
+def test_histograms_are_cumulative() -> None:
+    metrics = Metrics()
+    for seconds in (0.0005, 0.001, 0.3, 99):
+        metrics.observe(WAITS, seconds, "EndTxn", "done")
+    seen = samples(metrics)
+    labels = (("outcome", "done"), ("request", "EndTxn"))
+
+    def bucket(bound: str) -> float:
+        return seen[f"{WAITS}_bucket", tuple(sorted((*labels, ("le", bound))))]
+
+    assert [bucket(bound) for bound in ("0.001", "0.25", "0.5", "5.0", "+Inf")] == [2, 2, 3, 3, 4]
+    assert seen[f"{WAITS}_count", labels] == 4
+    assert seen[f"{WAITS}_sum", labels] == pytest.approx(99.3015)
+
+
+def test_gauges_are_read_when_somebody_looks() -> None:
+    metrics = Metrics()
+    parked = 3
+    metrics.watch(PARKED, lambda: parked)
+    assert samples(metrics)[PARKED, ()] == 3
+    parked = 5
+    assert samples(metrics)[PARKED, ()] == 5
+    assert samples(metrics)[KNOWN_IDS, ()] == 0, "nobody watches it"
+
+
+def test_two_brokers_in_one_process_do_not_mix() -> None:
+    one, other = Metrics(), Metrics()
+    one.count(FENCES, "InitProducerId")
+    assert (FENCES, (("reason", "InitProducerId"),)) in samples(one)
+    assert (FENCES, (("reason", "InitProducerId"),)) not in samples(other)
+
+
+def test_prometheus_client_is_loaded_only_when_somebody_looks() -> None:
+    code = (
+        "import sys, oncelog.broker.broker, oncelog.broker.coordinator.transaction.coordinator as c;"
+        "from oncelog.broker.metrics import Metrics; m = Metrics(); m.count('x');"
+        "assert 'prometheus_client' not in sys.modules; m.exposition(); assert 'prometheus_client' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+async def ask(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        async with asyncio.timeout(10):
+            return await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_the_listener_serves_the_broker_s_metrics_and_nothing_else() -> None:
+    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+        assert broker.metrics_listener is not None
+        port = broker.metrics_listener.port
+        await broker.transaction_coordinator.init_producer_id("id", 60_000)
+        head, _, body = (await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"oncelog_transactional_ids 1.0\n" in body
+        assert b'oncelog_producer_initialisations_total{kind="new"} 1.0\n' in body
+        assert (await ask(port, b"HEAD /metrics HTTP/1.1\r\n\r\n")).endswith(b"Connection: close\r\n\r\n")
+        assert (await ask(port, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+        assert (await ask(port, b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+        assert (await ask(port, b"nonsense\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+        assert await ask(port, b"x" * 20_000) == b"", "closed, and the broker goes on"
+        assert (await ask(port, b"GET /metrics?name=x HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    with pytest.raises(ConnectionRefusedError):
+        await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+
+async def test_without_the_setting_nothing_listens() -> None:
+    async with Broker(logging_level="error") as broker:
+        assert broker.metrics_listener is None
+
+
+async def test_an_address_that_is_taken_is_said_with_the_remedy() -> None:
+    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+        assert broker.metrics_listener is not None
+        taken = f"127.0.0.1:{broker.metrics_listener.port}"
+        with pytest.raises(BrokerStartError, match=r"metrics\.listener"):
+            async with Broker(metrics_listener=taken, logging_level="error"):
+                pass
