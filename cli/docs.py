@@ -13,12 +13,14 @@ def pages() -> dict[str, str]:
     from ..broker.config_reference import configuration_markdown
     from ..broker.metrics import metrics_markdown
     from ..protocol.documentation import updated
+    from .transaction_docs import page
 
-    formats = "docs/formats.md"
+    formats, transactions = "docs/formats.md", "docs/transactions.md"
     return {
         "docs/configuration.md": configuration_markdown(),
         "docs/metrics.md": metrics_markdown(),
         formats: updated((ROOT / formats).read_text(encoding="utf-8")),
+        transactions: page((ROOT / transactions).read_text(encoding="utf-8")),
     }
 
 

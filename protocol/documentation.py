@@ -12,7 +12,7 @@ from __future__ import annotations
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
@@ -25,9 +25,13 @@ from .schema import FieldSpec, Message, MessageKind, Struct
 _MARKED: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def updated(page: str) -> str:
-    """Return the page with every generated table as the definitions have it now; raises KeyError on an unknown name."""
-    return _MARKED.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}\n{match[3]}", page)
+def updated(page: str, tables: Mapping[str, Callable[[], str]] | None = None) -> str:
+    """Return the page with every generated table as it has to be now; raises KeyError on an unknown name.
+
+    `tables` are the functions that give them, by default those of this module.
+    """
+    known = TABLES if tables is None else tables
+    return _MARKED.sub(lambda match: f"{match[1]}{known[match[2]]()}\n{match[3]}", page)
 
 
 def apis() -> str:
@@ -36,7 +40,7 @@ def apis() -> str:
         (str(cls.spec.key), cls.__name__.removesuffix("Request"), str(cls.spec.stable), _flexible(cls), _first(cls))
         for cls in all_apis()
     ]
-    return _table(("key", "API", "versions", "flexible", "request"), rows)
+    return table(("key", "API", "versions", "flexible", "request"), rows)
 
 
 def headers() -> str:
@@ -62,13 +66,13 @@ def extension_tags() -> str:
             if spec.tag is not None and spec.tag >= EXTENSION_TAGS:
                 where = cls.__name__ if owner is cls else f"{cls.__name__}, each {owner.__name__}"
                 rows.append((where, str(spec.tagged), str(spec.tag), f"`{spec.name}`", _type(spec), _default(spec)))
-    return _table(("message", "versions", "tag", "field", "type", "default"), rows)
+    return table(("message", "versions", "tag", "field", "type", "default"), rows)
 
 
 def errors() -> str:
     """Return the table of error codes."""
     rows = [(str(int(code)), code.name, "yes" if code.retriable else "", code.text) for code in ErrorCode]
-    return _table(("code", "name", "retriable", "meaning"), rows)
+    return table(("code", "name", "retriable", "meaning"), rows)
 
 
 def error_downgrades() -> str:
@@ -77,7 +81,7 @@ def error_downgrades() -> str:
         (code.name, api_name(api_key), "all" if since > _last(api_key) else f"below {since}", older.name)
         for api_key, code, since, older in downgrades()
     ]
-    return _table(("code", "API", "versions", "sent instead"), rows)
+    return table(("code", "API", "versions", "sent instead"), rows)
 
 
 TABLES: Final = {
@@ -118,7 +122,7 @@ def _definitions(*kinds: MessageKind) -> str:
             parts.append(
                 f"**{cls.__name__}** (versions {cls.spec.versions}, flexible {_flexible(cls)}{lead}). {_doc(cls)}"
             )
-            parts.append(_table(("field", "type", "versions", "null in", "tag", "default"), _rows(cls, "")))
+            parts.append(table(("field", "type", "versions", "null in", "tag", "default"), _rows(cls, "")))
     return "\n\n".join(parts)
 
 
@@ -161,7 +165,8 @@ def _last(api_key: int) -> int:
     return next(cls.spec.versions.high for cls in all_apis() if cls.spec.key == api_key)
 
 
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table in Markdown."""
     lines = [columns, tuple("---" for _ in columns), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

@@ -21,8 +21,9 @@ T = TypeVar("T")
 class Wire:
     """A connection; requests may be sent ahead (`send`) and their answers read later (`receive`), in order."""
 
-    def __init__(self, address: str, timeout_s: float = 30) -> None:
+    def __init__(self, address: str, timeout_s: float = 30, extension_version: int = -1) -> None:
         host, _, port = address.rpartition(":")
+        self._extension_version = extension_version
         self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
@@ -38,7 +39,8 @@ class Wire:
         """Send without waiting."""
         self._correlation_id += 1
         self._sent.append((self._correlation_id, request.response, version))
-        self._socket.sendall(b"".join(encode_request(request, version, self._correlation_id, "wire")))
+        frames = encode_request(request, version, self._correlation_id, "wire", self._extension_version)
+        self._socket.sendall(b"".join(frames))
 
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet."""

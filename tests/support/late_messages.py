@@ -1,0 +1,328 @@
+"""A message of one transaction that arrives when the producer is already further: what becomes of the transactions.
+
+`play` lets a producer of some generation of the protocol run two transactions, and delivers one request of the first
+only after it has ended: one that was never delivered before, so that the producer aborted; or the first copy of one
+that it repeated with success, and then committed. What can be read afterwards tells the effect. Every request is raw:
+no client's carefulness helps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
+from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from oncelog.protocol.schema import Request
+from support.raw_connection import batch
+from support.transaction_wire import RETRIED, TransactionWire, read
+from support.wire import Wire, eventually, retry
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class Flow(Enum):
+    """How a producer of a generation speaks; the versions it uses are in `versions`."""
+
+    FIRST = "Kafka 0.11"
+    BEFORE_890 = "Kafka 4.1 with transaction.version 0 or 1"
+    BUMPING = "the same, and a new epoch after every abort (KIP-360)"
+    TV2 = "transaction.version 2 (KIP-890)"
+    SESSION = "transaction session"
+
+    @property
+    def versions(self) -> Versions:
+        """Which version of each request it sends."""
+        if self is Flow.FIRST:
+            return Versions(init=0, add=0, add_offsets=0, produce=3, commit=0, end=0)
+        if self in (Flow.BEFORE_890, Flow.BUMPING):
+            return Versions(init=4, add=3, add_offsets=3, produce=11, commit=4, end=4)
+        return Versions(init=5, add=3, add_offsets=4, produce=12, commit=5, end=5)
+
+    @property
+    def registers(self) -> bool:
+        """Whether it adds partitions by requests of their own."""
+        return self.versions.produce < 12
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Request versions of a flow."""
+
+    init: int
+    add: int
+    add_offsets: int
+    produce: int
+    commit: int
+    end: int
+
+
+class Late(Enum):
+    """Which request of the first transaction is late."""
+
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    PRODUCE = "Produce"
+    OFFSETS = "TxnOffsetCommit"
+    END = "EndTxn"
+
+
+class Moment(Enum):
+    """When it arrives."""
+
+    BETWEEN = "before the next transaction"
+    OPENED = "when the next one is open and empty"
+    DURING = "in the middle of the next one"
+    AFTER = "after the next one"
+
+
+class Effect(Enum):
+    """What becomes of it, the worst first."""
+
+    TORN = "torn"
+    """A part of a transaction is committed, and another part is not; or a late record or offset counts."""
+    HANGS = "hangs"
+    """Something stays open in a partition after both transactions have ended."""
+    FAILS = "fails"
+    """The next transaction fails as a whole, and its producer is told."""
+    GHOST = "ghost"
+    """The coordinator has a transaction open that its producer knows nothing of."""
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the late request was answered, and its effect."""
+
+    code: ErrorCode
+    effect: Effect
+
+
+class _Play:
+    def __init__(self, wire: Wire, flow: Flow, transactional_id: str, topic: str, group: str) -> None:
+        self.wire = wire
+        self.flow = flow
+        self.versions = flow.versions
+        self.txn = TransactionWire(wire, transactional_id)
+        self.topic = topic
+        self.group = group
+        self.written: set[tuple[str, int]] = set()
+
+    # -- what a producer of this flow does
+
+    def open(self) -> int:
+        """Register what the transaction will write to, where the flow does so before it writes."""
+        if self.flow.registers:
+            code = self.txn.add(self.topic, 0, version=self.versions.add)[0]
+            return code or self.call(self.add_offsets())
+        if self.flow is Flow.SESSION:
+            return self.call(self.add_partitions(0))
+        return 0
+
+    def write(self, value: bytes) -> int:
+        self.written.add((self.topic, 0))
+        return self.txn.produce(self.topic, value, version=self.versions.produce)
+
+    def commit_offset(self, offset: int) -> int:
+        self.written.add((OFFSETS_TOPIC, 0))
+        return self.call(self.offsets(offset))
+
+    def end(self, commit: bool) -> int:
+        request = self.end_txn(commit)
+        answer = retry(lambda: self.wire.call(request, self.versions.end), lambda got: got.error_code, *RETRIED)
+        if self.versions.end >= 5 and answer.error_code == 0:
+            self.txn.producer_id, self.txn.epoch = answer.producer_id, answer.producer_epoch
+            self.txn.sequences.clear()
+        self.written.clear()
+        self.until_complete()
+        return answer.error_code
+
+    # -- its requests, as they are now
+
+    def add_partitions(self, partition: int) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.txn.tid,
+            v3_and_below_producer_id=self.txn.producer_id,
+            v3_and_below_producer_epoch=self.txn.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(self.topic, [partition])],
+            session=self.flow is Flow.SESSION,
+        )
+
+    def add_offsets(self) -> AddOffsetsToTxnRequest:
+        return AddOffsetsToTxnRequest(self.txn.tid, self.txn.producer_id, self.txn.epoch, self.group)
+
+    def offsets(self, offset: int) -> TxnOffsetCommitRequest:
+        partition = TxnOffsetCommitRequestPartition(0, offset, committed_metadata="")
+        topics = [TxnOffsetCommitRequestTopic(self.topic, [partition])]
+        return TxnOffsetCommitRequest(
+            self.txn.tid, self.group, self.txn.producer_id, self.txn.epoch, -1, "", None, topics
+        )
+
+    def produce(self, value: bytes) -> ProduceRequest:
+        records = batch(
+            value,
+            producer_id=self.txn.producer_id,
+            producer_epoch=self.txn.epoch,
+            base_sequence=self.txn.sequences.get((self.topic, 0), 0),
+            transactional=True,
+        )
+        data = TopicProduceData(name=self.topic, partition_data=[PartitionProduceData(0, records)])
+        return ProduceRequest(self.txn.tid, -1, 30_000, [data])
+
+    def end_txn(self, commit: bool) -> EndTxnRequest:
+        request = EndTxnRequest(self.txn.tid, self.txn.producer_id, self.txn.epoch, commit)
+        if self.flow is Flow.SESSION:
+            # A topic of one group: its partition of the offsets topic is told by the broker's own state.
+            request.topics = [
+                EndTxnTopic(topic, [index]) for topic, index in sorted(self.written) if topic == self.topic
+            ]
+        return request
+
+    def call(self, request: Request[Any]) -> int:
+        """Send as a client does, which repeats what it is told to repeat; the code."""
+        return retry(lambda: self.send(request), lambda code: code, *RETRIED)
+
+    def send(self, request: Request[Any]) -> int:
+        """Send once; the code."""
+        return _code(self.wire.call(request, self.version_of(request)))
+
+    def version_of(self, request: Request[Any]) -> int:
+        versions = self.versions
+        return {
+            AddPartitionsToTxnRequest: versions.add,
+            AddOffsetsToTxnRequest: versions.add_offsets,
+            ProduceRequest: versions.produce,
+            TxnOffsetCommitRequest: versions.commit,
+            EndTxnRequest: versions.end,
+        }[type(request)]
+
+    # -- what there is to see
+
+    @property
+    def state(self) -> str:
+        (found,) = self.wire.call(DescribeTransactionsRequest([self.txn.tid]), 0).transaction_states
+        return str(found.transaction_state)
+
+    def until_complete(self) -> None:
+        eventually(lambda: not self.state.startswith("Prepare"))
+
+    def committed_offset(self) -> int:
+        topics = [OffsetFetchRequestTopic(self.topic, [0])]
+        request = OffsetFetchRequest(self.group, topics, require_stable=True)
+        answer = retry(
+            lambda: self.wire.call(request, 7).topics[0].partitions[0],
+            lambda got: got.error_code,
+            ErrorCode.UNSTABLE_OFFSET_COMMIT,
+            timeout_s=5,
+        )
+        return int(answer.committed_offset) if not answer.error_code else -2
+
+    def is_stable(self) -> bool:
+        seen = read(self.wire, self.topic)
+        return seen.last_stable_offset == seen.high_watermark
+
+
+def play(
+    wire: Wire, flow: Flow, late: Late, moment: Moment, ends: tuple[bool, bool], names: tuple[str, str, str]
+) -> Outcome:
+    """Two transactions, and one request of the first delivered late.
+
+    `ends`: whether each of the two is to be committed; `names`: transactional id, topic, group.
+    """
+    first_commits, second_commits = ends
+    producer = _Play(wire, flow, *names)
+    assert producer.txn.init(producer.versions.init).error_code == 0
+    for code in (producer.open(), producer.write(b"a"), producer.commit_offset(10)):
+        assert code == 0, code
+    delayed: Request[Any] = {
+        Late.ADD_PARTITIONS: lambda: producer.add_partitions(1),
+        Late.PRODUCE: lambda: producer.produce(b"late"),
+        Late.OFFSETS: lambda: producer.offsets(11),
+        Late.END: lambda: producer.end_txn(first_commits),
+    }[late]()
+    first_values, first_offset = [b"a"], 10
+    if first_commits and late is not Late.END:
+        # A producer commits only what was answered: what comes late is the first copy of a request that it repeated.
+        assert producer.call(delayed) == 0
+        if late is Late.PRODUCE:
+            producer.txn.sequences[producer.topic, 0] += 1
+            first_values.append(b"late")
+        elif late is Late.OFFSETS:
+            first_offset = 11
+    assert producer.end(first_commits) == 0
+    if flow is Flow.BUMPING and not first_commits:
+        assert (
+            producer.txn.init(
+                producer.versions.init, believed=(producer.txn.producer_id, producer.txn.epoch)
+            ).error_code
+            == 0
+        )
+
+    got: list[int] = []
+
+    def deliver(now: Moment) -> None:
+        if now is moment:
+            got.append(producer.send(delayed))
+            producer.until_complete()
+
+    deliver(Moment.BETWEEN)
+    codes = [producer.open()]
+    deliver(Moment.OPENED)
+    codes += [producer.write(b"b1"), producer.commit_offset(20)]
+    deliver(Moment.DURING)
+    codes += [producer.write(b"b2")]
+    if any(codes):  # it is told that the transaction is in disorder, and aborts
+        second_commits = False
+    ended = producer.end(second_commits)
+    deliver(Moment.AFTER)
+
+    values = first_values * first_commits + [b"b1", b"b2"] * second_commits
+    offset = 20 if second_commits else first_offset if first_commits else -1
+    effect = _effect(producer, values, offset, told=any(codes) or ended != 0)
+    # Whatever happened, a new instance goes on with the id.
+    assert producer.txn.init(producer.versions.init).error_code == 0
+    for code in (producer.open(), producer.write(b"c"), producer.end(True)):
+        assert code == 0, code
+    eventually(producer.is_stable)
+    assert read(wire, producer.topic).values[-1:] == [b"c"]
+    return Outcome(ErrorCode(got[0]), effect)
+
+
+def _effect(producer: _Play, values: list[bytes], offset: int, *, told: bool) -> Effect:
+    ghost = producer.state == "Ongoing"
+    hangs = not ghost and not _soon(producer.is_stable)
+    if read(producer.wire, producer.topic).values != values or (not hangs and producer.committed_offset() != offset):
+        return Effect.TORN
+    if hangs:
+        return Effect.HANGS
+    if told:
+        return Effect.FAILS
+    return Effect.GHOST if ghost else Effect.NONE
+
+
+def _soon(holds: Any) -> bool:
+    try:
+        eventually(holds, timeout_s=3)
+    except AssertionError:
+        return False
+    return True
+
+
+def _code(answer: Any) -> int:
+    if hasattr(answer, "results_by_topic_v3_and_below"):
+        return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+    if hasattr(answer, "responses"):
+        return int(answer.responses[0].partition_responses[0].error_code)
+    if hasattr(answer, "topics"):
+        return int(answer.topics[0].partitions[0].error_code)
+    return int(answer.error_code)
