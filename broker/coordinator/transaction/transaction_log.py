@@ -68,6 +68,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     Raises DecodeError when it is malformed or of a version newer than known.
     """
     read = decode_record_value(TransactionLogValue, value)
+    session_partitions = _flat(read.session_partitions)
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=read.producer_id,
@@ -81,7 +82,8 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         topic_partitions=_flat(read.transaction_partitions or ()),
         start_timestamp_ms=read.transaction_start_timestamp_ms,
         client_transaction_version=TransactionVersion(min(read.client_transaction_version, TransactionVersion.TV_2)),
-        session_partitions=_flat(read.session_partitions),
+        session_partitions=session_partitions,
+        preregistered=session_partitions,
         unknown_tags=read.unknown_tags,
     )
 
