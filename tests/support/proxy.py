@@ -103,6 +103,10 @@ class FaultProxy:
         """Change the broker's answer."""
         self._faults.append(_Fault(api, "change", times, skip, change))
 
+    def clear_faults(self) -> None:
+        """Let everything through again."""
+        self._faults.clear()
+
     def break_connections(self) -> None:
         """Close every connection now."""
         for writer in list(self._writers):
