@@ -20,6 +20,7 @@ from oncelog.broker.coordinator.state_log import StateRecord, partition_for_key
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransaction
 from oncelog.broker.coordinator.transaction.state import TopicPartition
+from oncelog.broker.metrics import Metrics
 from oncelog.broker.ports import Clock
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from structlog.testing import LogCapture
@@ -259,11 +260,13 @@ class CoordinatorWorld:
         self.partitions = SimulatedPartitions(self.clock, flush_on_ask)
         self.metadata = SimulatedMetadata(transaction_version)
         self.config = BrokerConfig(config)
+        self.group_aware = True
         capture = LogCapture()
         self.logs = capture.entries
         self.logger = structlog.wrap_logger(
             None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO)
         )
+        self.metrics = Metrics()
         self.coordinator = self._make()
 
     def _make(self) -> TransactionCoordinator:
@@ -274,6 +277,8 @@ class CoordinatorWorld:
             metadata=self.metadata,  # type: ignore[arg-type]
             clock=self.clock,
             logger=self.logger,
+            metrics=self.metrics,
+            group_aware=self.group_aware,
         )
 
     async def __aenter__(self) -> CoordinatorWorld:
