@@ -101,14 +101,24 @@ class ConsumerCoordinator:
     @property
     def urgent(self) -> bool:
         """Whether the next record has to wait for `poll`: a rebalance, a commit or a failure is due."""
-        return self.rebalance_due or (self._auto_commit and self._loop.time() >= self._commit_due)
+        return (
+            self._step is not None
+            or self.rebalance_due
+            or (self._auto_commit and self._loop.time() >= self._commit_due)
+        )
 
     @property
     def rebalance_due(self) -> bool:
-        """Whether the next `poll` goes on with a rebalance, or tells that the membership cannot go on."""
+        """Whether a rebalance waits for the next `poll`, or the membership cannot go on.
+
+        Not while it joins: then the group waits for others, and with the cooperative protocol this member goes on with
+        its work.
+        """
+        if self._step is not None:
+            step, task = self._step
+            return step is not Step.JOIN or task.done()
         return (
-            self._step is not None
-            or self.membership.rejoin_reason is not None
+            self.membership.rejoin_reason is not None
             or self.membership.failure is not None
             or self._joined_subscription != self._subscription.generation
         )

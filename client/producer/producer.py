@@ -228,11 +228,6 @@ class Producer:
         return self._open and self._transactions is not None and self._transactions.manager.state is State.READY
 
     @property
-    def ready(self) -> bool:
-        """Whether a transaction may begin now: it is initialised, and none is open, undecided or failed."""
-        return self._open and self._transactions is not None and self._transactions.manager.state is State.READY
-
-    @property
     def group_aware(self) -> bool:
         """Whether the last `init_transactions` claimed the group's partitions at the broker (transaction extension)."""
         return self._transactions is not None and self._transactions.manager.group_aware
