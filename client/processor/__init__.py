@@ -1,6 +1,7 @@
 """Consume, transform, produce, exactly once: `Processor` runs a function over topics, one transaction per batch."""
 
-from .processor import Metrics, Processor
+from .metrics import Metrics
+from .processor import Processor
 from .transaction import OutputRecord, ProcessorTransaction
 
 __all__ = ["Metrics", "OutputRecord", "Processor", "ProcessorTransaction"]

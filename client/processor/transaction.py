@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from ..consumer import ConsumerRecord
 from ..errors import BufferFullError, IllegalStateError
 from ..producer import Producer
+from .dead_letters import error_headers, is_poison
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -25,12 +27,15 @@ class OutputRecord(NamedTuple):
 class ProcessorTransaction:
     """The open transaction of one batch. Records go out in the order of the calls."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, dead_letter_topic: str | None = None) -> None:
         self._producer = producer
+        self._dead_letter_topic = dead_letter_topic
         self._held: list[OutputRecord] = []
         self._over = False
         self.records = 0
         """How many records were sent so far."""
+        self.dead_letters = 0
+        """How many of them to the dead-letter topic."""
 
     def send(
         self,
@@ -55,6 +60,22 @@ class ProcessorTransaction:
             except BufferFullError:
                 pass  # the function may be plain and cannot wait: the rest goes out when it has returned
         self._held.append(OutputRecord(topic, value, key, partition, timestamp, headers))
+
+    def dead_letter(self, record: ConsumerRecord, error: BaseException) -> None:
+        """Send an input record that cannot be processed to the dead-letter topic, in this transaction.
+
+        Key, value and headers stay as they are; headers `__oncelog.errors.…` say where it came from and what was wrong.
+        Raises IllegalStateError if the processor has no dead_letter_topic.
+        """
+        if self._dead_letter_topic is None:
+            raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")
+        headers = error_headers(record, error)
+        self.send(self._dead_letter_topic, record.value, record.key, None, max(record.timestamp, 0), headers)
+        self.dead_letters += 1
+
+    def is_poison(self, error: BaseException) -> bool:
+        """Whether an error is a record's own fault, and there is a topic for such records."""
+        return self._dead_letter_topic is not None and is_poison(error)
 
     async def finish(self) -> None:
         """Send what there was no room for. The processor calls it."""

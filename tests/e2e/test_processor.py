@@ -4,101 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
-from oncelog import Admin, Consumer, ConsumerRecord, Processor, Producer, ProducerFencedError
-from oncelog.client.admin import NewTopic
-from oncelog.client.errors import ConfigError, ErrorCode, IllegalStateError, RetriableError
+from oncelog import ConsumerRecord, Processor
+from oncelog.client.errors import ConfigError, ErrorCode, FatalError, IllegalStateError, RetriableError
 from oncelog.client.processor import Metrics, OutputRecord, ProcessorTransaction
-
-Names = Callable[[str], str]
-PARTITIONS = 3
-WAIT_S = 30.0
-
-
-class Job:
-    """A pair of topics, and what it takes to run processors between them."""
-
-    def __init__(self, bootstrap: str, fresh_name: Names) -> None:
-        self.bootstrap = bootstrap
-        self.source, self.target = fresh_name("source"), fresh_name("target")
-        self.group = fresh_name("group")
-        self.fresh_name = fresh_name
-
-    async def create(self) -> None:
-        async with Admin(bootstrap_servers=self.bootstrap) as admin:
-            await admin.create_topics([NewTopic(self.source, PARTITIONS), NewTopic(self.target, PARTITIONS)])
-
-    async def fill(self, numbers: Iterable[int]) -> None:
-        async with Producer(bootstrap_servers=self.bootstrap) as producer:
-            for number in numbers:
-                await producer.enqueue(self.source, b"%d" % number, partition=number % PARTITIONS)
-            await producer.flush()
-
-    def copy(self, records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
-        for record in records:
-            transaction.send(self.target, record.value, partition=record.partition)
-
-    def processor(self, transactional_id: str | None = None, **options: object) -> Processor:
-        settings: dict[str, object] = {
-            "auto_offset_reset": "earliest",
-            "heartbeat_interval_ms": 200,
-            "session_timeout_ms": 10_000,
-            **options.pop("consumer_settings", {}),  # type: ignore[dict-item]
-        }
-        if "process" not in options and "transform" not in options:
-            options["process"] = self.copy
-        return Processor(
-            bootstrap_servers=self.bootstrap,
-            topics=[self.source],
-            group_id=self.group,
-            transactional_id=transactional_id or self.fresh_name("transactional"),
-            max_batch_ms=20,
-            consumer_settings=settings,
-            **options,  # type: ignore[arg-type]
-        )
-
-    async def until_committed(self, total: int) -> None:
-        """Wait until the group has committed so many offsets."""
-        async with Admin(bootstrap_servers=self.bootstrap) as admin, asyncio.timeout(WAIT_S):
-            while True:
-                offsets = await admin.group_offsets(self.group)
-                if sum(position.offset for position in offsets.values()) >= total:
-                    return
-
-    async def _until_decided(self) -> None:
-        """Wait until no transaction is open: Kafka tells of a commit before its markers are in every partition."""
-        partitions = [(self.target, index) for index in range(PARTITIONS)]
-        client = {"bootstrap.servers": self.bootstrap}
-        async with (
-            Consumer(client, isolation_level="read_committed") as stable,
-            Consumer(client, isolation_level="read_uncommitted") as written,
-            asyncio.timeout(WAIT_S),
-        ):
-            while await stable.end_offsets(partitions) != await written.end_offsets(partitions):
-                pass
-
-    async def result(self) -> list[list[int]]:
-        """What a read_committed reader sees, per partition."""
-        await self._until_decided()
-        async with Consumer(
-            bootstrap_servers=self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
-        ) as consumer:
-            partitions = [(self.target, index) for index in range(PARTITIONS)]
-            consumer.assign(partitions)
-            found: list[list[int]] = [[] for _ in partitions]
-            async with asyncio.timeout(WAIT_S):
-                while sum([await consumer.lag(partition) for partition in partitions]):
-                    for record in await consumer.poll(1000):
-                        assert record.value is not None
-                        found[record.partition].append(int(record.value))
-            return found
-
-    async def check(self, total: int) -> None:
-        """Every number once, in order."""
-        assert await self.result() == [list(range(index, total, PARTITIONS)) for index in range(PARTITIONS)]
+from oncelog.client.processor.producers import GroupAwareProducer
+from support.processing_job import PARTITIONS, WAIT_S, Job, Names, stop
 
 
 @pytest.fixture
@@ -106,12 +21,6 @@ async def job(bootstrap: str, fresh_name: Names) -> Job:
     job = Job(bootstrap, fresh_name)
     await job.create()
     return job
-
-
-async def stop(processor: Processor, running: asyncio.Task[None]) -> None:
-    processor.stop()
-    async with asyncio.timeout(WAIT_S):
-        await running
 
 
 async def test_every_record_is_processed_once_and_in_order(job: Job) -> None:
@@ -190,7 +99,7 @@ async def test_cancelling_aborts_the_transaction_under_way(job: Job) -> None:
 async def test_a_cancelled_run_can_be_run_again(job: Job, phase: str) -> None:
     await job.fill(range(60))
     async with job.processor(max_batch_records=20) as processor:
-        producer, reached = processor._producer, asyncio.Event()
+        worker, reached = processor._workers[0], asyncio.Event()
 
         def then_cancel(call: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
             async def cancelled(*args: object, **named: object) -> None:
@@ -208,16 +117,21 @@ async def test_a_cancelled_run_can_be_run_again(job: Job, phase: str) -> None:
                 reached.set()
                 raise asyncio.CancelledError
 
-        processor._process = process
+        worker._options = replace(worker._options, process=process)
+        running = asyncio.create_task(processor.run())
+        async with asyncio.timeout(WAIT_S):
+            while worker._dirty:
+                await asyncio.sleep(0)
+        assert isinstance(worker._producers, GroupAwareProducer)
+        producer = worker._producers._owned.producer
         if phase == "offsets":
             producer.send_offsets_to_transaction = then_cancel(producer.send_offsets_to_transaction)  # type: ignore[method-assign]
         elif phase == "deciding":
             assert producer._transactions is not None
             calls = producer._transactions._calls
             calls.end = then_cancel(calls.end)  # type: ignore[method-assign]
-        running = asyncio.create_task(processor.run())
         async with asyncio.timeout(WAIT_S):
-            while phase == "gathering" and not processor._batch.records:
+            while phase == "gathering" and not worker._batch.records:
                 await asyncio.sleep(0)
             if phase != "gathering":
                 await reached.wait()
@@ -253,7 +167,7 @@ async def test_the_first_records_survive_an_abort(job: Job, reset: str | None) -
     async with processor:
         running = asyncio.create_task(processor.run())
         async with asyncio.timeout(WAIT_S):
-            while len(processor._consumer._subscription.positions()) < PARTITIONS:
+            while len(processor._workers[0]._consumer._subscription.positions()) < PARTITIONS:
                 await asyncio.sleep(0.01)
         await job.fill(range(30))
         await job.until_committed(30)
@@ -379,7 +293,7 @@ async def test_two_processors_with_one_transactional_id_do_not_fence_each_other_
         for one in both:
             one.stop()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert any(isinstance(outcome, ProducerFencedError) for outcome in outcomes)
+        assert any(isinstance(outcome, FatalError) for outcome in outcomes)
     async with job.processor(transactional_id) as last:
         running = asyncio.create_task(last.run())
         await job.until_committed(total)

@@ -1,0 +1,98 @@
+"""Poisonous records: which errors make a record one, how it is found in a batch, and what is written about it.
+
+A record that the function fails on goes to the dead-letter topic with key, value and headers unchanged, and with
+headers that say where it came from and what was wrong; the transaction that holds it also commits the offset behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..consumer import ConsumerRecord
+from ..errors import RecordTooLargeError
+from ..values import TopicPartition
+from .batch import Batch
+
+PREFIX: Final = "__oncelog.errors."
+TOPIC: Final = PREFIX + "topic"
+PARTITION: Final = PREFIX + "partition"
+OFFSET: Final = PREFIX + "offset"
+EXCEPTION: Final = PREFIX + "exception"
+MESSAGE: Final = PREFIX + "message"
+MAX_MESSAGE: Final = 1000
+"""Characters of an error's message that are kept."""
+
+_REFUSED_BY_THE_BROKER: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+    }
+)
+
+
+def is_poison(error: BaseException) -> bool:
+    """Whether an error is the record's fault: any exception but those that speak of cluster, group or transaction."""
+    if isinstance(error, KafkaError):
+        return isinstance(error, RecordTooLargeError) or error.code in _REFUSED_BY_THE_BROKER
+    return isinstance(error, Exception)
+
+
+def error_headers(record: ConsumerRecord, error: BaseException) -> list[tuple[str, bytes | None]]:
+    """Return the record's headers, and those that name its source and the error."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return [
+        *record.headers,
+        (TOPIC, record.topic.encode()),
+        (PARTITION, b"%d" % record.partition),
+        (OFFSET, b"%d" % record.offset),
+        (EXCEPTION, name.encode(errors="replace")),
+        (MESSAGE, str(error)[:MAX_MESSAGE].encode(errors="replace")),
+    ]
+
+
+class Isolation:
+    """Narrows a batch that fails down to the record that is to blame, by halving what is gathered next.
+
+    Until the positions are behind the batch that failed, only its partitions are read: records of others must not stand
+    between. A batch of one record that fails is the culprit.
+    """
+
+    def __init__(self, max_records: int) -> None:
+        self._most = max_records
+        self._ends: dict[TopicPartition, int] = {}
+        self.limit = max_records
+        """How many records to gather at most."""
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """Which partitions to read; none: all."""
+        return self._ends.keys()
+
+    def failed(self, batch: Batch) -> None:
+        """Look for the culprit in a batch that was aborted."""
+        self._ends.update({partition: position.offset for partition, position in batch.offsets.items()})
+        self.limit = max(1, min(self.limit, len(batch.records) // 2))
+
+    def passed(self, batch: Batch) -> None:
+        """A batch is committed."""
+        if not self._ends:
+            return
+        for partition, position in batch.offsets.items():
+            if position.offset >= self._ends.get(partition, position.offset + 1):
+                del self._ends[partition]
+        self._reset_if_done()
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions are given up, or there is nothing (any more) to read in them."""
+        for partition in list(partitions):
+            self._ends.pop(partition, None)
+        self._reset_if_done()
+
+    def _reset_if_done(self) -> None:
+        if not self._ends:
+            self.limit = self._most

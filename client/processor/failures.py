@@ -1,0 +1,76 @@
+"""Which failures pass by themselves, and how many of them are too many: `FailurePolicy`."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..errors import (
+    AuthorizationError,
+    CommitUnknownError,
+    ConfigError,
+    FatalError,
+    IllegalGenerationError,
+    IllegalStateError,
+    InvalidTopicError,
+    RecordTooLargeError,
+    UnsupportedVersionError,
+)
+
+MAX_FENCES: Final = 5
+FENCE_WINDOW_S: Final = 60.0
+"""A transaction that timed out fences its producer, too, and so does a rebalance. So a producer with a fatal error is
+initialised again, but two processors with one transactional.id would go on fencing each other: beyond so many in this
+time the error is raised."""
+MAX_HOPELESS: Final = 3
+"""Aborts in a row for a reason that does not pass by itself (a record too large); then the error is raised."""
+
+_OF_THE_GROUP: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+_FINAL: Final = (
+    AuthorizationError,
+    InvalidTopicError,
+    UnsupportedVersionError,
+    ConfigError,
+    IllegalStateError,
+    RecordTooLargeError,
+)
+
+
+class FailurePolicy:
+    """Judges one failure after the other. Time is passed in (seconds)."""
+
+    def __init__(self) -> None:
+        self._fences: deque[float] = deque()
+        self._hopeless = 0
+
+    def succeeded(self) -> None:
+        """A transaction is committed."""
+        self._hopeless = 0
+
+    def judge(self, error: KafkaError, now: float, *, producers_clean: bool) -> None:
+        """Raise `error` if it does not pass by itself.
+
+        A fatal error means a producer where one of them is in doubt, which a new initialisation mends; otherwise it is
+        the consumer's, and final.
+        """
+        if isinstance(error, _FINAL) or (isinstance(error, FatalError) and producers_clean):
+            raise error
+        if isinstance(error, FatalError | IllegalGenerationError):
+            self._fences.append(now)
+            while self._fences[0] < now - FENCE_WINDOW_S:
+                self._fences.popleft()
+            if len(self._fences) > MAX_FENCES:
+                raise error
+        elif not (error.retriable or isinstance(error, CommitUnknownError) or error.code in _OF_THE_GROUP):
+            self._hopeless += 1
+            if self._hopeless > MAX_HOPELESS:
+                raise error

@@ -1,0 +1,22 @@
+"""What a processor has done: `Metrics`, counted by all workers of one processor together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counters since the processor was made."""
+
+    records_in: int = 0
+    """Input records of committed transactions."""
+    records_out: int = 0
+    """Output records of committed transactions, dead letters included."""
+    dead_letters: int = 0
+    """Input records that went to the dead-letter topic."""
+    commits: int = 0
+    aborts: int = 0
+    reinitialisations: int = 0
+    """How often a producer was initialised again: after rebalances, fencing, and failures that left its state open."""
+    rebalances: int = 0

@@ -1,0 +1,87 @@
+"""A producer that is made usable again after whatever happened to it: `OwnedProducer`.
+
+Owns one transactional.id and the producer that has it now. `clean` means: no transaction is open or undecided. Where an
+abort cannot bring that about, a new initialisation does, in a new producer if the old one is of no more use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from ...protocol.errors import KafkaError
+from ..errors import FatalError, IllegalStateError
+from ..producer import Producer
+from ..values import GroupAssignment
+from .metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class OwnedProducer:
+    """See the module's docstring."""
+
+    def __init__(self, settings: Mapping[str, object], metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._producer: Producer | None = None
+        self._initialised = False
+        self.clean = False
+
+    @property
+    def producer(self) -> Producer:
+        """The producer; valid until the next `initialise`."""
+        assert self._producer is not None, "not initialised"
+        return self._producer
+
+    async def initialise(self, assignment: GroupAssignment | None = None) -> None:
+        """Fence whoever had this id, or with an assignment its partitions, before, and decide what they left open."""
+        if self._initialised:
+            self._metrics.reinitialisations += 1
+        if not self.clean:
+            await self.recover()
+        self.clean = False
+        if self._producer is None:
+            producer = Producer(self._settings)
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.close()
+                raise
+            self._producer = producer
+        try:
+            await self._producer.init_transactions(assignment)
+        except (FatalError, IllegalStateError):
+            await self.close()  # the next attempt has a new one
+            raise
+        self.clean = self._initialised = True
+
+    async def recover(self) -> bool:
+        """Abort what is open; False if that did not help, and `initialise` is needed."""
+        if not self.clean and self._producer is not None:
+            try:
+                await self._producer.abort_transaction()
+            except KafkaError as error:
+                log.info("%s is initialised again: %s", self._producer.transactional_id, error)
+            else:
+                self._metrics.aborts += 1
+                self.clean = True
+        return self.clean
+
+    async def abort(self) -> None:
+        """Abort on the way out (an exception of the function, a cancellation); failures are left to `recover`."""
+        with contextlib.suppress(KafkaError):
+            await self.producer.abort_transaction()  # cancelled again, closing the producer aborts
+            self._metrics.aborts += 1
+            self.clean = True
+
+    async def close(self) -> None:
+        """Abort what is open and disconnect; failures are logged, the transaction timeout aborts then."""
+        producer, self._producer = self._producer, None
+        self.clean = False
+        if producer is not None:
+            try:
+                await producer.close()
+            except KafkaError as failure:
+                log.warning("while closing the producer: %s", failure)

@@ -1,0 +1,323 @@
+"""One worker of a processor: a consumer, its producers, and the order of things. `Worker`.
+
+* After every rebalance the producers are initialised first: what others left open on these partitions is decided. Then
+  the committed offsets are read, waiting for undecided transactions, and then the first fetch is made. What an earlier
+  fetch brought is dropped.
+* A batch is gathered first, its transaction begins afterwards. Partitions are given up only while gathering, so no
+  transaction is ever open then; what was gathered of them is dropped.
+* A rebalance that begins in the middle of a transaction, while the function runs, aborts it: the group does not wait
+  for the function. Once the function is done, the commit decides: an outdated member's offsets are refused by the
+  coordinator, and with them its records (KIP-447).
+* After anything but a known commit the positions go back to the committed offsets and what is buffered is dropped.
+  Where the state of a producer is not known to be clean, it is initialised again, which decides what was open.
+
+Failures that pass (brokers restarting, rebalances, aborts) are retried without end; a function that raises ends
+`run()`, unless there is a dead-letter topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Coroutine
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..backoff import ExponentialBackoff
+from ..consumer import Consumer, ConsumerRecord, RebalanceListener
+from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError
+from ..producer import Producer
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
+from .batch import Batch
+from .beginnings import Beginnings
+from .dead_letters import Isolation, is_poison
+from .failures import MAX_HOPELESS, FailurePolicy
+from .metrics import Metrics
+from .options import Process, ProcessorOptions
+from .owned_producer import OwnedProducer
+from .producers import GroupAwareProducer, PartitionProducers, WorkerProducers
+from .transaction import ProcessorTransaction
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_MS: Final = 1000
+
+
+class _Poisoned(Exception):
+    """The batch failed by the fault of one of its records, and is aborted: look for it."""
+
+
+class Worker(RebalanceListener):
+    """See the module's docstring. `start`, then `run` (again after a failure, if one likes), then `close`."""
+
+    def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
+        self._options = options
+        self._consumer = Consumer(
+            options.consumer_settings, topics=options.topics, pattern=options.pattern, listener=self
+        )
+        kind = GroupAwareProducer if options.group_aware else PartitionProducers
+        self._producers: WorkerProducers = kind(options, metrics)
+        self._beginnings = Beginnings(self._consumer)
+        self._isolation = Isolation(options.max_batch_records)
+        self._failures = FailurePolicy()
+        self._backoff = ExponentialBackoff(self._consumer.config.retry_backoff_ms, 1000)
+        self._batch = Batch()
+        self._owned: ConsumerAssignment | None = None
+        """The assignment that the producers were initialised for: its generation commits the offsets."""
+        self._dirty = True
+        """Nothing may be processed before `_recover`."""
+        self._stopping = asyncio.Event()
+        self._metrics = metrics
+
+    async def start(self) -> None:
+        """Reach the cluster; raises KafkaTimeoutError when that takes too long."""
+        try:
+            await self._producers.start()
+            await self._consumer.start()
+        except BaseException:
+            await self._producers.close()
+            raise
+
+    async def close(self) -> None:
+        """Abort what is open, then give the partitions up and leave the group."""
+        try:
+            await self._producers.close()
+        finally:
+            await self._consumer.close(commit=False)
+
+    def stop(self) -> None:
+        """Let the transaction under way end and `run()` return."""
+        self._stopping.set()
+        self._consumer.wakeup()
+
+    async def run(self) -> None:
+        """Process until `stop()`; see Processor.run."""
+        failures = 0
+        try:
+            while not self._stopping.is_set():
+                try:
+                    if self._dirty and self._is_member and not await self._unless_stopped(self._recover()):
+                        break
+                    await self._gather()
+                    if self._batch.records:
+                        await self._transact()
+                    failures = 0
+                except _Poisoned as found:
+                    log.warning(
+                        "one of the records of a batch cannot be processed, looking for it: %r", found.__cause__
+                    )
+                    self._go_back()
+                except KafkaError as error:
+                    now = asyncio.get_running_loop().time()
+                    self._failures.judge(error, now, producers_clean=self._producers.clean)
+                    log.warning("transaction under way is given up, going back to the committed offsets: %s", error)
+                    self._go_back()
+                    await self._unless_stopped(asyncio.sleep(self._backoff(failures)))
+                    failures += 1
+        except BaseException:
+            # Another run() begins where the group is: what was taken out, and what is open, may be anything.
+            self._go_back()
+            raise
+
+    def _go_back(self) -> None:
+        self._batch, self._dirty = Batch(), True
+
+    # -- gathering
+
+    async def _gather(self) -> None:
+        """Fill the batch; returns with an empty one after a while without records, or when a rebalance has ended."""
+        consumer, batch, isolation = self._consumer, self._batch, self._isolation
+        loop = asyncio.get_running_loop()
+        end: float | None = None
+        while not self._stopping.is_set() and len(batch.records) < isolation.limit:
+            wait_ms = IDLE_POLL_MS if end is None else (end - loop.time()) * 1000
+            if wait_ms < 0:
+                break
+            only = isolation.partitions
+            arrived = await consumer.getmany(wait_ms, isolation.limit - len(batch.records), only)
+            if self._dirty:
+                self._batch = Batch()  # read before the producers were initialised for it
+                return
+            if self._batch is not batch:
+                raise AssertionError("the batch was replaced while it was filled")
+            for partition, records in arrived.items():
+                batch.add(partition, records, consumer.consumed_offset(partition))
+            await self._beginnings.commit(arrived)
+            if end is None:
+                if not arrived:
+                    isolation.drop(only)
+                    break
+                end = loop.time() + self._options.max_batch_s
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self._metrics.rebalances += 1
+        self._dirty = True
+        self._consumer.wakeup()
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self._batch.drop(partitions)
+        self._isolation.drop(partitions)
+        self._beginnings.drop(partitions)
+
+    # -- the transactions
+
+    async def _transact(self) -> None:
+        """Process and commit the batch: in one transaction, or in one for each partition at the same time."""
+        batch, assignment = self._batch, self._owned
+        if assignment is None or not self._is_member:
+            raise AbortableError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership is over: what was gathered is dropped")
+        group = assignment.metadata
+        rebalance = asyncio.ensure_future(self._consumer.until_rebalance())
+        tasks = [
+            asyncio.ensure_future(self._transact_share(owned, part, group, rebalance))
+            for owned, part in self._producers.shares(batch)
+        ]
+        try:
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for task in (rebalance, *tasks):
+                task.cancel()
+            await asyncio.gather(rebalance, *tasks, return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        # What ends run() comes first; the rest is mended by going back.
+        for kind in (asyncio.CancelledError, Exception):
+            for failure in failures:
+                if isinstance(failure, kind) and not isinstance(failure, KafkaError | _Poisoned):
+                    raise failure
+        if failures:
+            raise failures[0]
+        self._batch = Batch()
+
+    async def _transact_share(
+        self, owned: OwnedProducer, batch: Batch, group: ConsumerGroupMetadata, rebalance: asyncio.Future[None]
+    ) -> None:
+        try:
+            await self._one_transaction(owned, batch, group, rebalance, self._options.process)
+        except Exception as error:
+            if self._options.dead_letter_topic is None or not is_poison(error):
+                raise
+            if not owned.clean:
+                await owned.abort()
+            if not owned.clean or len(batch.records) > 1:
+                self._isolation.failed(batch)
+                raise _Poisoned from error
+            culprit = error
+
+            def bury(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+                transaction.dead_letter(records[0], culprit)
+
+            log.warning("%r goes to %s: %r", batch.records[0].origin, self._options.dead_letter_topic, error)
+            await self._one_transaction(owned, batch, group, rebalance, bury)
+
+    async def _one_transaction(
+        self,
+        owned: OwnedProducer,
+        batch: Batch,
+        group: ConsumerGroupMetadata,
+        rebalance: asyncio.Future[None],
+        process: Process,
+    ) -> None:
+        """One transaction: the function's records and the batch's offsets, committed together."""
+        producer = owned.producer
+        await producer.begin_transaction()
+        owned.clean = False
+        transaction = ProcessorTransaction(producer, self._options.dead_letter_topic)
+        try:
+            await self._call(process, batch, transaction, rebalance)
+            await transaction.finish()
+        except KafkaError:
+            raise
+        except BaseException:
+            await owned.abort()
+            raise
+        await self._commit(owned, batch, group)
+        owned.clean = True
+        self._isolation.passed(batch)
+        self._failures.succeeded()
+        metrics = self._metrics
+        metrics.commits += 1
+        metrics.records_in += len(batch.records)
+        metrics.records_out += transaction.records
+        metrics.dead_letters += transaction.dead_letters
+        if self._options.on_progress is not None:
+            self._options.on_progress(metrics)
+
+    async def _call(
+        self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
+    ) -> None:
+        """Run the function; one that may be waited for is cancelled when the group rebalances meanwhile."""
+        result = process(batch.records, transaction)
+        if not inspect.isawaitable(result):
+            return
+        running = asyncio.ensure_future(result)
+        try:
+            await asyncio.wait({running, rebalance}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                return running.result()
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+        raise AbortableError(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances in the middle of the transaction")
+
+    async def _commit(self, owned: OwnedProducer, batch: Batch, group: ConsumerGroupMetadata) -> None:
+        producer = owned.producer
+        try:
+            await producer.send_offsets_to_transaction(dict(batch.offsets), group)
+            await self._commit_known(producer)
+        except asyncio.CancelledError:
+            await owned.abort()
+            raise
+
+    async def _commit_known(self, producer: Producer) -> None:
+        attempt = 0
+        while True:
+            try:
+                return await producer.commit_transaction()
+            except CommitUnknownError as error:
+                # Only the coordinator knows; a new initialisation would decide it as well.
+                if attempt >= MAX_HOPELESS:
+                    raise
+                log.warning("whether a transaction is committed is not known yet, asking again: %s", error.message)
+                await asyncio.sleep(self._backoff(attempt))
+                attempt += 1
+
+    # -- after a failure, and after a rebalance
+
+    @property
+    def _is_member(self) -> bool:
+        return self._consumer.group_metadata().generation_id >= 0
+
+    async def _recover(self) -> None:
+        """Have producers that own the assignment, and positions at the committed offsets."""
+        assignment = self._consumer.group_assignment()
+        try:
+            if assignment == self._owned:
+                await self._producers.recover(assignment)
+            else:
+                self._owned = None
+                await self._producers.initialise(assignment)
+                self._owned = assignment
+        except IllegalGenerationError:
+            self._consumer.enforce_rebalance("the generation of the assignment is over")
+            raise
+        self._batch = Batch()
+        self._consumer.forget_positions()
+        self._beginnings.restore()
+        self._dirty = False
+
+    async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
+        """Do what may take long while brokers are away; False when `stop` ended it."""
+        task = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                return False
+            task.result()
+            return True
+        finally:
+            task.cancel()
+            stopped.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)

@@ -1,0 +1,165 @@
+"""Records that cannot be processed: to the dead-letter topic, in the transaction that also commits their offset."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from oncelog import Consumer, ConsumerRecord, Producer
+from oncelog.client.errors import ErrorCode, IllegalStateError, RetriableError
+from oncelog.client.processor import OutputRecord, ProcessorTransaction
+from support.processing_job import PARTITIONS, WAIT_S, Job, Names, stop
+
+BAD = {7, 41, 42, 43, 99}
+
+
+@pytest.fixture
+async def job(bootstrap: str, fresh_name: Names) -> Job:
+    job = Job(bootstrap, fresh_name)
+    job.dead = fresh_name("dead")
+    await job.create(job.dead)
+    return job
+
+
+def number_of(record: ConsumerRecord) -> int:
+    assert record.value is not None
+    return int(record.value)
+
+
+async def dead_letters(job: Job) -> list[ConsumerRecord]:
+    async with Consumer(bootstrap_servers=job.bootstrap, isolation_level="read_committed") as consumer:
+        partitions = [(job.dead, index) for index in range(PARTITIONS)]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning()
+        found: list[ConsumerRecord] = []
+        async with asyncio.timeout(WAIT_S):
+            while sum([await consumer.lag(partition) for partition in partitions]):
+                found += await consumer.poll(1000)
+        return found
+
+
+async def process_all(job: Job, total: int, **options: object) -> None:
+    async with job.processor(dead_letter_topic=job.dead, **options) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(total)
+        await stop(processor, running)
+        assert processor.metrics.records_in == total
+        assert processor.metrics.dead_letters == len([number for number in BAD if number < total])
+
+
+async def check(job: Job, total: int) -> None:
+    good = [[n for n in range(index, total, PARTITIONS) if n not in BAD] for index in range(PARTITIONS)]
+    assert await job.result() == good
+    assert sorted(map(number_of, await dead_letters(job))) == sorted(number for number in BAD if number < total)
+
+
+@pytest.mark.parametrize("group_aware", [True, False], ids=["group-aware", "per-partition"])
+async def test_a_batch_function_that_fails_loses_only_the_culprits(job: Job, group_aware: bool) -> None:
+    await job.fill(range(200))
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            transaction.send(job.target, record.value, partition=record.partition)
+            if number_of(record) in BAD:
+                raise ValueError(f"{number_of(record)} cannot be processed")
+
+    await process_all(job, 200, process=process, consumer_group_aware_transaction=group_aware)
+    await check(job, 200)
+
+
+async def test_a_transformation_that_fails_costs_no_abort(job: Job) -> None:
+    await job.fill(range(200))
+
+    def transform(record: ConsumerRecord) -> list[OutputRecord]:
+        if number_of(record) in BAD:
+            raise ValueError("cannot be processed")
+        return [OutputRecord(job.target, record.value, partition=record.partition)]
+
+    async with job.processor(dead_letter_topic=job.dead, transform=transform) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(200)
+        await stop(processor, running)
+        assert processor.metrics.aborts == 0
+        assert processor.metrics.dead_letters == len(BAD)
+    await check(job, 200)
+
+
+async def test_a_dead_letter_says_where_it_came_from_and_keeps_the_rest(job: Job) -> None:
+    async with Producer(bootstrap_servers=job.bootstrap) as producer:
+        sent = await producer.send(
+            job.source, b"\x00bad", key=b"key", partition=2, timestamp_ms=1234, headers=[("own", b"1"), ("none", None)]
+        )
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        raise ValueError("no number: " + "x" * 5000)
+
+    async with job.processor(dead_letter_topic=job.dead, process=process) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(1)
+        await stop(processor, running)
+    (letter,) = await dead_letters(job)
+    assert (letter.key, letter.value, letter.timestamp) == (b"key", b"\x00bad", 1234)
+    assert letter.headers[:2] == [("own", b"1"), ("none", None)]
+    errors = dict(letter.headers[2:])
+    assert errors.pop("__oncelog.errors.message") == b"no number: " + b"x" * 989
+    assert errors == {
+        "__oncelog.errors.topic": job.source.encode(),
+        "__oncelog.errors.partition": b"2",
+        "__oncelog.errors.offset": b"%d" % sent.offset,
+        "__oncelog.errors.exception": b"ValueError",
+    }
+
+
+async def test_an_output_that_is_too_large_makes_its_input_a_dead_letter(job: Job) -> None:
+    await job.fill(range(60))
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            value = bytes(3_000_000) if number_of(record) in BAD else record.value
+            transaction.send(job.target, value, partition=record.partition)
+
+    await process_all(job, 60, process=process)
+    await check(job, 60)
+
+
+async def test_a_retriable_error_is_retried_and_buries_nothing(job: Job) -> None:
+    failures = 0
+    await job.fill(range(30))
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        nonlocal failures
+        job.copy(records, transaction)
+        if failures < 2:
+            failures += 1
+            raise RetriableError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "something outside is away for a while")
+
+    async with job.processor(dead_letter_topic=job.dead, process=process) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(30)
+        await stop(processor, running)
+    assert await dead_letters(job) == []
+    await job.check(30)
+
+
+async def test_the_function_may_bury_a_record_itself(job: Job) -> None:
+    await job.fill(range(60))
+    kept: list[Callable[..., None]] = []
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        kept.append(transaction.dead_letter)
+        for record in records:
+            if number_of(record) in BAD:
+                transaction.dead_letter(record, ValueError("bad"))
+            else:
+                transaction.send(job.target, record.value, partition=record.partition)
+
+    await process_all(job, 60, process=process)
+    await check(job, 60)
+
+
+async def test_without_a_dead_letter_topic_it_cannot(job: Job) -> None:
+    await job.fill(range(1))
+    with pytest.raises(IllegalStateError, match="dead_letter_topic"):
+        async with job.processor(process=lambda records, txn: txn.dead_letter(records[0], ValueError())) as processor:
+            await processor.run()
