@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RetriableError,
         UnsupportedVersionError,
     )
+    from .client.pool import PoolExhaustedError, TransactionalProducerPool
     from .client.processor import OutputRecord, Processor, ProcessorTransaction
     from .client.producer import Delivery, Producer, Transaction
     from .client.values import (
@@ -73,6 +74,7 @@ __all__ = [
     "OutputRecord",
     "PartitionNotRegisteredError",
     "PendingTransactionError",
+    "PoolExhaustedError",
     "Processor",
     "ProcessorTransaction",
     "Producer",
@@ -83,6 +85,7 @@ __all__ = [
     "RetriableError",
     "TopicPartition",
     "Transaction",
+    "TransactionalProducerPool",
     "UnsupportedVersionError",
     "errors",
 ]
@@ -100,6 +103,7 @@ _HOMES: Final = {
     "OffsetAndMetadata": "client.values",
     "OffsetAndTimestamp": "client.consumer",
     "OutputRecord": "client.processor",
+    "PoolExhaustedError": "client.pool",
     "Processor": "client.processor",
     "ProcessorTransaction": "client.processor",
     "Producer": "client.producer",
@@ -107,6 +111,7 @@ _HOMES: Final = {
     "RecordMetadata": "client.values",
     "TopicPartition": "client.values",
     "Transaction": "client.producer",
+    "TransactionalProducerPool": "client.pool",
 }
 """The module of each public name; those that are not here are errors."""
 

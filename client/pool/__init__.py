@@ -1,0 +1,7 @@
+"""Many transactions at the same time, out of a fixed set of transactional ids: `TransactionalProducerPool`."""
+
+from .errors import PoolExhaustedError
+from .pool import PoolStatus, TransactionalProducerPool
+from .pooled_producer import PooledProducer, PooledTransaction
+
+__all__ = ["PoolExhaustedError", "PoolStatus", "PooledProducer", "PooledTransaction", "TransactionalProducerPool"]

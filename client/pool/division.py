@@ -1,0 +1,87 @@
+"""How the members of a pool's group divide its suffixes: `divide`, and what they tell each other.
+
+Cooperative: a member keeps using what it has until it is told otherwise, and what is to move goes to nobody before its
+holder has said that it gave it up. So no suffix is ever given to two members that know of each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+PROTOCOL_TYPE: Final = "oncelog-producer-pool"
+PROTOCOL: Final = "suffixes-v1"
+MAX_SIZE: Final = 10_000
+
+
+class Holding(NamedTuple):
+    """What a member says when it joins: the suffixes that it holds, those in use first, and since which generation."""
+
+    size: int
+    suffixes: tuple[int, ...] = ()
+    generation_id: int = -1
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Holding:
+        """Raises ValueError for what no member of such a group says."""
+        try:
+            told = json.loads(data)
+            size, suffixes, generation = int(told["size"]), tuple(map(int, told["suffixes"])), told["generation_id"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"not a member of a producer pool: {data[:100]!r}") from error
+        if not 1 <= size <= MAX_SIZE or len(suffixes) > MAX_SIZE:
+            raise ValueError(f"a pool of {size} producers, of which {len(suffixes)} are held, cannot be")
+        return cls(size, suffixes, int(generation))
+
+
+def encode_share(suffixes: list[int]) -> bytes:
+    """Return what a member is told: its suffixes."""
+    return json.dumps(suffixes, separators=(",", ":")).encode()
+
+
+def decode_share(data: bytes) -> set[int]:
+    """Return the suffixes that this member may use; no data: none."""
+    return set(map(int, json.loads(data))) if data else set()
+
+
+def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
+    """Return which member has which suffixes of 0 to size - 1 (the largest size that a member knows).
+
+    Shares differ by one at most, apart from suffixes that are on their way. Of two members that hold the same one, the
+    one of the later generation has it; in the same generation neither.
+    """
+    size = max(holding.size for holding in holdings.values())
+    owners = _owners(holdings, size)
+    kept: dict[str, list[int]] = {
+        member: [suffix for suffix in dict.fromkeys(holding.suffixes) if owners.get(suffix) == member]
+        for member, holding in holdings.items()
+    }
+    least, more = divmod(size, len(holdings))
+    by_wealth = sorted(holdings, key=lambda member: (-len(kept[member]), member))
+    quota = {member: least + (place < more) for place, member in enumerate(by_wealth)}
+    free = [suffix for suffix in range(size) if suffix not in owners]
+    shares = {member: suffixes[: quota[member]] for member, suffixes in kept.items()}
+    for member in by_wealth:
+        missing = quota[member] - len(shares[member])
+        shares[member] += free[:missing]
+        del free[:missing]
+    return shares
+
+
+def _owners(holdings: Mapping[str, Holding], size: int) -> dict[int, str | None]:
+    """Who holds each suffix that is held; None: two at once."""
+    owners: dict[int, str | None] = {}
+    since: dict[int, int] = {}
+    for member, holding in holdings.items():
+        for suffix in set(holding.suffixes):
+            if not 0 <= suffix < size:
+                continue
+            if suffix not in owners or holding.generation_id > since[suffix]:
+                owners[suffix], since[suffix] = member, holding.generation_id
+            elif holding.generation_id == since[suffix]:
+                owners[suffix] = None
+    return owners

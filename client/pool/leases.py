@@ -1,0 +1,197 @@
+"""Which suffixes a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` has them all.
+
+The lock is a group membership, at any Kafka broker: processes with one prefix are members of one group, whose leader
+divides the suffixes (`division.py`). A process that dies frees its share when its session times out.
+
+Safety never rests on the lease. A process that was taken for dead and is not may go on for a moment with a suffix that
+has a new holder: the new holder's init_transactions fences it, and aborts what it had open, before the first
+transaction. What it committed before that is committed. The lease only keeps live processes from fencing each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from ...protocol.errors import KafkaError
+from ..cluster import Cluster
+from ..config import ConsumerConfig
+from ..consumer.membership import GroupMembership, JoinMember, MemberState
+from .division import PROTOCOL, PROTOCOL_TYPE, Holding, decode_share, divide, encode_share
+
+log = logging.getLogger(__name__)
+
+
+class LeaseHolder(Protocol):
+    """Who uses the suffixes: the pool. Its methods are plain and immediate."""
+
+    def in_use(self) -> Collection[int]:
+        """Return the suffixes with a transaction under way."""
+
+    def gained(self) -> None:
+        """There are suffixes to use that there were not before."""
+
+    def withdrawn(self, suffixes: Collection[int]) -> None:
+        """Others are to have these: begin nothing more with them, and call `release` for each when it is not in use."""
+
+    def lost(self, suffixes: Collection[int]) -> None:
+        """Others may have these already: use them no more."""
+
+
+class Leases(Protocol):
+    """Where the pool gets its suffixes."""
+
+    @property
+    def held(self) -> Collection[int]:
+        """The suffixes that may be used for a new transaction now."""
+
+    async def start(self, timeout_s: float) -> None:
+        """Begin to get suffixes."""
+
+    def release(self, suffix: int) -> None:
+        """One that was withdrawn is not in use any more."""
+
+    async def close(self) -> None:
+        """Give all back; none may be in use."""
+
+
+class OwnSuffixes:
+    """All suffixes at once: for a prefix that no other process uses."""
+
+    def __init__(self, size: int, holder: LeaseHolder) -> None:
+        self.held = range(size)
+        self._holder = holder
+
+    async def start(self, timeout_s: float) -> None:
+        self._holder.gained()
+
+    def release(self, suffix: int) -> None:
+        raise AssertionError("nothing is ever withdrawn")
+
+    async def close(self) -> None:
+        pass
+
+
+class GroupLeases:
+    """A share of the suffixes; see the module's docstring."""
+
+    def __init__(self, config: ConsumerConfig, size: int, holder: LeaseHolder) -> None:
+        self._config = config
+        self._size = size
+        self._holder = holder
+        self._held: set[int] = set()
+        self._leaving: set[int] = set()
+        """Withdrawn, but not released yet: still held, as far as the others are concerned."""
+        self._awake = asyncio.Event()
+        self._cluster = Cluster(config)
+        self._membership: GroupMembership | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.failure: Exception | None = None
+        """Why there are no (new) suffixes; None: the last join succeeded."""
+
+    @property
+    def held(self) -> Collection[int]:
+        return self._held
+
+    async def start(self, timeout_s: float) -> None:
+        """Reach the cluster; raises KafkaTimeoutError. The suffixes come a little later."""
+        try:
+            await self._cluster.start(timeout_s)
+        except BaseException:
+            await self._cluster.close()
+            raise
+        membership = GroupMembership(self._cluster, self._config, self._awake.set, PROTOCOL_TYPE)
+        membership.polled(still=True)  # nobody polls here
+        membership.request_rejoin("the pool begins")
+        self._membership = membership
+        self._task = asyncio.create_task(self._stay(membership), name=f"leases of {self._config.group_id}")
+
+    def release(self, suffix: int) -> None:
+        if suffix in self._leaving:
+            self._leaving.discard(suffix)
+            assert self._membership is not None
+            self._membership.request_rejoin("suffixes were given up and can go to other processes")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._membership is not None:
+            await self._membership.leave("the pool is closed")
+            await self._membership.close()
+        self._held.clear()
+        self._leaving.clear()
+        await self._cluster.close()
+
+    # -- inside
+
+    async def _stay(self, membership: GroupMembership) -> None:
+        attempt = 0
+        while True:
+            self._awake.clear()
+            if membership.generation.generation_id < 0:
+                self._lose()
+            if membership.failure is not None:
+                return self._fail(membership.failure)
+            if membership.rejoin_reason is None and membership.state is MemberState.STABLE:
+                await self._awake.wait()
+                continue
+            try:
+                joined = await membership.join(self._protocols, self._assign)
+            except (KafkaError, ValueError) as error:  # ValueError: another kind of member leads, or is led
+                log.warning("group %s: could not join, trying again: %s", self._config.group_id, error)
+                self.failure = error
+                await asyncio.sleep(self._cluster.retry_backoff(attempt))
+                attempt += 1
+                membership.request_rejoin("the last attempt failed")
+                continue
+            if joined is not None:
+                attempt, self.failure = 0, None
+                self._take(decode_share(joined.assignment))
+
+    def _take(self, share: set[int]) -> None:
+        gone = self._held - share
+        self._held = share
+        self._leaving = (self._leaving | gone) - share
+        log.info("group %s: suffixes %s", self._config.group_id, sorted(share))
+        if gone:
+            self._holder.withdrawn(gone)
+        self._holder.gained()
+
+    def _lose(self) -> None:
+        lost = self._held | self._leaving
+        self._held, self._leaving = set(), set()
+        if lost:
+            log.warning(
+                "group %s: taken for dead, suffixes %s may be another's: their producers are replaced",
+                self._config.group_id,
+                sorted(lost),
+            )
+            self._holder.lost(lost)
+
+    def _fail(self, error: KafkaError) -> None:
+        log.error("group %s: no more suffixes: %s", self._config.group_id, error)
+        self.failure = error
+        self._lose()
+
+    def _protocols(self) -> list[tuple[str, bytes]]:
+        assert self._membership is not None
+        held = self._held | self._leaving
+        busy = held & set(self._holder.in_use())
+        holding = Holding(
+            self._size,
+            (*sorted(busy), *sorted(held - busy)),
+            self._membership.generation.generation_id if held else -1,
+        )
+        return [(PROTOCOL, holding.encode())]
+
+    async def _assign(self, protocol: str, members: Sequence[JoinMember], stands: bool) -> dict[str, bytes]:
+        if stands:
+            return {}
+        holdings = {member.member_id: Holding.decode(member.metadata) for member in members}
+        sizes = {holding.size for holding in holdings.values()}
+        if len(sizes) > 1:
+            log.warning("group %s: the pools have different sizes %s", self._config.group_id, sorted(sizes))
+        return {member: encode_share(suffixes) for member, suffixes in divide(holdings).items()}

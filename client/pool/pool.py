@@ -1,0 +1,419 @@
+"""`TransactionalProducerPool`: transactions at the same time, each with a producer and a transactional id of its own.
+
+A transactional id has one transaction at a time, and random ids defeat fencing: what a dead process left open under one
+would stay open until its timeout. So the ids are few and fixed, `{prefix}0` to `{prefix}{size - 1}`, and producers are
+kept and lent out. Which process may use which suffix, `leases.py` says.
+
+Owns the producers, and who has which. Invariants: a suffix is used by one task at a time, and only while it is held; a
+producer that is given back is lent again only if it is ready for a transaction; everything is bounded: producers by
+`size`, waiting tasks by `max_waiting`, their wait by `max_wait_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..config import ConsumerConfig
+from ..errors import ConfigError, IllegalStateError
+from ..producer import Producer
+from .division import MAX_SIZE
+from .errors import PoolExhaustedError
+from .leases import GroupLeases, Leases, OwnSuffixes
+from .pooled_producer import Loan, PooledProducer, PooledTransaction
+
+log = logging.getLogger(__name__)
+
+RENEW_AFTER_S: Final = 86_400.0
+"""Brokers forget a transactional id after transactional.id.expiration.ms without use, by default seven days."""
+
+
+class PoolStatus(NamedTuple):
+    """What the pool is doing, in numbers of producers and tasks."""
+
+    held: int
+    """Suffixes that this process may use."""
+    in_use: int
+    idle: int
+    """Producers that wait, connected, for their next task."""
+    waiting: int
+    """Tasks that wait for a producer."""
+
+
+class _Idle(NamedTuple):
+    producer: Producer
+    since: float
+
+
+class TransactionalProducerPool:
+    """`async with TransactionalProducerPool(bootstrap_servers=…, prefix="orders-") as pool:`, then in any task
+
+    ::
+
+        async with pool.transaction() as txn:
+            txn.send("topic", b"value")
+
+    commits at the end of the block, aborts on an exception. `async with pool.producer() as producer` lends a producer
+    for several transactions. Both raise PoolExhaustedError when none is free within `max_wait_s`, or `max_waiting`
+    tasks wait already; and what `Producer.start` and `init_transactions` raise where a producer has to be made.
+
+    `size` is the number of transactional ids, `{prefix}0` and so on, of all processes with this prefix together: they
+    divide them among each other through the consumer group `{prefix}producer-pool`. With `exclusive=True` there is no
+    group, and no other process may use the prefix. An idle producer is initialised again after `renew_after_s`, which
+    must be below the brokers' transactional.id.expiration.ms. `settings` are those of `Producer`.
+
+    All calls belong to the event loop that the pool was started on; a producer to the task that took it.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        prefix: str,
+        size: int = 10,
+        max_wait_s: float = 10.0,
+        max_waiting: int = 1000,
+        renew_after_s: float = RENEW_AFTER_S,
+        exclusive: bool = False,
+        session_timeout_ms: int = 10_000,
+        **settings: object,
+    ) -> None:
+        if not prefix:
+            raise ConfigError("prefix", "is empty: it begins the transactional ids of this application")
+        if not 1 <= size <= MAX_SIZE:
+            raise ConfigError("size", f"{size} is not from 1 to {MAX_SIZE}")
+        if max_wait_s < 0 or max_waiting < 0:
+            raise ConfigError("max_wait_s", f"{max_wait_s} s and max_waiting={max_waiting} must not be negative")
+        if renew_after_s <= 0:
+            raise ConfigError("renew_after_s", f"{renew_after_s} must be above 0")
+        both = {**(config or {}), **settings}
+        if {"transactional.id", "transactional_id"} & both.keys():
+            raise ConfigError("transactional.id", "is set by the pool itself: leave it out", "prefix")
+        self._prefix = prefix
+        self._size = size
+        self._max_wait_s = max_wait_s
+        self._max_waiting = max_waiting
+        self._renew_after_s = renew_after_s
+        self._settings = both
+        first = Producer({**both, "transactional_id": f"{prefix}0"})  # refuses wrong settings here, not in some task
+        common = {name: getattr(first.config, name) for name in first.config.explicit & _COMMON}
+        self._leases: Leases
+        if exclusive:
+            self._leases = OwnSuffixes(size, self)
+        else:
+            lease_config = ConsumerConfig.of(
+                common,
+                group_id=f"{prefix}producer-pool",
+                enable_auto_commit=False,
+                session_timeout_ms=session_timeout_ms,
+                heartbeat_interval_ms=max(1, session_timeout_ms // 10),
+                max_poll_interval_ms=session_timeout_ms,
+            )
+            self._leases = GroupLeases(lease_config, size, self)
+        self._max_block_s = first.config.max_block_ms / 1000
+        self._loans: dict[int, Loan] = {}
+        self._idle: dict[int, _Idle] = {}
+        self._busy: set[int] = set()
+        """Suffixes that are lent, or of which a producer is being renewed or closed."""
+        self._withdrawn: set[int] = set()
+        self._lost: set[int] = set()
+        """Suffixes in use that were lost meanwhile: their producers are closed when they come back."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = self._was_closed = False
+
+    # -- life
+
+    async def start(self) -> None:
+        """Reach the cluster, and begin to get suffixes; raises KafkaTimeoutError after max.block.ms."""
+        if self._open or self._was_closed:
+            raise IllegalStateError("a pool is started once: make a new one")
+        self._loop = asyncio.get_running_loop()
+        await self._leases.start(self._max_block_s)
+        self._open = True
+        self._renewing = self._loop.create_task(self._renew_idle(), name="renew idle producers")
+
+    async def close(self) -> None:
+        """Abort what is open, close all producers, give the suffixes back."""
+        if not self._open:
+            self._was_closed = True
+            return
+        self._open, self._was_closed = False, True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(IllegalStateError("the pool is closed"))
+        self._renewing.cancel()
+        await asyncio.gather(self._renewing, *self._tasks, return_exceptions=True)
+        producers = [idle.producer for idle in self._idle.values()]
+        for loan in self._loans.values():
+            loan.over = True
+            if loan.producer is not None:
+                producers.append(loan.producer)
+        self._idle.clear()
+        self._loans.clear()
+        await asyncio.gather(*(_close(producer) for producer in producers))
+        await self._leases.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def status(self) -> PoolStatus:
+        """What the pool is doing now."""
+        return PoolStatus(len(self._leases.held), len(self._loans), len(self._idle), len(self._waiting))
+
+    # -- lending
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[PooledTransaction]:
+        """One transaction with a producer of its own: commits at the end of the block, aborts on an exception."""
+        async with await self.take() as producer, producer.transaction() as transaction:
+            yield transaction
+
+    @contextlib.asynccontextmanager
+    async def producer(self) -> AsyncIterator[PooledProducer]:
+        """A producer for this task, for as many transactions as it likes, given back at the end of the block."""
+        async with await self.take() as producer:
+            yield producer
+
+    async def take(self) -> PooledProducer:
+        """Take a producer, bound to this task; `close` gives it back. If the task ends without, the pool takes it back.
+
+        Raises PoolExhaustedError, IllegalStateError for a task that has one already: it could wait for itself.
+        """
+        self._check()
+        task = asyncio.current_task()
+        assert task is not None
+        if any(loan.task is task for loan in self._loans.values()):
+            raise IllegalStateError(
+                f"task {task.get_name()!r} has a producer of this pool already: give that back first, or use it"
+            )
+        loan = Loan(await self._free_suffix(), task)
+        self._loans[loan.suffix] = loan
+        try:
+            loan.producer = await self._ready_producer(loan.suffix)
+        except BaseException:
+            self._loans.pop(loan.suffix, None)
+            self._done_with(loan.suffix)
+            raise
+        if not self._open:  # closed meanwhile
+            await _close(loan.producer)
+            self._check()
+        task.add_done_callback(lambda _: self._forgotten(loan))
+        return PooledProducer(loan, self._give_back)
+
+    async def _free_suffix(self) -> int:
+        """Return a free suffix, now in use by the caller; waits for one in turn."""
+        suffix = self._choose() if not self._waiting else None
+        if suffix is not None:
+            return suffix
+        if len(self._waiting) >= self._max_waiting:
+            raise self._exhausted(f"{len(self._waiting)} tasks wait for one already")
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(self._max_wait_s):
+                while True:
+                    await turn
+                    suffix = self._choose()
+                    if suffix is not None:
+                        return suffix
+                    self._waiting.remove(turn)
+                    turn = self._loop.create_future()
+                    self._waiting.appendleft(turn)
+        except TimeoutError:
+            raise self._exhausted(f"none became free within max_wait_s = {self._max_wait_s:g}") from None
+        finally:
+            self._waiting.remove(turn)
+            self._wake_next()
+
+    def _choose(self) -> int | None:
+        """Choose a free suffix: the producer used last, else one that needs a new producer."""
+        free = [suffix for suffix in self._leases.held if suffix not in self._busy]
+        if not free:
+            return None
+        ready = [suffix for suffix in free if suffix in self._idle]
+        suffix = max(ready, key=lambda one: self._idle[one].since) if ready else min(free)
+        self._busy.add(suffix)
+        return suffix
+
+    async def _ready_producer(self, suffix: int) -> Producer:
+        idle = self._idle.pop(suffix, None)
+        if idle is not None:
+            return idle.producer
+        producer = Producer({**self._settings, "transactional_id": f"{self._prefix}{suffix}"})
+        try:
+            await producer.start()
+            await producer.init_transactions()
+        except BaseException:
+            await _close(producer)
+            raise
+        return producer
+
+    def _exhausted(self, why: str) -> PoolExhaustedError:
+        status = self.status
+        failure = getattr(self._leases, "failure", None)
+        reason = f"; no suffixes come: {failure}" if failure is not None and not status.held else ""
+        return PoolExhaustedError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"pool {self._prefix!r}: {why}; of {self._size} producers this process has {status.held}, "
+            f"{status.in_use} are in use{reason}",
+        )
+
+    # -- giving back
+
+    async def _give_back(self, loan: Loan) -> None:
+        if loan.over:
+            return
+        loan.over = True
+        producer = loan.producer
+        assert producer is not None
+        # What follows must happen whatever happens to the task that gives it back.
+        await asyncio.shield(self._spawn(self._settle(loan.suffix, producer), f"settle {self._prefix}{loan.suffix}"))
+
+    def _forgotten(self, loan: Loan) -> None:
+        if loan.over or not self._open:
+            return
+        log.warning("task %r ended with producer %s%d taken", loan.task.get_name(), self._prefix, loan.suffix)
+        loan.over = True
+        assert loan.producer is not None
+        self._spawn(self._settle(loan.suffix, loan.producer), f"settle {self._prefix}{loan.suffix}")
+
+    async def _settle(self, suffix: int, producer: Producer) -> None:
+        """Have a producer ready for the next task, or none."""
+        try:
+            if not producer.ready:
+                with contextlib.suppress(KafkaError):
+                    await producer.abort_transaction()
+            if producer.ready and suffix in self._leases.held and suffix not in self._lost and self._open:
+                self._idle[suffix] = _Idle(producer, self._loop.time())
+            else:
+                await _close(producer)
+        except asyncio.CancelledError:
+            await _close(producer)
+            raise
+        finally:
+            self._loans.pop(suffix, None)
+            self._done_with(suffix)
+
+    def _done_with(self, suffix: int) -> None:
+        """Nothing uses the suffix any more (its producer may be idle)."""
+        self._busy.discard(suffix)
+        self._lost.discard(suffix)
+        if suffix in self._withdrawn:
+            self._withdrawn.discard(suffix)
+            self._leases.release(suffix)
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._waiting and not self._waiting[0].done() and self._has_free():
+            self._waiting[0].set_result(None)
+
+    def _has_free(self) -> bool:
+        return any(suffix not in self._busy for suffix in self._leases.held)
+
+    # -- what the leases say
+
+    def in_use(self) -> Collection[int]:
+        """See LeaseHolder."""
+        return self._busy
+
+    def gained(self) -> None:
+        """See LeaseHolder."""
+        self._wake_next()
+
+    def withdrawn(self, suffixes: Collection[int]) -> None:
+        """See LeaseHolder."""
+        self._withdrawn.update(suffixes)
+        for suffix in suffixes:
+            if suffix not in self._busy:
+                self._drop(suffix)
+
+    def lost(self, suffixes: Collection[int]) -> None:
+        """See LeaseHolder."""
+        self._withdrawn.difference_update(suffixes)
+        for suffix in suffixes:
+            if suffix in self._busy:
+                self._lost.add(suffix)
+            else:
+                self._drop(suffix)
+
+    def _drop(self, suffix: int) -> None:
+        """Close the idle producer of a suffix, if there is one, in the background."""
+        self._busy.add(suffix)
+        self._spawn(self._close_idle(suffix), f"close {self._prefix}{suffix}")
+
+    async def _close_idle(self, suffix: int) -> None:
+        idle = self._idle.pop(suffix, None)
+        try:
+            if idle is not None:
+                await _close(idle.producer)
+        finally:
+            self._done_with(suffix)
+
+    # -- renewal
+
+    async def _renew_idle(self) -> None:
+        """Initialise producers again that nobody took for long, so that the brokers don't forget their ids."""
+        while True:
+            now = self._loop.time()
+            due = [suffix for suffix, idle in self._idle.items() if idle.since <= now - self._renew_after_s]
+            for suffix in due:
+                if suffix not in self._busy and suffix in self._idle:
+                    self._busy.add(suffix)
+                    await self._renew(suffix)
+            oldest = min((idle.since for idle in self._idle.values()), default=self._loop.time())
+            await asyncio.sleep(max(oldest + self._renew_after_s - self._loop.time(), self._renew_after_s / 100))
+
+    async def _renew(self, suffix: int) -> None:
+        idle = self._idle.pop(suffix)
+        try:
+            await idle.producer.init_transactions()
+        except KafkaError as error:
+            log.warning("%s%d could not be renewed, its next use makes a new producer: %s", self._prefix, suffix, error)
+            await _close(idle.producer)
+            self._done_with(suffix)
+        except BaseException:
+            await _close(idle.producer)
+            self._done_with(suffix)
+            raise
+        else:
+            await self._settle(suffix, idle.producer)
+
+    # -- inside
+
+    def _check(self) -> None:
+        if not self._open:
+            what = "is closed" if self._was_closed else "is not started: use `async with`, or await start()"
+            raise IllegalStateError(f"the pool {what}")
+        if asyncio.get_running_loop() is not self._loop:
+            raise IllegalStateError("the pool belongs to another event loop: make one for each")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = self._loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+_COMMON: Final = frozenset(ConsumerConfig.__dataclass_fields__) - {"explicit"}
+
+
+async def _close(producer: Producer) -> None:
+    try:
+        await producer.close()
+    except KafkaError as error:
+        log.warning("while closing a producer of the pool: %s", error)

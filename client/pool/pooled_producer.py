@@ -1,0 +1,148 @@
+"""A producer as the pool lends it: `PooledProducer`, bound to the task that took it, given back by `close`.
+
+Any use by another task, or after it was given back, is an IllegalStateError: a straggler must never write into the
+transaction of whoever has the producer next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from ...protocol.records import Headers
+from ..errors import IllegalStateError
+from ..producer import Delivery, Producer, Transaction
+from ..values import ConsumerGroupMetadata, Offsets
+
+
+class Loan:
+    """Who has a producer now; shared by what is handed out of it."""
+
+    __slots__ = ("over", "producer", "suffix", "task")
+
+    def __init__(self, suffix: int, task: asyncio.Task[Any]) -> None:
+        self.suffix = suffix
+        self.task = task
+        self.producer: Producer | None = None
+        self.over = False
+
+    def check(self) -> Producer:
+        """Return the producer; raises IllegalStateError unless the task that took it asks."""
+        if self.over or self.producer is None:
+            raise IllegalStateError("the producer was given back to its pool: take another one")
+        try:
+            current = asyncio.current_task()
+        except RuntimeError:
+            current = None  # another thread
+        if current is not self.task:
+            raise IllegalStateError(
+                f"the producer belongs to task {self.task.get_name()!r}, which took it from the pool: "
+                "use it there, or take one for this task"
+            )
+        return self.producer
+
+
+class PooledTransaction:
+    """One transaction of a pooled producer: as `Transaction`, for the task that took it."""
+
+    def __init__(self, loan: Loan, transaction: Transaction) -> None:
+        self._loan = loan
+        self._transaction = transaction
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional.id that it runs under."""
+        return str(self._loan.check().config.transactional_id)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Hand over a record at once, as `Producer.send` does; the commit waits for it and fails with it."""
+        self._loan.check()
+        return self._transaction.send(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
+        self._loan.check()
+        return await self._transaction.enqueue(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+
+    async def send_offsets(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
+        """Commit consumed offsets (of the next records to read) in this transaction, on behalf of a group."""
+        self._loan.check()
+        await self._transaction.send_offsets(offsets, group_metadata)
+
+    async def abort(self) -> None:
+        """Abort now; the block then ends without committing."""
+        self._loan.check()
+        await self._transaction.abort()
+
+
+class _Block:
+    """`async with` around one transaction."""
+
+    def __init__(self, loan: Loan, transaction: Transaction) -> None:
+        self._loan = loan
+        self._transaction = transaction
+
+    async def __aenter__(self) -> PooledTransaction:
+        self._loan.check()
+        await self._transaction.__aenter__()
+        return PooledTransaction(self._loan, self._transaction)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loan.check()
+        await self._transaction.__aexit__(kind, error, trace)
+
+
+class PooledProducer:
+    """A transactional producer out of the pool. `close` gives it back; what is open then is aborted."""
+
+    def __init__(self, loan: Loan, give_back: Callable[[Loan], Awaitable[None]]) -> None:
+        self._loan = loan
+        self._give_back = give_back
+
+    @property
+    def transactional_id(self) -> str:
+        """Its transactional.id: prefix and suffix."""
+        return str(self._loan.check().config.transactional_id)
+
+    def transaction(self) -> _Block:
+        """Return a context manager for one transaction: `async with producer.transaction() as txn`."""
+        return _Block(self._loan, self._loan.check().transaction())
+
+    async def close(self) -> None:
+        """Give it back. May be called twice, and by any task."""
+        await self._give_back(self._loan)
+
+    async def __aenter__(self) -> Self:
+        self._loan.check()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
