@@ -35,6 +35,7 @@ from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 if TYPE_CHECKING:
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
+    from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
     from .network.metrics_listener import MetricsListener
 
 
@@ -159,7 +160,12 @@ class Broker:
 
         log = StateLog(self.replica_manager, OFFSETS_TOPIC, self._internal_topic(OFFSETS_TOPIC))
         return GroupCoordinator(
-            config=self.config, state_log=log, metadata=self.metadata, clock=self.clock, logger=self.log
+            config=self.config,
+            state_log=log,
+            metadata=self.metadata,
+            clock=self.clock,
+            logger=self.log,
+            group_aware=self.group_aware,
         )
 
     @cached_property
@@ -179,6 +185,33 @@ class Broker:
             logger=self.log,
             metrics=self.metrics,
             group_aware=self.group_aware,
+        )
+
+    @cached_property
+    def group_initialiser(self) -> GroupAwareInitialiser:
+        """Producers of consumer groups, and the partitions that they claim."""
+        from .coordinator.state_log import StateLog
+        from .coordinator.transaction.group_claims import GroupClaims
+        from .coordinator.transaction.group_homes import LocalTransactionHomes
+        from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
+
+        config, groups, transactions = self.config, self.group_coordinator, self.transaction_coordinator
+        log = StateLog(self.replica_manager, TRANSACTIONS_TOPIC, self._internal_topic(TRANSACTIONS_TOPIC))
+        homes = LocalTransactionHomes(transactions, config.transaction_max_timeout_ms)
+        claims = GroupClaims(log, groups, homes, self.metadata, self.clock, self.log, active=self.group_aware)
+        transactions.on_group_assignment = claims.replay
+        transactions.on_transactional_id_expired.append(claims.forget_transactional_id)
+        groups.claim_keeper = claims
+        return GroupAwareInitialiser(
+            claims,
+            groups,
+            homes,
+            self.metadata,
+            transactions.events,
+            self.log,
+            max_partitions=config.group_transaction_max_partitions,
+            max_wait_ms=config.transaction_pending_wait_max_ms,
+            max_waiting=config.transaction_pending_wait_max_requests,
         )
 
     def _internal_topic(self, name: str) -> int:
@@ -213,8 +246,10 @@ class Broker:
         await self._complete_metadata()
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
+        initialiser = self.group_initialiser  # listens from here on to what the coordinators find
         await self.group_coordinator.start()
         await self.transaction_coordinator.start()
+        initialiser.start()
         row = Listener.parse(self.config.listeners[0])
         listener = ListeningSocket(row, self.config, self.dispatcher, self.log)
         try:
@@ -286,6 +321,8 @@ class Broker:
                 self._listener.stop_accepting()
                 self._listener.drain()
             self.fetch_purgatory.release_all()
+            if "group_initialiser" in self.__dict__:
+                await self.group_initialiser.stop()
             if "transaction_coordinator" in self.__dict__:
                 await self.transaction_coordinator.stop()
             if "group_coordinator" in self.__dict__:

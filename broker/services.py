@@ -21,6 +21,7 @@ from .replica_manager import ReplicaManager
 if TYPE_CHECKING:  # imported when first used, not at start
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
+    from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
 
 
 class ServedApi(NamedTuple):
@@ -57,6 +58,10 @@ class BrokerServices(Protocol):
     @property
     def transaction_coordinator(self) -> TransactionCoordinator:
         """Transactions."""
+
+    @property
+    def group_initialiser(self) -> GroupAwareInitialiser:
+        """Producers of consumer groups, and the partitions that they claim."""
 
     def endpoint(self, connection: ConnectionInfo) -> tuple[str, int]:
         """(host, port) that the client of this connection is told to use."""

@@ -1,10 +1,16 @@
-"""InitProducerId v0-5: a producer id, and for a transactional id the epoch that fences whoever had it before."""
+"""InitProducerId v0-5: a producer id, and for a transactional id the epoch that fences whoever had it before.
+
+With a consumer group (tags 9000-9002, v2+) it is the group-aware initialisation: the producer also gets the partitions
+that it names, and every other producer of the group that is in the way is fenced.
+"""
 
 from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ..coordinator.claims import NO_GENERATION
 from ..coordinator.transaction.decisions import NO_IDENTITY, ProducerIdentity
+from ..coordinator.transaction.group_initialisation import GroupInitialisation
 from ..coordinator.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ..handling import RequestContext, handles
 
@@ -15,7 +21,33 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     given = ProducerIdentity(request.producer_id, request.producer_epoch)
     if given != NO_IDENTITY and (given.producer_id == NO_PRODUCER_ID or given.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch are given together, or neither")
+    expected = None if given == NO_IDENTITY else given
+    if request.consumer_group_id is not None:
+        return await _for_group(context, request, request.consumer_group_id, expected)
+    if request.consumer_group_generation != NO_GENERATION or request.assigned_partitions:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a generation or partitions are given without their group")
     identity = await context.broker.transaction_coordinator.init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, None if given == NO_IDENTITY else given
+        request.transactional_id, request.transaction_timeout_ms, expected, cause=context
     )
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
+
+
+async def _for_group(
+    context: RequestContext, request: InitProducerIdRequest, group_id: str, expected: ProducerIdentity | None
+) -> InitProducerIdResponse:
+    transactional_id, identity = await context.broker.group_initialiser.initialise(
+        GroupInitialisation(
+            group_id,
+            request.consumer_group_generation,
+            frozenset((item.topic, index) for item in request.assigned_partitions for index in item.partitions),
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            expected,
+        ),
+        context,
+    )
+    return InitProducerIdResponse(
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        transactional_id=transactional_id if request.transactional_id is None else None,
+    )

@@ -2,13 +2,18 @@
 
 v3: the group's generation and member are checked (KIP-447). Up to v4 the group's offsets partition must have been
 added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
+
+A partition that another producer has claimed, in a newer generation than the commit's or when that names none, refuses
+the whole request. A client that knows the extension is told CONCURRENT_PRODUCER_COMMIT, any other what it understands.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode, KafkaError
 from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -16,7 +21,7 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ..coordinator.group.coordinator import Commit, Committer
-from ..coordinator.transaction.decisions import Step
+from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition
 from ..handling import Answer, Deferred, Reply, RequestContext, handles
 from ..topic_names import OFFSETS_TOPIC
@@ -30,7 +35,13 @@ MAX_ADMISSIONS = 20
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
     """Nothing is written unless the partition is, right then, part of the producer's ongoing transaction."""
     groups = context.broker.group_coordinator
-    groups.check_txn_commit(request.group_id, _committer(request))
+    with _told_as_understood(context, request):
+        groups.check_txn_commit(
+            request.group_id,
+            _committer(context, request),
+            request.transactional_id,
+            [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions],
+        )
     home = (OFFSETS_TOPIC, groups.partition_for(request.group_id))
     admitted = _admit_now(context, request, home)
     if admitted is None:
@@ -72,28 +83,47 @@ async def _admit_and_commit(
     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def _committer(request: TxnOffsetCommitRequest) -> Committer:
-    return Committer(request.member_id, request.group_instance_id, request.generation_id)
+def _committer(context: RequestContext, request: TxnOffsetCommitRequest) -> Committer:
+    return Committer(request.member_id, request.group_instance_id, request.generation_id, context.extension_aware)
+
+
+@contextmanager
+def _told_as_understood(context: RequestContext, request: TxnOffsetCommitRequest) -> Iterator[None]:
+    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is fatal as well, for who doesn't know it."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code is not CONCURRENT_PRODUCER_COMMIT:
+            raise
+        code = error.code if context.extension_aware else ErrorCode.PRODUCER_FENCED
+        context.broker.transaction_coordinator.events.refused(
+            request.transactional_id,
+            code,
+            context,
+            identity=ProducerIdentity(request.producer_id, request.producer_epoch),
+            reason=error.message,
+        )
+        raise KafkaError(code, error.message) from error
 
 
 def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition) -> Answer:
     coordinator = context.broker.group_coordinator
     context.broker.transaction_coordinator.wrote(request.transactional_id, home)  # or is about to, in this step
-    codes = iter(
-        coordinator.commit_txn_offsets(
+    commits = [
+        Commit((topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
+        for topic in request.topics
+        for p in topic.partitions
+    ]
+    with _told_as_understood(context, request):
+        told = coordinator.commit_txn_offsets(
             request.group_id,
-            _committer(request),
+            _committer(context, request),
             request.producer_id,
             request.producer_epoch,
-            [
-                Commit(
-                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
-                )
-                for topic in request.topics
-                for p in topic.partitions
-            ],
+            commits,
+            request.transactional_id,
         )
-    )
+    codes = iter(told)
     response = TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(

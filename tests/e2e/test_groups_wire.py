@@ -102,7 +102,7 @@ def test_the_coordinator_is_the_broker_that_was_asked(
     assert len({(found.node_id, found.host, found.port) for found in coordinators}) == 1
 
 
-@pytest.mark.parametrize("key_type", [3, 64, -1])
+@pytest.mark.parametrize("key_type", [3, 65, -1])
 def test_a_key_type_that_does_not_exist_is_an_invalid_request(wire: Wire, key_type: int) -> None:
     assert wire.call(FindCoordinatorRequest("k", key_type), 3).error_code == E.INVALID_REQUEST
     (found,) = wire.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"]), 4).coordinators

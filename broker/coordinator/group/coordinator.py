@@ -375,10 +375,17 @@ class GroupCoordinator:
         )
 
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
-        """OffsetFetch: what is committed on `wanted`, or on everything (None). An unknown group has nothing."""
+        """OffsetFetch: what is committed on `wanted`, or on everything (None), pending or not.
+
+        An unknown group has nothing.
+        """
         self._check(group_id, may_be_empty=True)
         known = self._offsets.of_group(group_id)
-        partitions = list(known) if wanted is None else wanted
+        if wanted is None:
+            pending = self._offsets.partitions(group_id) if self._offsets.has_pending(group_id) else ()
+            partitions: Iterable[TopicPartition] = dict.fromkeys((*known, *sorted(pending)))
+        else:
+            partitions = wanted
         return [FetchedOffset(p, known.get(p), self._offsets.is_pending(group_id, p)) for p in partitions]
 
     def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:

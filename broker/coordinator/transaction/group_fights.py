@@ -23,8 +23,8 @@ class GroupFights:
 
     def is_over_limit(self, group_id: str, one: str, other: str, now: float) -> bool:
         """Whether the two have fenced each other as often as they may."""
-        self._forget_old(now)
-        return len(self._fences.get(_pair(group_id, one, other), ())) >= MAX_FENCES
+        fences = self._fences.get(_pair(group_id, one, other), ())
+        return sum(at > now - WINDOW_S for at in fences) >= MAX_FENCES
 
     def note(self, group_id: str, one: str, other: str, now: float) -> None:
         """One fences the other."""
@@ -32,16 +32,10 @@ class GroupFights:
         fences = self._fences.pop(key, None) or deque(maxlen=MAX_FENCES)
         fences.append(now)
         self._fences[key] = fences  # at the end: the pairs are ordered by their latest fence
-
-    def _forget_old(self, now: float) -> None:
-        while self._fences:
-            key, fences = next(iter(self._fences.items()))
-            if fences[-1] > now - WINDOW_S:
+        for pair in list(self._fences):
+            if self._fences[pair][-1] > now - WINDOW_S:
                 break
-            del self._fences[key]
-        for fences in self._fences.values():
-            while fences[0] <= now - WINDOW_S:
-                fences.popleft()
+            del self._fences[pair]
 
 
 def _pair(group_id: str, one: str, other: str) -> _Pair:

@@ -22,8 +22,10 @@ class TransactionHomes(Protocol):
     def check_home(self, key: str) -> None:
         """Raise KafkaError when the state that lies with `key` (an id, a group) isn't loaded or can't be read."""
 
-    def check_initialise(self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None) -> None:
-        """Raise KafkaError for what `initialise` would refuse as things are; changes nothing."""
+    def check_initialise(
+        self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
+    ) -> None:
+        """Raise KafkaError for what `initialise` would refuse as things are (None: an id not yet known)."""
 
     async def initialise(
         self,
@@ -60,7 +62,9 @@ class LocalTransactionHomes:
         """See TransactionHomes."""
         self._coordinator.check_home(key)
 
-    def check_initialise(self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None) -> None:
+    def check_initialise(
+        self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
+    ) -> None:
         """See TransactionHomes."""
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise KafkaError(
@@ -68,6 +72,8 @@ class LocalTransactionHomes:
                 f"transaction timeout {timeout_ms} ms is not within 1 and transaction.max.timeout.ms"
                 f" = {self._max_timeout_ms}",
             )
+        if transactional_id is None:
+            return
         try:
             metadata = self._coordinator.describe(transactional_id)
         except KafkaError as error:

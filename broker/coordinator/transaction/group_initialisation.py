@@ -1,0 +1,372 @@
+"""Group-aware initialisation: InitProducerId for a consumer group, its generation and the partitions that are assigned.
+
+Owns the order of the steps, at the home of the group; the draft of KIP-447 has the idea. A call
+
+1. is checked, and changes nothing when it is refused;
+2. claims the partitions: in the log and in force at the group coordinator with one step, so that from then on no
+   other producer of an undefined or smaller generation can commit on them. In the same step it is settled who is in the
+   way: every other transactional id of the group that holds one of them, or has commits pending there;
+3. fences these, once the claim is durable; each lets go of what it lost when its transaction is complete;
+4. initialises the caller's own transactional id, and answers.
+
+Calls for one group come one after the other, groups don't wait for each other. A call waits `max_wait` at most, for its
+turn and for the others' transactions together; fences go on without it, and the next call for these partitions waits
+for the same ones, so that nobody's epoch is bumped twice. A caller that is itself being fenced waits for that first.
+
+At equal generation the later call wins. Two that go on taking partitions from each other are stopped (`group_fights`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ..claims import NO_GENERATION, ClaimedGroups, TopicPartition
+from .decisions import ProducerIdentity
+from .events import Caller, TransactionEvents
+from .group_claims import GroupClaims, OwnedPartition, Topics
+from .group_fights import MAX_FENCES, WINDOW_S, GroupFights
+from .group_homes import TransactionHomes
+
+REASON: Final = "another producer of the group"
+"""Why a victim's epoch is bumped."""
+
+
+class GroupInitialisation(NamedTuple):
+    """What a producer asks. `transactional_id` None: the group's home gives it one; `expected` as for any
+    InitProducerId (KIP-360), None for a new instance.
+    """
+
+    group_id: str
+    generation_id: int
+    partitions: frozenset[TopicPartition]
+    transactional_id: str | None
+    timeout_ms: int
+    expected: ProducerIdentity | None
+
+
+class _Fence(NamedTuple):
+    task: asyncio.Task[None]
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Whose turn it is in one group, and the fences under way there, by victim."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    fences: dict[str, _Fence] = field(default_factory=dict)
+
+
+class GroupAwareInitialiser:
+    """See the module. `max_wait_ms` and `max_waiting` are those of `transaction.pending.wait`."""
+
+    def __init__(
+        self,
+        claims: GroupClaims,
+        groups: ClaimedGroups,
+        homes: TransactionHomes,
+        topics: Topics,
+        events: TransactionEvents,
+        logger: Any,
+        *,
+        max_partitions: int,
+        max_wait_ms: int,
+        max_waiting: int,
+    ) -> None:
+        self._claims = claims
+        self._claimed = groups
+        self._homes = homes
+        self._topics = topics
+        self._events = events
+        self._logger = logger
+        self._max_partitions = max_partitions
+        self._max_wait_s = max_wait_ms / 1000
+        self._max_waiting = max_waiting
+        self._turns: dict[str, _Turns] = {}
+        self._fights = GroupFights()
+        self._waiting = 0
+        self._stopped = False
+
+    def start(self) -> None:
+        """Put the claims in force; both coordinators have read their logs."""
+        self._claims.start()
+
+    async def stop(self) -> None:
+        """Leave fences to whoever asks again after the next start."""
+        self._stopped = True
+        self._claims.stop()
+        tasks = [fence.task for turns in self._turns.values() for fence in turns.fences.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- requests
+
+    async def initialise(self, request: GroupInitialisation, by: Caller) -> tuple[str, ProducerIdentity]:
+        """The caller's transactional id and the identity that it has from now on, the partitions being its own.
+
+        Raises KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
+        CONCURRENT_TRANSACTIONS (not done within the wait: ask again), what InitProducerId raises, and the codes of both
+        coordinators.
+        """
+        deadline = asyncio.get_running_loop().time() + self._max_wait_s
+        transactional_id = request.transactional_id
+        async with AsyncExitStack() as stack:
+            try:
+                self._check(request)
+                turns = await stack.enter_async_context(self._turn(request.group_id, deadline))
+                if transactional_id is None:
+                    transactional_id = await self._homes.unused_transactional_id(f"{request.group_id}-group-aware-")
+                self._check(request)  # others may have been there while it waited
+                durable, fences = self._claim(turns, request, transactional_id, by.cause)
+                if durable is not None:
+                    await asyncio.shield(durable)
+                await self._until_complete(fences, deadline)
+            except KafkaError as error:
+                self._events.refused(
+                    transactional_id or "", error.code, by, identity=request.expected, reason=error.message
+                )
+                raise
+            identity = await self._homes.initialise(
+                transactional_id, request.timeout_ms, request.expected, cause=by, deadline=deadline
+            )
+            return transactional_id, identity
+
+    async def unfence(self, group_id: str, by: Caller) -> None:
+        """Drop all claims of a group, by hand; returns when that is durable. Raises the coordinators' codes."""
+        self._claimed.check_served(group_id)
+        self._homes.check_home(group_id)
+        deadline = asyncio.get_running_loop().time() + self._max_wait_s
+        async with self._turn(group_id, deadline):
+            cause = by.cause
+            self._logger.warning(
+                "claims_unfenced",
+                group=group_id,
+                reason="by hand",
+                request=cause.request,
+                client_id=cause.client_id,
+                host=cause.host,
+                claims=[tuple(owned) for owned in self._claims.owned(group_id)],
+            )
+            durable = self._claims.drop(group_id, None, "unfenced by hand")
+            if durable is not None:
+                await asyncio.shield(durable)
+
+    def owned(self, group_id: str) -> list[OwnedPartition]:
+        """Who owns what in a group. Raises KafkaError where that can't be known."""
+        self._claimed.check_served(group_id)
+        self._homes.check_home(group_id)
+        return self._claims.owned(group_id)
+
+    def groups(self) -> list[str]:
+        """The groups in which somebody owns something."""
+        return self._claims.groups()
+
+    # ---- the steps
+
+    def _check(self, request: GroupInitialisation) -> None:
+        group_id = request.group_id
+        if self._stopped:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
+        self._claimed.check_served(group_id)
+        self._homes.check_home(group_id)
+        if len(request.partitions) > self._max_partitions:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{len(request.partitions)} partitions are more than group.transaction.max.partitions"
+                f" = {self._max_partitions}.",
+            )
+        for topic, index in request.partitions:
+            known = self._topics.topic(topic)
+            if known is None or not 0 <= index < known.partitions:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{index}.")
+        self._check_generation(group_id, request.generation_id)
+        if request.transactional_id is None and request.expected is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A producer id and epoch need their transactional id.")
+        self._homes.check_initialise(request.transactional_id, request.timeout_ms, request.expected)
+
+    def _check_generation(self, group_id: str, generation_id: int) -> None:
+        newest = self._claims.newest_generation(group_id)
+        if generation_id < newest:
+            said = "names none" if generation_id == NO_GENERATION else f"is of generation {generation_id}"
+            raise KafkaError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"The request {said}; producers of group {group_id!r} were initialised in generation {newest}.",
+            )
+        current = self._claimed.generation_with_members(group_id)
+        if current is not None and generation_id > current:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"Group {group_id!r} is in generation {current}; there is no generation {generation_id} yet.",
+            )
+
+    def _claim(
+        self, turns: _Turns, request: GroupInitialisation, transactional_id: str, by: Caller
+    ) -> tuple[asyncio.Future[None] | None, list[_Fence]]:
+        """Claim, and begin to fence whoever is in the way; returns when the claim is durable, and what to wait for."""
+        group_id, partitions = request.group_id, request.partitions
+        holders = self._claims.holders(group_id, partitions)
+        rivals = {
+            name
+            for name, generation_id in holders.items()
+            if generation_id == request.generation_id and name != transactional_id and name not in turns.fences
+        }
+        now = asyncio.get_running_loop().time()
+        for rival in rivals:
+            self._check_fight(request, transactional_id, rival, now)
+        durable = self._claims.claim(group_id, transactional_id, request.generation_id, partitions)
+        victims = set(holders)
+        nobody = []
+        for producer_id in self._claimed.pending_producers(group_id, partitions):
+            name = self._homes.transactional_id_of(producer_id)
+            if name is None:
+                nobody.append(producer_id)
+            else:
+                victims.add(name)
+        victims.discard(transactional_id)
+        for victim in sorted(victims - turns.fences.keys()):
+            self._fence(turns, group_id, victim, partitions, durable, by)
+        for rival in rivals:
+            self._fights.note(group_id, transactional_id, rival, now)
+        self._logger.info(
+            "partitions_claimed",
+            group=group_id,
+            generation=request.generation_id,
+            transactional_id=transactional_id,
+            partitions=len(partitions),
+            fences=sorted(victims),
+        )
+        if nobody:
+            self._logger.warning(
+                "pending_offsets_of_nobody",
+                group=group_id,
+                producer_ids=nobody,
+                remedy="they are ended by the repair after a start; if they stay: oncelog txn hanging",
+            )
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return durable, [
+            fence
+            for name, fence in turns.fences.items()
+            if name == transactional_id or name in victims or not fence.partitions.isdisjoint(partitions)
+        ]
+
+    def _check_fight(self, request: GroupInitialisation, transactional_id: str, rival: str, now: float) -> None:
+        if self._fights.is_over_limit(request.group_id, transactional_id, rival, now):
+            self._logger.warning(
+                "producers_fence_each_other",
+                group=request.group_id,
+                generation=request.generation_id,
+                transactional_ids=sorted((transactional_id, rival)),
+                remedy="both were told to own the same partitions: give each of them an assignment of its own",
+            )
+            raise KafkaError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"Producers {transactional_id!r} and {rival!r} of group {request.group_id!r} have fenced each other"
+                f" {MAX_FENCES} times within {WINDOW_S:.0f} s in generation {request.generation_id}.",
+            )
+
+    def _fence(
+        self,
+        turns: _Turns,
+        group_id: str,
+        victim: str,
+        partitions: frozenset[TopicPartition],
+        durable: asyncio.Future[None] | None,
+        by: Caller,
+    ) -> None:
+        async def fence() -> None:
+            if durable is not None:
+                await asyncio.shield(durable)
+            await self._homes.fence(victim, cause=by, reason=REASON)
+            released = self._claims.release(group_id, victim)
+            if released is not None:
+                await asyncio.shield(released)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del turns.fences[victim]
+            self._forget_idle(group_id)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._logger.warning("fence_failed", group=group_id, transactional_id=victim, error=str(error))
+
+        task = _task(fence(), f"fence-{victim}")
+        turns.fences[victim] = _Fence(task, partitions)
+        task.add_done_callback(ended)
+
+    async def _until_complete(self, fences: list[_Fence], deadline: float) -> None:
+        if not fences:
+            return
+        tasks = [fence.task for fence in fences]
+        with self._parked():
+            await asyncio.wait(tasks, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        for task in tasks:
+            if not task.done() or task.cancelled():
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            error = task.exception()
+            if isinstance(error, KafkaError):
+                raise KafkaError(error.code, error.message)
+            if error is not None:
+                raise error
+
+    # ---- turns
+
+    @asynccontextmanager
+    async def _turn(self, group_id: str, deadline: float) -> AsyncIterator[_Turns]:
+        turns = self._turns.setdefault(group_id, _Turns())
+        turns.users += 1
+        try:
+            await self._take(turns, deadline)
+            try:
+                yield turns
+            finally:
+                turns.lock.release()
+        finally:
+            turns.users -= 1
+            self._forget_idle(group_id)
+
+    async def _take(self, turns: _Turns, deadline: float) -> None:
+        if turns.users == 1:
+            await turns.lock.acquire()  # nobody else is there
+            return
+        with self._parked():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await turns.lock.acquire()
+            except TimeoutError:
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS) from None
+
+    def _parked(self) -> _Parked:
+        if self._waiting >= self._max_waiting:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return _Parked(self)
+
+    def count(self, waiting: int) -> None:
+        """So many more requests are parked."""
+        self._waiting += waiting
+
+    def _forget_idle(self, group_id: str) -> None:
+        turns = self._turns.get(group_id)
+        if turns is not None and not turns.users and not turns.fences:
+            del self._turns[group_id]
+
+
+class _Parked:
+    """A request that is parked, as long as the block lasts."""
+
+    def __init__(self, initialiser: GroupAwareInitialiser) -> None:
+        self._initialiser = initialiser
+
+    def __enter__(self) -> None:
+        self._initialiser.count(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._initialiser.count(-1)
+
+
+def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(work, name=name)
