@@ -1,8 +1,7 @@
 """`Producer`: what a program sends records with.
 
-Owns the parts (cluster, accumulator, sender, transaction) and their life; takes records, chooses their partition and
-gives a `Delivery` for each. How records travel is `sender.py`'s business, what a transaction is
-`transaction_manager.py`'s.
+Owns the parts (cluster, accumulator, placement, sender, transactions) and their life. Where a record goes is
+`placement.py`'s business, how it travels `sender.py`'s, what a transaction is `transaction_manager.py`'s.
 
 All calls belong to the event loop that `start` was called on.
 """
@@ -12,31 +11,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from ...protocol.batch_builder import record_size
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.init_producer_id import InitProducerIdRequest
 from ...protocol.records import Headers
 from ..cluster import Cluster
-from ..config import INT32_MAX, ProducerConfig
+from ..config import ProducerConfig
 from ..errors import (
-    BufferFullError,
     ConfigError,
     IllegalStateError,
     KafkaTimeoutError,
-    RetriableError,
-    error_for,
 )
 from ..metadata import ClusterMetadata
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
-from .accumulator import RecordAccumulator, TopicQueues, UnplacedRecord
+from .accumulator import RecordAccumulator
 from .batch import Delivery, ProducerBatch
 from .partition_queue import PartitionQueue
-from .partitioner import partition_for_key
+from .placement import RecordPlacement
+from .producer_ids import new_producer_id
 from .sender import Sender
 from .transaction import Transaction
 from .transaction_state import State
@@ -68,16 +62,13 @@ class Producer:
         self.config = ProducerConfig.of(config, **settings)
         self._cluster = Cluster(self.config)
         self._max_block_s = self.config.max_block_ms / 1000
-        self._partitioner = self.config.partitioner_class
-        self._ignore_keys = self.config.partitioner_ignore_keys
         self._tasks: set[asyncio.Task[None]] = set()
-        self._placing: dict[str, asyncio.Task[KafkaError | None]] = {}
         self._transactions: Transactions | None = None
         self._open = False
         self._was_closed = False
         self._accumulator: RecordAccumulator
         self._sender: Sender
-        self._topics: dict[str, TopicQueues] = {}
+        self._placement: RecordPlacement
 
     # -- life
 
@@ -87,25 +78,26 @@ class Producer:
             raise IllegalStateError("a producer is started once: make a new one")
         loop = asyncio.get_running_loop()
         self._accumulator = RecordAccumulator(self.config, loop.time, lambda: self._sender.wake())
-        self._topics = self._accumulator.topics
+        self._placement = RecordPlacement(self.config, self._cluster, self._accumulator, self._check_open)
         if self.config.transactional_id is not None or self.config.transactional_group_id is not None:
             self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
         manager = self._transactions.manager if self._transactions is not None else None
         self._sender = Sender(self.config, self._cluster, self._accumulator, manager, self._spawn)
         if self._transactions is not None:
             self._transactions.use(self._sender)
+            self._placement.transactions = self._transactions
         self._sender.on_ids_exhausted = self._renew_producer_id
         try:
             await self._cluster.start(self._max_block_s)
             self._cluster.on_metadata(self._on_metadata)
             if self.config.enable_idempotence and manager is None:
-                producer = await self._new_producer_id()
+                producer = await new_producer_id(self._cluster, self._max_block_s)
                 self._sender.producer_id, self._sender.producer_epoch = producer
         except BaseException:
             self._was_closed = True
             await self._cluster.close()
             raise
-        self._open = True
+        self._open = self._placement.open = True
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Send what is left, then disconnect; an open transaction is aborted.
@@ -116,7 +108,7 @@ class Producer:
         if not self._open:
             self._was_closed = True
             return
-        self._open = False
+        self._open = self._placement.open = False
         self._was_closed = True
         try:
             if self._transactions is not None:
@@ -127,10 +119,15 @@ class Producer:
                         await self._accumulator.flush()
         finally:
             self._sender.close()
-            for task in [*self._tasks, *self._placing.values()]:
+            for task in self._tasks:
                 task.cancel()
-            self._fail_unsent()
-            await asyncio.gather(*self._tasks, *self._placing.values(), return_exceptions=True)
+            unsent = KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT, "the producer was closed before the record was sent"
+            )
+            self._placement.fail_unplaced(unsent)
+            self._sender.abort_unsent(unsent)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._placement.close()
             await self._cluster.close()
         if self._transactions is None:
             self._raise_unobserved()
@@ -168,9 +165,11 @@ class Producer:
         should use `enqueue`, which waits while the buffer is full. Raises BufferFullError where this one would have to
         wait, RecordTooLargeError, IllegalStateError outside of a transaction, TypeError for what is not bytes.
         """
-        delivery = self._append(topic, value, key, partition, timestamp_ms, headers)
+        if not self._open:
+            self._check_open()
+        delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
-            delivery = self._hold(topic, value, key, partition, timestamp_ms, headers)
+            delivery = self._placement.hold(topic, value, key, partition, timestamp_ms, headers)
         return delivery
 
     async def enqueue(
@@ -188,9 +187,11 @@ class Producer:
         Arguments are those of `send`. Raises KafkaTimeoutError when there is no room, or no metadata of the topic,
         within max.block.ms.
         """
-        delivery = self._append(topic, value, key, partition, timestamp_ms, headers)
+        if not self._open:
+            self._check_open()
+        delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
-            delivery = await self._append_waiting(topic, value, key, partition, timestamp_ms, headers)
+            delivery = await self._placement.append_waiting(topic, value, key, partition, timestamp_ms, headers)
         elif self._accumulator.batch_filled:
             self._accumulator.batch_filled = False
             await asyncio.sleep(0)  # a program that never waits would never let the batches go
@@ -301,11 +302,12 @@ class Producer:
         self._check_open()
         if not self.config.enable_idempotence:
             raise ConfigError("enable.idempotence", "false cannot be with transactions: leave it out")
-        if self._accumulator.incomplete or any(queues.unplaced for queues in self._topics.values()):
+        if self._accumulator.incomplete or any(one.unplaced for one in self._accumulator.topics.values()):
             raise IllegalStateError("init_transactions is not possible while records are on their way: flush() first")
         self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
         self._sender.use_transaction(self._transactions.manager)
         self._transactions.use(self._sender)
+        self._placement.transactions = self._transactions
 
     def _transactional(self, doing: str) -> Transactions:
         self._check_open()
@@ -318,150 +320,9 @@ class Producer:
             what = "is closed" if self._was_closed else "is not started: use `async with`, or await start()"
             raise IllegalStateError(f"the producer {what}")
 
-    def _append(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-        has_waited: bool = False,
-    ) -> Delivery | None:
-        """Add a record to its batch; None where that has to wait, for memory or for the topic's metadata."""
-        if not self._open:
-            self._check_open()
-        if self._transactions is not None:
-            self._transactions.check_send(topic)
-        queues = self._topics.get(topic)
-        if queues is None or not queues.queues or queues.unplaced is not None:
-            return None
-        if timestamp_ms is None:
-            timestamp_ms = int(time.time() * 1000)
-        elif timestamp_ms < 0:
-            raise ValueError(f"timestamp_ms {timestamp_ms} is before 1970")
-        if headers and isinstance(headers, Mapping):
-            headers = list(headers.items())
-        try:
-            if partition is None and key is None and self._partitioner is None:
-                partition = queues.sticky.partition
-            else:
-                partition = self._choose(queues, key, partition)
-            return self._accumulator.append(queues, partition, timestamp_ms, key, value, headers, has_waited)
-        except (TypeError, AttributeError, ValueError) as error:
-            raise _wrong_type(key, value, headers) or error from None
-
-    def _choose(self, topic: TopicQueues, key: bytes | None, partition: int | None) -> int:
-        count = len(topic.queues)
-        if partition is None:
-            if self._partitioner is not None:
-                partition = self._partitioner(topic.name, key, count)
-            elif key is None or self._ignore_keys:
-                return topic.sticky.partition
-            else:
-                return partition_for_key(key, count)
-        if not 0 <= partition < count:
-            self._cluster.request_refresh()
-            raise error_for(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic.name!r} has partitions 0 to {count - 1} as far as is known, not {partition}",
-            )
-        if self._transactions is not None and self._transactions.manager.allowed is not None:
-            self._transactions.manager.check_allowed(topic.name, partition)
-        return partition
-
-    def _hold(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-    ) -> Delivery:
-        queues = self._accumulator.topic(topic)
-        delivery = None
-        if not queues.queues or queues.unplaced is not None:
-            if (wrong := _wrong_type(key, value, headers)) is not None:
-                raise wrong
-            if timestamp_ms is None:
-                timestamp_ms = int(time.time() * 1000)
-            pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
-            delivery = self._accumulator.hold(queues, UnplacedRecord(partition, timestamp_ms, key, value, pairs))
-        if delivery is None:
-            raise BufferFullError(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"buffer.memory = {self.config.buffer_memory} bytes wait to be acknowledged, there is no room for more",
-            )
-        self._learn(queues)
-        return delivery
-
-    async def _append_waiting(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-    ) -> Delivery:
-        try:
-            async with asyncio.timeout(self._max_block_s):
-                queues = self._accumulator.topic(topic)
-                while not queues.queues or queues.unplaced is not None:
-                    if (unknown := await asyncio.shield(self._learn(queues))) is not None:
-                        raise type(unknown)(unknown.code, unknown.message) from unknown
-                delivery = self._append(topic, value, key, partition, timestamp_ms, headers)
-                while delivery is None:
-                    await self._accumulator.room(record_size(key, value, headers))
-                    delivery = self._append(topic, value, key, partition, timestamp_ms, headers, has_waited=True)
-                return delivery
-        except TimeoutError as late:
-            if isinstance(late, KafkaError):
-                raise
-            raise KafkaTimeoutError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"no room for the record within max.block.ms = {self.config.max_block_ms}: buffer.memory = "
-                f"{self.config.buffer_memory} bytes wait to be acknowledged",
-            ) from None
-
-    def _learn(self, queues: TopicQueues) -> asyncio.Task[KafkaError | None]:
-        """Return the task that learns of a topic's partitions and then places the records that wait for that."""
-        task = self._placing.get(queues.name)
-        if task is None:
-            task = asyncio.create_task(self._place(queues), name=f"metadata of {queues.name}")
-            self._placing[queues.name] = task
-            task.add_done_callback(lambda _: self._placing.pop(queues.name, None))
-        return task
-
-    async def _place(self, queues: TopicQueues) -> KafkaError | None:
-        try:
-            topic = await self._cluster.topic(queues.name, self._max_block_s)
-        except KafkaError as error:
-            self._accumulator.drop_unplaced(queues, error)
-            if self._transactions is not None:
-                self._transactions.manager.batch_failed(error.code, error.message)
-            return error
-        self._accumulator.use_topic(topic)
-        failure = self._accumulator.place(queues, self._choose)
-        if failure is not None and self._transactions is not None:
-            self._transactions.manager.batch_failed(failure.code, failure.message)
-        return None
-
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
-        for name in list(self._topics):
-            known = metadata.topics.get(name)
-            if known is not None and known.partitions and self._topics[name].queues:
-                self._accumulator.use_topic(known)
-        self._cluster.untrack(self._accumulator.drop_idle(self.config.metadata_max_idle_ms / 1000))
+        self._placement.on_metadata(metadata)
         self._sender.wake()
-
-    def _fail_unsent(self) -> None:
-        """Nothing will be sent any more: whoever waits for a delivery is told so."""
-        error = KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed before the record was sent")
-        for queues in list(self._topics.values()):
-            self._accumulator.drop_unplaced(queues, error)
-        self._sender.abort_unsent(error)
 
     def _raise_unobserved(self) -> None:
         failures, self._accumulator.unobserved_failures = self._accumulator.unobserved_failures, []
@@ -470,28 +331,12 @@ class Producer:
             if outcome.error is not None and outcome.observed < records:
                 raise type(outcome.error)(outcome.error.code, outcome.error.message) from outcome.error
 
-    async def _new_producer_id(self) -> tuple[int, int]:
-        deadline = asyncio.get_running_loop().time() + self._max_block_s
-        attempt = 0
-        while True:
-            try:
-                answer = await self._cluster.call(self._cluster.any_node(), InitProducerIdRequest(None, INT32_MAX))
-                if not answer.error_code:
-                    return answer.producer_id, answer.producer_epoch
-                failure = error_for(answer.error_code, "no producer id for an idempotent producer")
-            except RetriableError as error:
-                failure = error
-            if not failure.retriable or asyncio.get_running_loop().time() >= deadline:
-                raise failure
-            await asyncio.sleep(self._cluster.retry_backoff(attempt))
-            attempt += 1
-
     def _renew_producer_id(self, queue: PartitionQueue) -> None:
         name = f"producer id for {queue.topic}-{queue.partition}"
 
         async def renew() -> None:
             try:
-                queue.use_producer(*await self._new_producer_id())
+                queue.use_producer(*await new_producer_id(self._cluster, self._max_block_s))
             except KafkaError as error:
                 log.warning("%s: %s", name, error)
             self._sender.wake()
@@ -503,17 +348,3 @@ class Producer:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _wrong_type(key: object, value: object, headers: object) -> TypeError | None:
-    """What is wrong with the types of a record, in words that help."""
-    for name, given in (("key", key), ("value", value)):
-        if given is not None and not isinstance(given, bytes | bytearray | memoryview):
-            hint = f"; encode it: {name}.encode()" if isinstance(given, str) else ""
-            return TypeError(f"{name} must be bytes or None, not {type(given).__name__}{hint}")
-    pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
-    try:
-        good = all(isinstance(name, str) and (content is None or isinstance(content, bytes)) for name, content in pairs)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        good = False
-    return None if good else TypeError("headers must be (str, bytes or None) pairs")

@@ -4,15 +4,15 @@ Owns the Produce requests in flight: at most max.in.flight.requests.per.connecti
 partition in each. It is driven by events (a batch is ready, an answer came, a connection is open, the metadata
 changed, a timer), and each ends in one pass over the partitions that have something to send; nothing here waits.
 
-What an answer means is decided here: acknowledge, retry, split, begin a new epoch, or give up. How that keeps the
-order, and records from being doubled, is told in `partition_queue.py`.
+What an answer means is `outcomes.py`'s; how that keeps the order, and records from being doubled, is told in
+`partition_queue.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError, error_code
@@ -27,12 +27,11 @@ from ...protocol.schema import NO_UUID
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..connection import Connection
-from ..errors import KafkaTimeoutError, error_for
 from .accumulator import RecordAccumulator
 from .batch import ProducerBatch
-from .partition_queue import MAX_EPOCH, SEQUENCE_ERRORS, PartitionQueue
+from .outcomes import BatchOutcomes, earliest_deadline
+from .partition_queue import MAX_EPOCH, PartitionQueue
 from .transaction_manager import TransactionManager
-from .transaction_state import State
 
 log = logging.getLogger(__name__)
 
@@ -44,37 +43,6 @@ IMPLICIT: Final = 12
 
 REQUEST_OVERHEAD: Final = 512
 """Bytes of a request besides its batches, generously."""
-
-MAYBE_WRITTEN: Final = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Errors after which the batch may be in the log."""
-
-STALE_METADATA: Final = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
-"""Errors that ask for new metadata before the retry."""
-
-
-_GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
-"""The states in which a transaction's batches may still leave."""
 
 
 class Sender:
@@ -91,6 +59,7 @@ class Sender:
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
+        self._outcomes = BatchOutcomes(config, cluster, accumulator, self.wake)
         self._transaction: TransactionManager | None = None
         if transaction is not None:
             self.use_transaction(transaction)
@@ -112,7 +81,7 @@ class Sender:
 
     def use_transaction(self, transaction: TransactionManager) -> None:
         """From now on every batch belongs to a transaction; nothing may be on its way."""
-        self._transaction = transaction
+        self._transaction = self._outcomes.transaction = transaction
         transaction.on_error = self.wake
 
     def wake(self) -> None:
@@ -122,7 +91,7 @@ class Sender:
 
     def close(self) -> None:
         """Send nothing more."""
-        self._closed = True
+        self._closed = self._outcomes.closed = True
         for handle in (self._pass, self._timer):
             if handle is not None:
                 handle.cancel()
@@ -131,7 +100,7 @@ class Sender:
         """Give up every batch that is not in flight (the transaction is being aborted)."""
         for queue in list(self._accumulator.active):
             for batch in [*queue.failed, *queue.waiting]:
-                self._give_up(batch, error)
+                self._outcomes.give_up(batch, error)
 
     def in_flight(self) -> list[ProducerBatch]:
         """Return the batches whose answer is awaited."""
@@ -158,11 +127,11 @@ class Sender:
             self.abort_unsent(transaction.error)
         ready: dict[int, list[PartitionQueue]] = {}
         for queue in list(self._accumulator.active):
-            self._expire(queue, now)
+            self._outcomes.expire(queue, now)
             if queue.is_empty:
                 del self._accumulator.active[queue]
                 continue
-            wake_at = min(wake_at, self._earliest_deadline(queue))
+            wake_at = min(wake_at, earliest_deadline(queue))
             if not queue.waiting or not queue.may_send(now):
                 if queue.retry_at > now:
                     wake_at = min(wake_at, queue.retry_at)
@@ -229,7 +198,7 @@ class Sender:
             newest = connection.version_of(ProduceRequest, self._newest_version())
         except KafkaError as error:
             for queue in queues:
-                self._give_up(queue.waiting[0], error)
+                self._outcomes.give_up(queue.waiting[0], error)
             return
         if newest < IMPLICIT and self._transaction is not None and self._transaction.version >= 2:
             # Older versions do not add the partition. Once the coordinator says so as well, it is added beforehand.
@@ -295,11 +264,11 @@ class Sender:
             if self._config.acks == 0:
                 connection.post(request, version)
                 for batch in batches:
-                    self._acknowledge(batch, -1, -1)
+                    self._outcomes.acknowledge(batch, -1, -1)
                 return
             answer = connection.send(request, version)
         except KafkaError as error:  # the connection has closed: nothing was written
-            self._all_failed(batches, error)
+            self._outcomes.all_failed(batches, error)
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         names = {topic_id: name for name, topic_id in ids.items()} if version >= TOPIC_IDS else {}
@@ -338,124 +307,23 @@ class Sender:
             error = (
                 failure if isinstance(failure, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(failure))
             )
-            self._all_failed(batches, error)
+            self._outcomes.all_failed(batches, error)
             return
         results: dict[tuple[str, int], PartitionProduceResponse] = {}
         for topic in done.result().responses:
             name = names.get(topic.topic_id, topic.name) if names else topic.name
             for partition in topic.partition_responses:
                 results[name, partition.index] = partition
+        outcomes = self._outcomes
         for batch in batches:
             result = results.get((batch.topic, batch.partition))
             if result is None:
-                self._failed(batch, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves this partition out")
+                self._outcomes.failed(
+                    batch, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves this partition out"
+                )
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._acknowledge(batch, result.base_offset if not result.error_code else -1, result.log_append_time_ms)
+                self._outcomes.acknowledge(
+                    batch, result.base_offset if not result.error_code else -1, result.log_append_time_ms
+                )
             else:
-                self._failed(batch, error_code(result.error_code), result.error_message)
-
-    def _all_failed(self, batches: Iterable[ProducerBatch], error: KafkaError) -> None:
-        for batch in batches:
-            self._failed(batch, error.code, error.message)
-
-    def _acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
-        queue = self._accumulator.queue_of(batch)
-        queue.acknowledged(batch, self._loop.time())
-        if self._transaction is not None:
-            self._transaction.wrote(queue.key)
-        if not batch.done:
-            batch.complete(base_offset, log_append_time)
-        self._accumulator.release(batch)
-        self._settle(queue)
-
-    def _failed(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> None:
-        """A batch in flight was not acknowledged: retry it, split it or give it up."""
-        queue = self._accumulator.queue_of(batch)
-        if code in STALE_METADATA:
-            self._cluster.request_refresh()
-        if code in MAYBE_WRITTEN:
-            batch.maybe_written = True
-        if self._can_split(batch, code):
-            queue.retry(batch, code)
-            queue.failed.remove(batch)
-            queue.insert_parts(self._accumulator.split(batch))
-        elif self._can_retry(queue, batch, code):
-            queue.retry(batch, code)
-        else:
-            self._give_up(batch, error_for(code, message), code)
-            return
-        self._settle(queue)
-
-    def _can_split(self, batch: ProducerBatch, code: ErrorCode) -> bool:
-        return (
-            code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-            and batch.record_count > 1
-            and not batch.done
-            and not self._closed
-            and (self._transaction is None or self._transaction.state in _GOES_ON)
-            # A batch that is perhaps written must only ever be repeated as it was.
-            and not batch.maybe_written
-        )
-
-    def _can_retry(self, queue: PartitionQueue, batch: ProducerBatch, code: ErrorCode) -> bool:
-        if batch.done or batch.attempts > self._config.retries or self._closed:
-            return False
-        if self._transaction is not None:
-            if self._transaction.state not in _GOES_ON:
-                return False
-            # The oldest batch is out of order: a sequence that only an abort can mend.
-            if code in SEQUENCE_ERRORS:
-                oldest = min([*queue.in_flight, *queue.failed], key=lambda one: one.order)
-                return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and oldest is not batch
-            return code.retriable
-        return code.retriable or (code in SEQUENCE_ERRORS and queue.idempotent)
-
-    def _give_up(self, batch: ProducerBatch, error: KafkaError, code: ErrorCode | None = None) -> None:
-        queue = self._accumulator.queue_of(batch)
-        queue.give_up(batch)
-        if not batch.done:
-            batch.fail(error)
-            self._accumulator.unobserved_failures.append(batch)
-            if self._transaction is not None:
-                if batch.was_sent:
-                    self._transaction.sequence_lost()
-                self._transaction.batch_failed(code or error.code, error.message)
-        self._accumulator.release(batch)
-        self._settle(queue)
-
-    def _settle(self, queue: PartitionQueue) -> None:
-        attempts = max((batch.attempts for batch in queue.failed), default=1)
-        soon = any(batch.last_error is ErrorCode.CONCURRENT_TRANSACTIONS for batch in queue.failed)
-        backoff = 0.005 if soon else self._cluster.retry_backoff(attempts - 1)
-        if queue.settle(self._loop.time() + backoff):
-            self.wake()
-
-    # -- time
-
-    def _earliest_deadline(self, queue: PartitionQueue) -> float:
-        heads = [*queue.in_flight[:1], *queue.failed[:1]]
-        if queue.waiting:
-            heads.append(queue.waiting[0])
-        return min((batch.deadline for batch in heads if not batch.done), default=float("inf"))
-
-    def _expire(self, queue: PartitionQueue, now: float) -> None:
-        """Give up what is older than delivery.timeout.ms; what is in flight keeps its place until it is answered."""
-        if self._earliest_deadline(queue) > now:
-            return
-        for batch in [*queue.in_flight, *queue.failed, *queue.waiting]:
-            if batch.deadline > now or batch.done:
-                continue
-            why = f"; the last answer was {batch.last_error.name}" if batch.last_error else ""
-            error = KafkaTimeoutError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"records for {queue.topic}-{queue.partition} were not acknowledged within delivery.timeout.ms = "
-                f"{self._config.delivery_timeout_s * 1000:.0f}{why}",
-            )
-            if batch.in_flight:
-                batch.fail(error)
-                self._accumulator.unobserved_failures.append(batch)
-                if self._transaction is not None:
-                    self._transaction.sequence_lost()
-                    self._transaction.batch_failed(error.code, error.message)
-            else:
-                self._give_up(batch, error)
+                outcomes.failed(batch, error_code(result.error_code), result.error_message)

@@ -1,0 +1,173 @@
+"""What becomes of a batch whose answer came, or did not: acknowledged, retried, split or given up.
+
+Owns the meaning of each answer, and of the time that has passed; what it asks of the transaction is
+`transaction_manager.py`'s. How retries keep the order, and records from being doubled, is told in `partition_queue.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..cluster import Cluster
+from ..config import ProducerConfig
+from ..errors import KafkaTimeoutError, error_for
+from .accumulator import RecordAccumulator
+from .batch import ProducerBatch
+from .partition_queue import SEQUENCE_ERRORS, PartitionQueue
+from .transaction_manager import TransactionManager
+from .transaction_state import State
+
+MAYBE_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors after which the batch may be in the log."""
+
+STALE_METADATA: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Errors that ask for new metadata before the retry."""
+
+
+_GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
+"""The states in which a transaction's batches may still leave."""
+
+
+class BatchOutcomes:
+    """See the module's docstring. `wake` has the sender look again."""
+
+    def __init__(
+        self, config: ProducerConfig, cluster: Cluster, accumulator: RecordAccumulator, wake: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self.transaction: TransactionManager | None = None
+        self.closed = False
+
+    def all_failed(self, batches: Iterable[ProducerBatch], error: KafkaError) -> None:
+        for batch in batches:
+            self.failed(batch, error.code, error.message)
+
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
+        queue = self._accumulator.queue_of(batch)
+        queue.acknowledged(batch, self._loop.time())
+        if self.transaction is not None:
+            self.transaction.wrote(queue.key)
+        if not batch.done:
+            batch.complete(base_offset, log_append_time)
+        self._accumulator.release(batch)
+        self._settle(queue)
+
+    def failed(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> None:
+        """A batch in flight was not acknowledged: retry it, split it or give it up."""
+        queue = self._accumulator.queue_of(batch)
+        if code in STALE_METADATA:
+            self._cluster.request_refresh()
+        if code in MAYBE_WRITTEN:
+            batch.maybe_written = True
+        if self._can_split(batch, code):
+            queue.retry(batch, code)
+            queue.failed.remove(batch)
+            queue.insert_parts(self._accumulator.split(batch))
+        elif self._can_retry(queue, batch, code):
+            queue.retry(batch, code)
+        else:
+            self.give_up(batch, error_for(code, message), code)
+            return
+        self._settle(queue)
+
+    def _can_split(self, batch: ProducerBatch, code: ErrorCode) -> bool:
+        return (
+            code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+            and batch.record_count > 1
+            and not batch.done
+            and not self.closed
+            and (self.transaction is None or self.transaction.state in _GOES_ON)
+            # A batch that is perhaps written must only ever be repeated as it was.
+            and not batch.maybe_written
+        )
+
+    def _can_retry(self, queue: PartitionQueue, batch: ProducerBatch, code: ErrorCode) -> bool:
+        if batch.done or batch.attempts > self._config.retries or self.closed:
+            return False
+        if self.transaction is not None:
+            if self.transaction.state not in _GOES_ON:
+                return False
+            # The oldest batch is out of order: a sequence that only an abort can mend.
+            if code in SEQUENCE_ERRORS:
+                oldest = min([*queue.in_flight, *queue.failed], key=lambda one: one.order)
+                return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and oldest is not batch
+            return code.retriable
+        return code.retriable or (code in SEQUENCE_ERRORS and queue.idempotent)
+
+    def give_up(self, batch: ProducerBatch, error: KafkaError, code: ErrorCode | None = None) -> None:
+        queue = self._accumulator.queue_of(batch)
+        queue.give_up(batch)
+        if not batch.done:
+            batch.fail(error)
+            self._accumulator.unobserved_failures.append(batch)
+            if self.transaction is not None:
+                if batch.was_sent:
+                    self.transaction.sequence_lost()
+                self.transaction.batch_failed(code or error.code, error.message)
+        self._accumulator.release(batch)
+        self._settle(queue)
+
+    def _settle(self, queue: PartitionQueue) -> None:
+        attempts = max((batch.attempts for batch in queue.failed), default=1)
+        soon = any(batch.last_error is ErrorCode.CONCURRENT_TRANSACTIONS for batch in queue.failed)
+        backoff = 0.005 if soon else self._cluster.retry_backoff(attempts - 1)
+        if queue.settle(self._loop.time() + backoff):
+            self._wake()
+
+    def expire(self, queue: PartitionQueue, now: float) -> None:
+        """Give up what is older than delivery.timeout.ms; what is in flight keeps its place until it is answered."""
+        if earliest_deadline(queue) > now:
+            return
+        for batch in [*queue.in_flight, *queue.failed, *queue.waiting]:
+            if batch.deadline > now or batch.done:
+                continue
+            why = f"; the last answer was {batch.last_error.name}" if batch.last_error else ""
+            error = KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"records for {queue.topic}-{queue.partition} were not acknowledged within delivery.timeout.ms = "
+                f"{self._config.delivery_timeout_s * 1000:.0f}{why}",
+            )
+            if batch.in_flight:
+                batch.fail(error)
+                self._accumulator.unobserved_failures.append(batch)
+                if self.transaction is not None:
+                    self.transaction.sequence_lost()
+                    self.transaction.batch_failed(error.code, error.message)
+            else:
+                self.give_up(batch, error)
+
+
+def earliest_deadline(queue: PartitionQueue) -> float:
+    """When the first of the queue's batches is to be given up, in loop time."""
+    heads = [*queue.in_flight[:1], *queue.failed[:1]]
+    if queue.waiting:
+        heads.append(queue.waiting[0])
+    return min((batch.deadline for batch in heads if not batch.done), default=float("inf"))

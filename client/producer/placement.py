@@ -1,0 +1,209 @@
+"""Where a record goes: `RecordPlacement` chooses its partition and puts it into a batch, or has it wait.
+
+Owns what stands between a call of `send` or `enqueue` and the accumulator: the checks of the record, the partition, and
+the metadata of topics that are not known yet. A record whose topic is not known is held in order and placed later; one
+that has no room waits, or is refused, as the caller wants it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from ...protocol.batch_builder import record_size
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Headers
+from ..cluster import Cluster
+from ..config import ProducerConfig
+from ..errors import BufferFullError, KafkaTimeoutError, error_for
+from ..metadata import ClusterMetadata
+from .accumulator import RecordAccumulator, TopicQueues, UnplacedRecord
+from .batch import Delivery
+from .partitioner import partition_for_key
+from .transaction_steps import Transactions
+
+
+class RecordPlacement:
+    """See the module's docstring. `refuse` raises why nothing can be sent while `open` is False."""
+
+    def __init__(
+        self, config: ProducerConfig, cluster: Cluster, accumulator: RecordAccumulator, refuse: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._refuse = refuse
+        self._max_block_s = config.max_block_ms / 1000
+        self._partitioner = config.partitioner_class
+        self._ignore_keys = config.partitioner_ignore_keys
+        self._learning: dict[str, asyncio.Task[KafkaError | None]] = {}
+        self.open = False
+        self.transactions: Transactions | None = None
+        """Whose rules the records follow, if the producer is transactional."""
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+        has_waited: bool = False,
+    ) -> Delivery | None:
+        """Add a record to its batch; None where that has to wait, for memory or for the topic's metadata."""
+        if not self.open:
+            self._refuse()
+        if self.transactions is not None:
+            self.transactions.check_send(topic)
+        queues = self._accumulator.topics.get(topic)
+        if queues is None or not queues.queues or queues.unplaced is not None:
+            return None
+        if timestamp_ms is None:
+            timestamp_ms = int(time.time() * 1000)
+        elif timestamp_ms < 0:
+            raise ValueError(f"timestamp_ms {timestamp_ms} is before 1970")
+        if headers and isinstance(headers, Mapping):
+            headers = list(headers.items())
+        try:
+            if partition is None and key is None and self._partitioner is None:
+                partition = queues.sticky.partition
+            else:
+                partition = self._choose(queues, key, partition)
+            return self._accumulator.append(queues, partition, timestamp_ms, key, value, headers, has_waited)
+        except (TypeError, AttributeError, ValueError) as error:
+            raise _wrong_type(key, value, headers) or error from None
+
+    def _choose(self, topic: TopicQueues, key: bytes | None, partition: int | None) -> int:
+        count = len(topic.queues)
+        if partition is None:
+            if self._partitioner is not None:
+                partition = self._partitioner(topic.name, key, count)
+            elif key is None or self._ignore_keys:
+                return topic.sticky.partition
+            else:
+                return partition_for_key(key, count)
+        if not 0 <= partition < count:
+            self._cluster.request_refresh()
+            raise error_for(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic.name!r} has partitions 0 to {count - 1} as far as is known, not {partition}",
+            )
+        if self.transactions is not None and self.transactions.manager.allowed is not None:
+            self.transactions.manager.check_allowed(topic.name, partition)
+        return partition
+
+    def hold(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+    ) -> Delivery:
+        """Keep a record, without waiting, until the topic is known; raises BufferFullError where there is no room."""
+        queues = self._accumulator.topic(topic)
+        delivery = None
+        if not queues.queues or queues.unplaced is not None:
+            if (wrong := _wrong_type(key, value, headers)) is not None:
+                raise wrong
+            if timestamp_ms is None:
+                timestamp_ms = int(time.time() * 1000)
+            pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
+            delivery = self._accumulator.hold(queues, UnplacedRecord(partition, timestamp_ms, key, value, pairs))
+        if delivery is None:
+            raise BufferFullError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"buffer.memory = {self._config.buffer_memory} bytes wait to be acknowledged: there is no room",
+            )
+        self._learn(queues)
+        return delivery
+
+    async def append_waiting(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+    ) -> Delivery:
+        """Add a record, waiting for the topic's metadata and for room: at most max.block.ms, then KafkaTimeoutError."""
+        try:
+            async with asyncio.timeout(self._max_block_s):
+                queues = self._accumulator.topic(topic)
+                while not queues.queues or queues.unplaced is not None:
+                    if (unknown := await asyncio.shield(self._learn(queues))) is not None:
+                        raise type(unknown)(unknown.code, unknown.message) from unknown
+                delivery = self.append(topic, value, key, partition, timestamp_ms, headers)
+                while delivery is None:
+                    await self._accumulator.room(record_size(key, value, headers))
+                    delivery = self.append(topic, value, key, partition, timestamp_ms, headers, has_waited=True)
+                return delivery
+        except TimeoutError as late:
+            if isinstance(late, KafkaError):
+                raise
+            raise KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"no room for the record within max.block.ms = {self._config.max_block_ms}: buffer.memory = "
+                f"{self._config.buffer_memory} bytes wait to be acknowledged",
+            ) from None
+
+    def _learn(self, queues: TopicQueues) -> asyncio.Task[KafkaError | None]:
+        """Return the task that learns of a topic's partitions and then places the records that wait for that."""
+        task = self._learning.get(queues.name)
+        if task is None:
+            task = asyncio.create_task(self._place(queues), name=f"metadata of {queues.name}")
+            self._learning[queues.name] = task
+            task.add_done_callback(lambda _: self._learning.pop(queues.name, None))
+        return task
+
+    async def _place(self, queues: TopicQueues) -> KafkaError | None:
+        try:
+            topic = await self._cluster.topic(queues.name, self._max_block_s)
+        except KafkaError as error:
+            self._accumulator.drop_unplaced(queues, error)
+            if self.transactions is not None:
+                self.transactions.manager.batch_failed(error.code, error.message)
+            return error
+        self._accumulator.use_topic(topic)
+        failure = self._accumulator.place(queues, self._choose)
+        if failure is not None and self.transactions is not None:
+            self.transactions.manager.batch_failed(failure.code, failure.message)
+        return None
+
+    def on_metadata(self, metadata: ClusterMetadata) -> None:
+        """Have queues for the partitions that there are now, and forget topics that are not sent to."""
+        for name in list(self._accumulator.topics):
+            known = metadata.topics.get(name)
+            if known is not None and known.partitions and self._accumulator.topics[name].queues:
+                self._accumulator.use_topic(known)
+        self._cluster.untrack(self._accumulator.drop_idle(self._config.metadata_max_idle_ms / 1000))
+
+    def fail_unplaced(self, error: KafkaError) -> None:
+        """Nothing will be sent any more: whoever waits for the delivery of a record that has no batch is told so."""
+        for queues in list(self._accumulator.topics.values()):
+            self._accumulator.drop_unplaced(queues, error)
+
+    async def close(self) -> None:
+        """Learn of no more topics."""
+        tasks = list(self._learning.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _wrong_type(key: object, value: object, headers: object) -> TypeError | None:
+    """What is wrong with the types of a record, in words that help."""
+    for name, given in (("key", key), ("value", value)):
+        if given is not None and not isinstance(given, bytes | bytearray | memoryview):
+            hint = f"; encode it: {name}.encode()" if isinstance(given, str) else ""
+            return TypeError(f"{name} must be bytes or None, not {type(given).__name__}{hint}")
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
+    try:
+        good = all(isinstance(name, str) and (content is None or isinstance(content, bytes)) for name, content in pairs)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        good = False
+    return None if good else TypeError("headers must be (str, bytes or None) pairs")
