@@ -35,6 +35,12 @@ BEFORE_890: dict[tuple[Late, bool], Effects] = {
 """(what is late, whether the first transaction committed) → its effect at each moment, for the older flows."""
 APACHE_KAFKA = {(Late.PRODUCE, True): (_F, _F, _N, _N)}
 """Where Apache Kafka 4.1 differs: a batch it remembers as verified makes the next transaction's first one fail."""
+OLDER_SESSION = {
+    (Late.OFFSETS, True): (_N, _N, _T, _G),
+    (Late.OFFSETS, False): (_N, _N, _T, _G),
+    (Late.END, True): (_N, _N, _T, _N),
+}
+"""Where a session of the older versions differs: it may open the next transaction, and ends only where one is open."""
 SAFE = (_N, _N, _N, _N)
 
 FENCED = {
@@ -55,7 +61,7 @@ def stage(bootstrap: str, fresh_name: Names) -> Callable[[Flow, Late, Moment, tu
 
     def scene(flow: Flow, late: Late, moment: Moment, ends: tuple[bool, bool]) -> Outcome:
         names = fresh_name("id"), fresh_name("topic"), fresh_name("group")
-        with Wire(bootstrap, extension_version=1 if flow is Flow.SESSION else -1) as wire:
+        with Wire(bootstrap, extension_version=1 if flow.is_session else -1) as wire:
             wire.create_topic(names[1], 2)
             wire.find_coordinator(names[2], 0)
             return play(wire, flow, late, moment, ends, names)
@@ -94,6 +100,14 @@ def test_nothing_late_counts_since_kip_890(stage: Callable[..., Outcome], late: 
 @pytest.mark.parametrize("late", Late)
 def test_nothing_late_counts_in_a_session(stage: Callable[..., Outcome], late: Late, first_commits: bool) -> None:
     assert effects(stage, Flow.SESSION, late, first_commits) == SAFE
+
+
+@pytest.mark.oncelog_only(reason="transaction sessions")
+@pytest.mark.parametrize("first_commits", [True, False], ids=["committed", "aborted"])
+@pytest.mark.parametrize("late", Late)
+def test_session_of_the_older_versions(stage: Callable[..., Outcome], late: Late, first_commits: bool) -> None:
+    scene = late, first_commits
+    assert effects(stage, Flow.SESSION_OF_OLDER, *scene) == OLDER_SESSION.get(scene, BEFORE_890[scene])
 
 
 @pytest.mark.slow

@@ -40,13 +40,14 @@ class Flow(Enum):
     BUMPING = "the same, and a new epoch after every abort (KIP-360)"
     TV2 = "transaction.version 2 (KIP-890)"
     SESSION = "transaction session"
+    SESSION_OF_OLDER = "transaction session, but the versions before KIP-890"
 
     @property
     def versions(self) -> Versions:
         """Which version of each request it sends."""
         if self is Flow.FIRST:
             return Versions(init=0, add=0, add_offsets=0, produce=3, commit=0, end=0)
-        if self in (Flow.BEFORE_890, Flow.BUMPING):
+        if self in (Flow.BEFORE_890, Flow.BUMPING, Flow.SESSION_OF_OLDER):
             return Versions(init=4, add=3, add_offsets=3, produce=11, commit=4, end=4)
         return Versions(init=5, add=3, add_offsets=4, produce=12, commit=5, end=5)
 
@@ -54,6 +55,11 @@ class Flow(Enum):
     def registers(self) -> bool:
         """Whether it adds partitions by requests of their own."""
         return self.versions.produce < 12
+
+    @property
+    def is_session(self) -> bool:
+        """Whether its partitions stay registered from one transaction to the next."""
+        return self in (Flow.SESSION, Flow.SESSION_OF_OLDER)
 
 
 @dataclass(frozen=True)
@@ -117,17 +123,23 @@ class _Play:
         self.topic = topic
         self.group = group
         self.written: set[tuple[str, int]] = set()
+        self.session: set[tuple[str, int]] = set()
 
     # -- what a producer of this flow does
 
+    def init(self, again: bool = False) -> None:
+        identity = (self.txn.producer_id, self.txn.epoch) if again else (-1, -1)
+        assert self.txn.init(self.versions.init, believed=identity).error_code == 0
+        self.session.clear()
+
     def open(self) -> int:
         """Register what the transaction will write to, where the flow does so before it writes."""
-        if self.flow.registers:
-            code = self.txn.add(self.topic, 0, version=self.versions.add)[0]
-            return code or self.call(self.add_offsets())
-        if self.flow is Flow.SESSION:
-            return self.call(self.add_partitions(0))
-        return 0
+        if self.session or not (self.flow.registers or self.flow.is_session):
+            return 0
+        code = self.call(self.add_partitions(0))
+        if self.flow.is_session:
+            self.session.add((self.topic, 0))
+        return code or (self.call(self.add_offsets()) if self.flow.registers else 0)
 
     def write(self, value: bytes) -> int:
         self.written.add((self.topic, 0))
@@ -143,6 +155,8 @@ class _Play:
         if self.versions.end >= 5 and answer.error_code == 0:
             self.txn.producer_id, self.txn.epoch = answer.producer_id, answer.producer_epoch
             self.txn.sequences.clear()
+        if not commit and self.versions.end < 5:
+            self.session.clear()
         self.written.clear()
         self.until_complete()
         return answer.error_code
@@ -155,7 +169,7 @@ class _Play:
             v3_and_below_producer_id=self.txn.producer_id,
             v3_and_below_producer_epoch=self.txn.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(self.topic, [partition])],
-            session=self.flow is Flow.SESSION,
+            session=self.flow.is_session,
         )
 
     def add_offsets(self) -> AddOffsetsToTxnRequest:
@@ -181,7 +195,7 @@ class _Play:
 
     def end_txn(self, commit: bool) -> EndTxnRequest:
         request = EndTxnRequest(self.txn.tid, self.txn.producer_id, self.txn.epoch, commit)
-        if self.flow is Flow.SESSION:
+        if self.flow.is_session:
             # A topic of one group: its partition of the offsets topic is told by the broker's own state.
             request.topics = [
                 EndTxnTopic(topic, [index]) for topic, index in sorted(self.written) if topic == self.topic
@@ -216,9 +230,9 @@ class _Play:
     def until_complete(self) -> None:
         eventually(lambda: not self.state.startswith("Prepare"))
 
-    def committed_offset(self) -> int:
+    def committed_offset(self, stable: bool) -> int:
         topics = [OffsetFetchRequestTopic(self.topic, [0])]
-        request = OffsetFetchRequest(self.group, topics, require_stable=True)
+        request = OffsetFetchRequest(self.group, topics, require_stable=stable)
         answer = retry(
             lambda: self.wire.call(request, 7).topics[0].partitions[0],
             lambda got: got.error_code,
@@ -241,7 +255,7 @@ def play(
     """
     first_commits, second_commits = ends
     producer = _Play(wire, flow, *names)
-    assert producer.txn.init(producer.versions.init).error_code == 0
+    producer.init()
     for code in (producer.open(), producer.write(b"a"), producer.commit_offset(10)):
         assert code == 0, code
     delayed: Request[Any] = {
@@ -261,12 +275,7 @@ def play(
             first_offset = 11
     assert producer.end(first_commits) == 0
     if flow is Flow.BUMPING and not first_commits:
-        assert (
-            producer.txn.init(
-                producer.versions.init, believed=(producer.txn.producer_id, producer.txn.epoch)
-            ).error_code
-            == 0
-        )
+        producer.init(again=True)
 
     got: list[int] = []
 
@@ -290,7 +299,7 @@ def play(
     offset = 20 if second_commits else first_offset if first_commits else -1
     effect = _effect(producer, values, offset, told=any(codes) or ended != 0)
     # Whatever happened, a new instance goes on with the id.
-    assert producer.txn.init(producer.versions.init).error_code == 0
+    producer.init()
     for code in (producer.open(), producer.write(b"c"), producer.end(True)):
         assert code == 0, code
     eventually(producer.is_stable)
@@ -301,7 +310,8 @@ def play(
 def _effect(producer: _Play, values: list[bytes], offset: int, *, told: bool) -> Effect:
     ghost = producer.state == "Ongoing"
     hangs = not ghost and not _soon(producer.is_stable)
-    if read(producer.wire, producer.topic).values != values or (not hangs and producer.committed_offset() != offset):
+    stable = not ghost and not hangs
+    if read(producer.wire, producer.topic).values != values or producer.committed_offset(stable) != offset:
         return Effect.TORN
     if hangs:
         return Effect.HANGS
