@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from ..ports import FileLock, FileSystem, RandomIds
@@ -44,7 +45,7 @@ class DataDirectory:
 
     def open(self) -> None:
         """Make the directory if it is missing, lock it and read or write meta.properties. Raises DataDirectoryError."""
-        self._fs.make_directory(self.path)
+        self._make()
         self._lock = self._fs.lock(f"{self.path}/{LOCK}")
         if self._lock is None:
             raise DataDirectoryError(
@@ -55,6 +56,19 @@ class DataDirectory:
         except BaseException:
             self.close()
             raise
+
+    def _make(self) -> None:
+        """Make the directory and what is missing above it, each name on disk: else a power failure takes it all."""
+        missing = []
+        path = self.path.rstrip("/")
+        while path and not self._fs.exists(path):
+            missing.append(path)
+            path = path.rpartition("/")[0]
+        self._fs.make_directory(self.path)
+        for made in missing:
+            parent = made.rpartition("/")[0] or ("/" if made.startswith("/") else ".")
+            with suppress(PermissionError):  # somebody else's directory, which we may enter only
+                self._fs.sync_directory(parent)
 
     def close(self) -> None:
         """Let another process have the directory."""

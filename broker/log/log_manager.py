@@ -140,6 +140,10 @@ class LogManager:
             found = parse_partition_directory(name)
             if found is not None:
                 self._load(found, path)
+        if not self.clean_start and self._logs:
+            # A process that was killed may have left directories in the page cache alone, and nobody but the one who
+            # makes a directory syncs its name: a log that is shown, and appended to, must not vanish as a whole.
+            self._fs.sync_directory(self.path)
         if self._logs or self.offline:
             logger.info(
                 "logs loaded",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -424,3 +425,48 @@ async def test_jobs_that_a_failed_directory_will_never_do_are_told_so(fs: Faulty
         async with asyncio.timeout(10):
             await job
     await manager.stop()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_partition_made_just_before_a_kill_survives_the_power_failure_after_it(
+    fs: FaultyFileSystem, seed: int
+) -> None:
+    """Its directory is in the page cache only; who finds it there has to put its name on disk."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig())
+    log.append(batch("early"), origin=AppendOrigin.CLIENT)
+    fs.kill()
+    manager.abandon()
+
+    manager = new_manager(fs)
+    await manager.start()
+    again = manager.get("t", 0)
+    assert again is not None
+    again.append(batch("late"), origin=AppendOrigin.CLIENT)
+    flushed = again.flushed(again.log_end_offset)
+    assert flushed is not None
+    await flushed
+    fs.crash(random.Random(seed))
+    manager.abandon()
+
+    manager = new_manager(fs)
+    manager.open()
+    found = manager.get("t", 0)
+    assert found is not None, "acknowledged records are gone, directory and all"
+    assert values(found.batches()) == ["early", "late"]
+    manager.abandon()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_new_data_directory_survives_a_power_failure(seed: int) -> None:
+    fs = FaultyFileSystem()
+    manager = LogManager("/deep/down/data", fs=fs, clock=StandingClock(), ids=SystemRandomIds())
+    manager.open()
+    cluster_id = manager.cluster_id
+    fs.crash(random.Random(seed))
+    manager.abandon()
+    manager = LogManager("/deep/down/data", fs=fs, clock=StandingClock(), ids=SystemRandomIds())
+    manager.open()
+    assert manager.cluster_id == cluster_id
+    manager.abandon()
