@@ -13,6 +13,7 @@ from typing import Self
 from ..errors import ConfigError, IllegalStateError
 from .metrics import Metrics
 from .options import GroupAware, Process, ProcessorOptions, Transform, each, settings_without
+from .processes import WorkerProcesses
 from .worker import Worker
 
 
@@ -112,6 +113,26 @@ class Processor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await _close(self._workers)
+
+    @staticmethod
+    async def run_processes(
+        factory: str,
+        *,
+        workers: int = 1,
+        arguments: Mapping[str, object] | None = None,
+        restarts: int = 5,
+        restart_window_s: float = 60.0,
+        stop_timeout_s: float = 30.0,
+    ) -> None:
+        """Run workers as processes until SIGTERM or SIGINT; see WorkerProcesses. Raises WorkerDiedError."""
+        await WorkerProcesses(
+            factory,
+            workers=workers,
+            arguments=arguments,
+            restarts=restarts,
+            restart_window_s=restart_window_s,
+            stop_timeout_s=stop_timeout_s,
+        ).run()
 
     def stop(self) -> None:
         """Let the transactions under way end and `run()` return. May be a signal handler of the event loop."""

@@ -102,3 +102,32 @@ async def stop(processor: Processor, running: asyncio.Task[None]) -> None:
     processor.stop()
     async with asyncio.timeout(WAIT_S):
         await running
+
+
+def make_copier(
+    number: int, *, bootstrap: str, source: str, target: str, group: str, group_aware: object = True, poison: str = ""
+) -> Processor:
+    """The factory of worker processes: copies partition by partition; fails on the value `poison`."""
+
+    def copy(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            if record.value == poison.encode():
+                raise ValueError(f"{poison} cannot be processed")
+            transaction.send(target, record.value, partition=record.partition)
+
+    return Processor(
+        bootstrap_servers=bootstrap,
+        topics=[source],
+        group_id=group,
+        transactional_id=f"{group}-{number}",
+        process=copy,
+        max_batch_ms=20,
+        max_batch_records=50,
+        consumer_group_aware_transaction=group_aware,  # type: ignore[arg-type]
+        consumer_settings={"heartbeat_interval_ms": 200, "session_timeout_ms": 6000},
+        producer_settings={"transaction_timeout_ms": 6000},
+    )
+
+
+def make_nothing(number: int) -> None:
+    """A factory that makes no processor."""

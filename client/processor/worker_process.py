@@ -1,0 +1,130 @@
+"""What runs in a worker process: `main`, called by `multiprocessing` in a new interpreter.
+
+Makes the processor by the factory, runs it until SIGTERM or SIGINT, or until its parent is gone, and tells the parent
+through a pipe how it went. The transaction under way is finished first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import inspect
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from enum import Enum
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, Protocol
+
+from ..errors import ConfigError
+
+
+class Stage(Enum):
+    """How far a worker process has come."""
+
+    STARTING = "starting"
+    UNUSABLE = "the factory failed"
+    RUNNING = "running"
+    FAILED = "failed"
+
+
+class Report(NamedTuple):
+    """What a worker process tells its parent."""
+
+    stage: Stage
+    text: str = ""
+
+
+class Runnable(Protocol):
+    """What a factory makes: a Processor."""
+
+    async def __aenter__(self) -> Any: ...
+    async def __aexit__(self, *error: Any) -> None: ...
+    async def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def load(factory: str) -> Callable[..., Any]:
+    """Return what `module:callable` names; raises ConfigError, or what importing the module raises."""
+    module, colon, name = factory.partition(":")
+    if not (module and colon and name):
+        raise ConfigError("factory", f"{factory!r} is not of the form module:callable")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigError("factory", f"module {module!r} has no callable {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def main(factory: str, number: int, arguments: Mapping[str, object], parent: Connection) -> None:
+    """Run one worker; exits with 0 when it was stopped, with 1 after an error, which the parent is told."""
+    try:
+        asyncio.run(_Child(parent).run(factory, number, arguments))
+    except Exception as error:
+        traceback.print_exc()
+        stage = Stage.UNUSABLE if isinstance(error, _FactoryFailed) else Stage.FAILED
+        cause = error.__cause__ if isinstance(error, _FactoryFailed) and error.__cause__ is not None else error
+        with contextlib.suppress(OSError):
+            parent.send(Report(stage, f"{type(cause).__name__}: {cause}"))
+        raise SystemExit(1) from None
+
+
+class _FactoryFailed(Exception):
+    """Starting again would not mend it."""
+
+
+class _Child:
+    def __init__(self, parent: Connection) -> None:
+        self._parent = parent
+        self._processor: Runnable | None = None
+        self._starting: asyncio.Task[Any] | None = None
+        self._stopped = False
+
+    async def run(self, factory: str, number: int, arguments: Mapping[str, object]) -> None:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._stop)
+        loop.add_reader(self._parent.fileno(), self._parent_gone)
+        try:
+            processor = await self._make(factory, number, arguments)
+            self._starting = asyncio.ensure_future(processor.__aenter__())
+            if self._stopped:
+                self._starting.cancel()
+            await asyncio.wait({self._starting})
+            if self._starting.cancelled():
+                return
+            self._starting.result()
+            self._processor = processor
+            try:
+                if not self._stopped:
+                    self._parent.send(Report(Stage.RUNNING))
+                    await processor.run()
+            finally:
+                await processor.__aexit__(None, None, None)
+        finally:
+            loop.remove_reader(self._parent.fileno())
+
+    async def _make(self, factory: str, number: int, arguments: Mapping[str, object]) -> Runnable:
+        try:
+            made = load(factory)(number, **arguments)
+            if inspect.isawaitable(made):
+                made = await made
+            for method in ("__aenter__", "run", "stop"):
+                if not hasattr(made, method):
+                    raise TypeError(f"{factory} made a {type(made).__name__}, not a Processor")
+        except Exception as error:
+            raise _FactoryFailed from error
+        return made  # type: ignore[no-any-return]
+
+    def _stop(self) -> None:
+        self._stopped = True
+        if self._processor is not None:
+            self._processor.stop()
+        elif self._starting is not None:
+            self._starting.cancel()
+
+    def _parent_gone(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._parent.fileno())
+        self._stop()
