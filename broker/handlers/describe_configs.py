@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics and of the broker, and where each value comes from."""
+"""DescribeConfigs: the settings of topics, groups and of the broker, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from ..config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
+from ..group_configs import describe_group
 from ..handling import RequestContext, handles
 from ..topic_creation import checked_config
 from ..topic_names import name_problem
@@ -67,4 +68,6 @@ def _rows(context: RequestContext, resource: DescribeConfigsResource) -> list[Co
         if name != str(broker.node_id):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"This broker is {broker.node_id}, not {name!r}.")
         return describe_broker(broker)
+    if resource.resource_type == ResourceType.GROUP and broker.group_aware:
+        return describe_group(broker, name)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no settings here.")

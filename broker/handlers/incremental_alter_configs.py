@@ -1,10 +1,14 @@
-"""IncrementalAlterConfigs: set, delete, append to or subtract from single settings of topics (KIP-339)."""
+"""IncrementalAlterConfigs: set, delete, append to or subtract from single settings of topics (KIP-339).
+
+Of a group the one thing that can be done is to delete `transaction.claims`, which drops the claims of its producers.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
+from collections.abc import Awaitable
 from enum import IntEnum
+from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.incremental_alter_configs import (
@@ -15,8 +19,9 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ..config_changes import change_configs
+from ..config_sources import ResourceType
+from ..group_configs import check_deletions
 from ..handling import Reply, RequestContext, handles
-from ..metadata_store import Topic
 from ..settings import ConfigType, format_value
 from ..topic_config import TopicConfig, topic_config
 
@@ -34,25 +39,44 @@ class Operation(IntEnum):
 def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> Reply:
     times = Counter((item.resource_type, item.resource_name) for item in request.resources)
     results: list[AlterConfigsResourceResponse] = []
-    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []
+    pending: list[tuple[AlterConfigsResourceResponse, Awaitable[Any]]] = []
     for item in request.resources:
         result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
         results.append(result)
         try:
             if times[item.resource_type, item.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
-            change = change_configs(
-                context.broker,
-                item.resource_type,
-                item.resource_name,
-                lambda configs, item=item: _edit(context, item, configs),  # type: ignore[misc]
-                validate_only=request.validate_only,
-            )
+            change = _change(context, item, validate_only=request.validate_only)
             if change is not None:
                 pending.append((result, change))
         except KafkaError as error:
             result.error_code, result.error_message = int(error.code), error.message
     return _answer(results, pending) if pending else IncrementalAlterConfigsResponse(responses=results)
+
+
+def _change(context: RequestContext, item: AlterConfigsResource, *, validate_only: bool) -> Awaitable[Any] | None:
+    """What has to be waited for, None: nothing. Raises KafkaError; then the resource is as it was."""
+    broker = context.broker
+    if item.resource_type == ResourceType.GROUP and broker.group_aware:
+        deletions = [(config.name, config.config_operation == Operation.DELETE) for config in item.configs]
+        check_deletions(broker, item.resource_name, deletions)
+        return None if validate_only or not deletions else _unfence(context, item.resource_name)
+    return change_configs(
+        broker,
+        item.resource_type,
+        item.resource_name,
+        lambda configs: _edit(context, item, configs),
+        validate_only=validate_only,
+    )
+
+
+async def _unfence(context: RequestContext, group_id: str) -> None:
+    try:
+        await context.broker.group_initialiser.unfence(group_id, context)
+    except KafkaError as error:
+        if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+            raise
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Producers of the group are being initialised.") from None
 
 
 def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str, str]) -> None:
@@ -91,7 +115,7 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
 
 async def _answer(
     results: list[AlterConfigsResourceResponse],
-    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]],
+    pending: list[tuple[AlterConfigsResourceResponse, Awaitable[Any]]],
 ) -> IncrementalAlterConfigsResponse:
     for result, change in pending:
         try:

@@ -1,4 +1,7 @@
-"""ListConfigResources: which resources have settings (KIP-1142). Version 0 asks for client metrics; there are none."""
+"""ListConfigResources: which resources have settings (KIP-1142). Version 0 asks for client metrics; there are none.
+
+A group has one as long as its producers have claims.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from ...protocol.messages.list_config_resources import (
 from ..config_sources import ResourceType
 from ..handling import RequestContext, handles
 
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
-KNOWN = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+KNOWN = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)
 
 
 @handles(ListConfigResourcesRequest)
@@ -30,4 +33,6 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
     for resource_type in (ResourceType.BROKER, BROKER_LOGGER):
         if resource_type in wanted:
             found.append(ConfigResource(str(broker.node_id), int(resource_type)))
+    if ResourceType.GROUP in wanted and broker.group_aware:
+        found += [ConfigResource(group_id, int(ResourceType.GROUP)) for group_id in broker.group_initialiser.groups()]
     return ListConfigResourcesResponse(config_resources=found)
