@@ -71,8 +71,10 @@ class OwnedProducer:
 
     async def abort(self) -> None:
         """Abort on the way out (an exception of the function, a cancellation); failures are left to `recover`."""
+        if self._producer is None:
+            return  # closed meanwhile, which aborts as well
         with contextlib.suppress(KafkaError):
-            await self.producer.abort_transaction()  # cancelled again, closing the producer aborts
+            await self._producer.abort_transaction()  # cancelled again, closing the producer aborts
             self._metrics.aborts += 1
             self.clean = True
 

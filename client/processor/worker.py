@@ -25,7 +25,7 @@ from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
-from ..consumer import Consumer, ConsumerRecord, RebalanceListener
+from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
 from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError
 from ..producer import Producer
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
@@ -97,8 +97,10 @@ class Worker(RebalanceListener):
         try:
             while not self._stopping.is_set():
                 try:
-                    if self._dirty and self._is_member and not await self._unless_stopped(self._recover()):
-                        break
+                    if self._dirty:
+                        assignment = self._assignment()
+                        if assignment is not None and not await self._unless_stopped(self._recover(assignment)):
+                            break
                     await self._gather()
                     if self._batch.records:
                         await self._transact()
@@ -165,7 +167,7 @@ class Worker(RebalanceListener):
     async def _transact(self) -> None:
         """Process and commit the batch: in one transaction, or in one for each partition at the same time."""
         batch, assignment = self._batch, self._owned
-        if assignment is None or not self._is_member:
+        if assignment is None or self._assignment() != assignment:
             raise AbortableError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership is over: what was gathered is dropped")
         group = assignment.metadata
         rebalance = asyncio.ensure_future(self._consumer.until_rebalance())
@@ -285,13 +287,15 @@ class Worker(RebalanceListener):
 
     # -- after a failure, and after a rebalance
 
-    @property
-    def _is_member(self) -> bool:
-        return self._consumer.group_metadata().generation_id >= 0
+    def _assignment(self) -> ConsumerAssignment | None:
+        """The group's present assignment; None: polling has to bring about one."""
+        try:
+            return self._consumer.group_assignment()
+        except RebalanceInProgressError:
+            return None
 
-    async def _recover(self) -> None:
+    async def _recover(self, assignment: ConsumerAssignment) -> None:
         """Have producers that own the assignment, and positions at the committed offsets."""
-        assignment = self._consumer.group_assignment()
         try:
             if assignment == self._owned:
                 await self._producers.recover(assignment)
