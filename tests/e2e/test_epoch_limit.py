@@ -19,8 +19,8 @@ from oncelog.client.admin import TransactionDescription
 from oncelog.protocol.internal_topics import partition_for_key
 from oncelog.protocol.records import Record, encode_batch
 from support.back_to_back import bundled, librdkafka
-from support.transaction_wire import read
-from support.wire import Wire, eventually
+from support.transaction_wire import read_decided
+from support.wire import Wire
 
 Names = Callable[[str], str]
 
@@ -48,8 +48,7 @@ async def values_of(address: str, topic: str, count: int) -> list[bytes]:
 
     def all_of_them() -> list[bytes]:
         with Wire(address) as wire:
-            eventually(lambda: (seen := read(wire, topic)).last_stable_offset == seen.high_watermark)
-            return read(wire, topic).values
+            return read_decided(wire, topic)
 
     values = await asyncio.to_thread(all_of_them)
     assert len(values) == count

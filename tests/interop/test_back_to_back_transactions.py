@@ -14,8 +14,8 @@ from oncelog import Admin
 from oncelog.protocol.errors import ErrorCode
 from rich.console import Console
 from rich.table import Table
-from support.back_to_back import Seen, Work, bundled, java, librdkafka, observed
-from support.transaction_wire import read
+from support.back_to_back import Seen, Work, bundled, bundled_with_offsets, java, librdkafka, observed
+from support.transaction_wire import read_decided
 from support.wire import Wire
 
 Names = Callable[[str], str]
@@ -29,12 +29,12 @@ async def run(address: str, work: Work, name: str, count: int) -> Seen:
         await admin.fence_producers([f"{name}-to-make-the-topics"])
     seen = await observed(address, work, name, name, count)
     with Wire(address) as wire:
-        assert read(wire, name).values == [str(number).encode() for number in range(count)]
+        assert read_decided(wire, name) == [str(number).encode() for number in range(count)]
     return seen
 
 
 @pytest.mark.oncelog_only(reason="Apache Kafka does send away")
-@pytest.mark.parametrize("work", [librdkafka, bundled])
+@pytest.mark.parametrize("work", [librdkafka, bundled, bundled_with_offsets])
 async def test_nobody_is_sent_away(bootstrap: str, fresh_name: Names, work: Work) -> None:
     seen = await run(bootstrap, work, fresh_name("txn"), 200)
     assert seen.count(SENT_AWAY) == 0
@@ -54,9 +54,14 @@ async def test_ten_thousand_in_a_row_beside_apache_kafka(tmp_path: Path) -> None
         table.add_column(column, justify="left" if column in ("client", "broker") else "right")
     sent_away = {}
     with BrokerProcess(tmp_path / "ours") as ours, ApacheKafka(tmp_path / "kafka") as kafka:
-        for client, work in (("librdkafka", librdkafka), ("Java 4.1", java), ("bundled", bundled)):
+        for client, work in (
+            ("librdkafka", librdkafka),
+            ("Java 4.1", java),
+            ("bundled", bundled),
+            ("bundled, with offsets", bundled_with_offsets),
+        ):
             for broker, address in (("oncelog", ours.address), ("Apache Kafka 4.1", kafka.address)):
-                seen = await run(address, work, f"{client.replace(' ', '-')}", count)
+                seen = await run(address, work, client.replace(",", "").replace(" ", "-"), count)
                 sent_away[client, broker] = seen.count(SENT_AWAY)
                 table.add_row(
                     client,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer as StockProducer
-from oncelog import Producer
+from oncelog import ConsumerGroupMetadata, Producer, TopicPartition
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.schema import Request, Response, Struct
 from support.proxy import FaultProxy
@@ -81,6 +81,21 @@ def bundled(bootstrap: str, topic: str, transactional_id: str, count: int) -> No
             for number in range(count):
                 async with producer.transaction() as txn:
                     txn.send(topic, str(number).encode(), partition=0)
+
+    asyncio.run(run())
+
+
+def bundled_with_offsets(bootstrap: str, topic: str, transactional_id: str, count: int) -> None:
+    """One producer of ours that also commits an offset in each transaction."""
+
+    async def run() -> None:
+        async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, linger_ms=0) as producer:
+            await producer.init_transactions()
+            for number in range(count):
+                async with producer.transaction() as txn:
+                    txn.send(topic, str(number).encode(), partition=0)
+                    position = {TopicPartition(topic, 0): number + 1}
+                    await txn.send_offsets(position, ConsumerGroupMetadata(transactional_id))
 
     asyncio.run(run())
 

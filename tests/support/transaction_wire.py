@@ -12,7 +12,7 @@ from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchT
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
-from support.wire import Wire, retry
+from support.wire import Wire, eventually, retry
 
 RETRIED = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -133,3 +133,9 @@ def read(wire: Wire, topic: str, partition: int = 0, committed: bool = True) -> 
                 continue
             values += [record.value or b"" for record in decode_batch(got.records or b"", position, header)]
     return Seen(values, got.last_stable_offset, got.high_watermark)
+
+
+def read_decided(wire: Wire, topic: str, partition: int = 0) -> list[bytes]:
+    """The committed values, when the markers of all transactions are there: a commit is answered before."""
+    eventually(lambda: (seen := read(wire, topic, partition)).last_stable_offset == seen.high_watermark)
+    return read(wire, topic, partition).values
