@@ -227,6 +227,11 @@ class TransactionCalls:
                 log.warning("EndTxn is sent again without the partitions written, which were refused: %s", error)
                 named = None
                 answer = await self._end(committed, named, lost)
+        except _NotOpen as error:
+            if lost.answers:
+                self._manager.fail_fatal(error.code)
+                raise CommitUnknownError(error.code, error.message, can_ask_again=False) from error
+            raise manager.fail_abortable(error.code, error.message) from error
         except asyncio.CancelledError:
             self._undecided(committed, lost)
             raise
@@ -256,9 +261,11 @@ class TransactionCalls:
             request.topics = [EndTxnTopic(topic, topics[topic]) for topic in topics] if names else None
             return request, version
 
-        refusals: Refusals = {}
+        refusals: dict[ErrorCode, Callable[[ErrorCode], KafkaError]] = {}
         if named is not None:
             refusals = dict.fromkeys((ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION), _NamesRefused)
+        if committed:
+            refusals[ErrorCode.INVALID_TXN_STATE] = _not_open
         return await self._ask(build, lambda answer: answer.error_code, "EndTxn", lost, refusals)
 
     # -- how a call goes
@@ -288,6 +295,18 @@ class TransactionCalls:
 
 class _NamesRefused(KafkaError):
     """The coordinator does not take the names in EndTxn; it has changed nothing."""
+
+
+class _NotOpen(KafkaError):
+    """There is no transaction to commit."""
+
+
+def _not_open(code: ErrorCode) -> KafkaError:
+    return _NotOpen(
+        code,
+        "the coordinator has no such transaction open any more: it was aborted there, by transaction.timeout.ms, by an "
+        "administrator, or because the broker was downgraded",
+    )
 
 
 def _worst_of_partitions(answer: AddPartitionsToTxnResponse) -> int:

@@ -9,20 +9,18 @@ from pathlib import Path
 import pytest
 from oncelog import (
     AbortableError,
-    Admin,
     CommitUnknownError,
     ConsumerGroupMetadata,
     KafkaError,
     PartitionNotRegisteredError,
     Producer,
     ProducerFencedError,
-    TopicPartition,
 )
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.produce import ProduceRequest
 from support.broker import BrokerProcess
 from support.proxy import FaultProxy
-from support.reading import committed_offset, make_topic, values
+from support.reading import await_decided, committed_offset, decided_values, end_offsets, make_topic
 
 Fresh = Callable[[str], str]
 FAST = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 50, "linger_ms": 0}
@@ -41,12 +39,6 @@ def kafka(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--kafka"))
 
 
-async def end_offsets(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        found = await admin.list_offsets({TopicPartition(topic, index): -1 for index in range(partitions)})
-    return [found[TopicPartition(topic, index)].offset for index in range(partitions)]
-
-
 async def test_a_steady_transaction_is_produce_and_end_txn(bootstrap: str, fresh_name: Fresh, kafka: bool) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
     async with FaultProxy(bootstrap) as proxy:
@@ -58,7 +50,7 @@ async def test_a_steady_transaction_is_produce_and_end_txn(bootstrap: str, fresh
                 async with producer.transaction() as txn:
                     txn.send(topic, b"%d" % number)
         assert_seen(proxy, kafka, "Produce", "EndTxn")
-    assert len(values(bootstrap, topic)) == STEADY + 1
+    assert len(decided_values(bootstrap, topic)) == STEADY + 1
 
 
 @pytest.mark.parametrize("bound", [False, True])
@@ -94,23 +86,24 @@ async def test_a_transaction_bound_to_partitions_writes_to_no_other(bootstrap: s
                 await txn.send_offsets({(topic, 0): number}, ConsumerGroupMetadata(group))
         async with producer.transaction() as txn:
             txn.send(other, b"free again")
-    assert len(values(bootstrap, topic)) == 60
-    assert values(bootstrap, other) == [b"free again"]
+    assert len(decided_values(bootstrap, topic)) == 60
+    assert decided_values(bootstrap, other) == [b"free again"]
     assert committed_offset(bootstrap, group, topic, 0) == 2
-    ends = await end_offsets(bootstrap, topic, 4)
+    ends = end_offsets(bootstrap, topic)
     assert (ends[0], ends[2]) == (0, 0)
 
 
 async def test_markers_go_only_where_something_was_written(bootstrap: str, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic"), 3), fresh_name("txn")
     async with Producer(bootstrap_servers=bootstrap, transactional_id=name, **FAST) as producer:
+        await producer.init_transactions()
         for commit in (True, False, True):
-            await producer.init_transactions() if not producer.ready else None
             await producer.begin_transaction([(topic, 0), (topic, 1), (topic, 2)])
             await producer.send(topic, b"x", partition=1)
             await (producer.commit_transaction() if commit else producer.abort_transaction())
-    assert await end_offsets(bootstrap, topic, 3) == [0, 6, 0]
-    assert values(bootstrap, topic) == [b"x", b"x"]
+    await_decided(bootstrap, topic)
+    assert end_offsets(bootstrap, topic) == {0: 0, 1: 6, 2: 0}
+    assert decided_values(bootstrap, topic) == [b"x", b"x"]
 
 
 async def test_nothing_sent_to_what_was_registered_commits_and_aborts(bootstrap: str, fresh_name: Fresh) -> None:
@@ -123,7 +116,7 @@ async def test_nothing_sent_to_what_was_registered_commits_and_aborts(bootstrap:
                 await (producer.commit_transaction() if commit else producer.abort_transaction())
         async with producer.transaction() as txn:
             txn.send(topic, b"after")
-    assert values(bootstrap, topic) == [b"after"]
+    assert decided_values(bootstrap, topic) == [b"after"]
 
 
 @pytest.mark.parametrize("lose", ["before", "after"])
@@ -150,7 +143,7 @@ async def test_lost_requests_and_answers_leave_commits_and_aborts_exact(
                     await producer.commit_transaction()
                     expected.append(b"%d" % number)
                 proxy.clear_faults()
-    assert sorted(values(bootstrap, topic)) == expected
+    assert sorted(decided_values(bootstrap, topic)) == expected
 
 
 @pytest.mark.oncelog_only(reason="restarts a broker of its own at another level")
@@ -167,9 +160,7 @@ async def test_a_broker_that_changes_its_level_in_the_middle_tears_no_transactio
             for number in range(30):
                 if number in (10, 20):
                     at = before if number == 20 else after
-                    broker.arguments[:] = [
-                        f"{level}={at}" if one.startswith(level) else one for one in broker.arguments
-                    ]
+                    broker.extra_arguments[:] = ["--set", f"{level}={at}"]
                 try:
                     await producer.begin_transaction([(topic, 0), (topic, 1)] if number % 2 else None)
                     for partition in range(2):
@@ -186,7 +177,7 @@ async def test_a_broker_that_changes_its_level_in_the_middle_tears_no_transactio
                     await producer.init_transactions()
                 except KafkaError as error:
                     raise AssertionError(f"transaction {number}: {error!r}") from error
-        seen = [int(value) for value in values(broker.address, topic)]
+        seen = [int(value) for value in decided_values(broker.address, topic)]
         assert len(committed) >= 28
         assert set(committed) <= set(seen) <= set(committed) | set(unknown)
         assert all(seen.count(number) == 2 for number in set(seen)), "a transaction was torn"

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 TIMEOUT_S = 30.0
 
@@ -50,6 +58,29 @@ def read_topic(bootstrap: str, topic: str, committed: bool = True) -> dict[int, 
         return found
     finally:
         consumer.close()
+
+
+def end_offsets(bootstrap: str, topic: str, stable: bool = False) -> dict[int, int]:
+    """Return the high watermark of each partition, or with `stable` the last stable offset."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+    wanted = [TopicPartition(topic, index) for index in admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions]
+    found = admin.list_offsets({one: OffsetSpec.latest() for one in wanted}, isolation_level=level)
+    return {one.partition: int(future.result(TIMEOUT_S).offset) for one, future in found.items()}
+
+
+def await_decided(bootstrap: str, topic: str) -> None:
+    """Wait until no transaction is open: a commit is told of before its markers are in every partition."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while end_offsets(bootstrap, topic) != end_offsets(bootstrap, topic, stable=True):
+        assert time.monotonic() < deadline, f"a transaction on {topic} stays open"
+        time.sleep(0.005)
+
+
+def decided_values(bootstrap: str, topic: str) -> list[bytes]:
+    """Return the values of all committed records, once no transaction is open, partition after partition."""
+    await_decided(bootstrap, topic)
+    return values(bootstrap, topic)
 
 
 def values(bootstrap: str, topic: str, committed: bool = True) -> list[bytes]:

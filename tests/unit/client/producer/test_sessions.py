@@ -191,6 +191,22 @@ def test_refused_names_after_a_lost_answer_leave_the_result_open() -> None:
     in_world(test, 2, group_aware=1)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_is_gone_at_the_coordinator_is_aborted_and_run_again(version: int) -> None:
+    async def test(world: World) -> None:
+        await world.begin()
+        world.manager.registered_now({(TOPIC, 0)})
+        await write(world)
+        task = asyncio.create_task(world.transactions.commit())
+        await world.cluster.answer(EndTxnRequest, EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE))
+        with pytest.raises(AbortableError, match=r"transaction\.timeout\.ms"):
+            await task
+        assert not (await end(world, False)).committed
+        world.manager.begin()
+
+    in_world(test, version, group_aware=1)
+
+
 # -- brokers that change in the middle
 
 
