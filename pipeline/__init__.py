@@ -8,12 +8,14 @@ Needs the extra `pipeline` (pyspark, pyarrow, numpy) and Java 17 or newer. docs/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["register", "spark_session"]
+__all__ = ["register", "spark_session", "write", "write_stream"]
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -40,3 +42,17 @@ def spark_session(master: str | None = None, **settings: str) -> SparkSession:
     from .session import build
 
     return register(build(master, {name.replace("_", "."): value for name, value in settings.items()}))
+
+
+def write_stream(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> DataStreamWriter:
+    """The exactly-once writer of a streaming frame: a Kafka transaction per micro-batch. See `frames.write_stream`."""
+    from .frames import write_stream as prepare
+
+    return prepare(df, options, tasks=tasks)
+
+
+def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:
+    """Write a batch frame in one Kafka transaction. See `frames.write`."""
+    from .frames import write as carry_out
+
+    carry_out(df, options, tasks=tasks)

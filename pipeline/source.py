@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     ArrayType,
@@ -265,3 +272,17 @@ class OncelogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read a stream."""
         return StreamReader(SourceSettings(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Write a batch: append only."""
+        from .sink import BatchWriter, SinkSettings
+
+        if overwrite:
+            raise ConfigError("mode", 'a topic cannot be overwritten: use .mode("append")')
+        return BatchWriter(SinkSettings(self.options, schema, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Write a stream. Spark says `overwrite` in output mode complete, whose rows are appended like all others."""
+        from .sink import SinkSettings, StreamWriter
+
+        return StreamWriter(SinkSettings(self.options, schema, streaming=True))

@@ -1,0 +1,131 @@
+"""`write_stream` and `write`: a frame of any shape to Kafka, repartitioned so that each Kafka partition has one task.
+
+A row's Kafka partition is decided before the shuffle, from what is in the row: the column partition, else the key by
+Kafka's hash, else a hash of the value. So it is the same whenever Spark computes the row again. Then all rows of a
+Kafka partition go to one Spark task, and the partitions of a topic are dealt evenly to the tasks.
+
+That shuffle is the price of one writer per partition. A frame that is already laid out so, or has one task only, can be
+written with plain `format("oncelog")`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BinaryType, IntegerType
+
+from ..client.errors import ConfigError
+from .blocking import BlockingCluster
+from .options import SINK_OPTIONS, Options
+from .rows import RowError, check_columns, targets
+from .sink import SinkSettings
+from .source import NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+COUNTS_MAX_AGE_S: Final = 60.0
+"""Partitions that are added to a topic are used after so long."""
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "headers")
+
+
+def write_stream(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> DataStreamWriter:
+    """Return the stream's writer, repartitioned, with these options: `.trigger(...).start()` it.
+
+    `options` are those of the sink, and Spark's: `checkpointLocation` is required. `tasks`: how many Spark tasks write
+    at once, by default as many as the cluster has cores. Raises ConfigError for options or columns that cannot be.
+    """
+    if not df.isStreaming:
+        raise ConfigError("write_stream", "is for streaming frames: use write(df, options)")
+    SinkSettings(options, df.schema, streaming=True)
+    return repartitioned(df, options, tasks).writeStream.format(NAME).options(**options)
+
+
+def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:
+    """Write a batch in one transaction; with the option writeId, a write that was committed before is a no-op.
+
+    Raises ConfigError as `write_stream`, and whatever the write fails with: then nothing of it is visible.
+    """
+    if df.isStreaming:
+        raise ConfigError("write", "is for batch frames: use write_stream(df, options)")
+    SinkSettings(options, df.schema, streaming=False)
+    repartitioned(df, options, tasks).write.format(NAME).options(**options).mode("append").save()
+
+
+def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None = None) -> DataFrame:
+    """The frame with a column partition in every row, and one task per Kafka partition."""
+    topic = Options(options, SINK_OPTIONS).text("topic")
+    check_columns(df.schema, topic, headers=False)
+    by_lower = {name.lower(): name for name in df.columns}
+    df = df.select(*(sf.col(by_lower[name]).alias(name) for name in COLUMNS if name in by_lower))
+    key = sf.col("key").cast(BinaryType()) if "key" in by_lower else sf.lit(None).cast(BinaryType())
+    given = sf.col("partition") if "partition" in by_lower else sf.lit(None).cast(IntegerType())
+    # Where the option topic is given, it counts, and the column is not looked at.
+    name = sf.lit(topic) if topic else sf.col("topic")
+    df = df.withColumn("partition", _target_partition(options)(name, key, given, sf.xxhash64("value")))
+    count = tasks or max(df.sparkSession.sparkContext.defaultParallelism, 1)
+    task: Column = sf.pmod(sf.xxhash64(name) % sf.lit(1 << 20) + sf.col("partition"), sf.lit(count))
+    return df.repartitionById(count, task.cast(IntegerType()))
+
+
+def _target_partition(options: Mapping[str, str]):  # type: ignore[no-untyped-def]  # pyspark has no type for it
+    counts = TopicPartitionCounts(dict(options))
+
+    def target_partition(topic: pa.Array, key: pa.Array, given: pa.Array, spread: pa.Array) -> pa.Array:
+        if topic.null_count:
+            raise RowError("the column topic is null in a row, and there is no option topic")
+        numbers = spread.to_numpy(zero_copy_only=False).astype(np.int64) & np.int64(2**63 - 1)
+        distinct = pc.unique(topic).to_pylist()
+        if len(distinct) == 1:
+            return pa.array(_named(distinct[0], key, given, counts(distinct[0]), numbers))
+        found = np.empty(len(key), np.int32)
+        for name in distinct:
+            rows = pc.indices_nonzero(pc.equal(topic, name))
+            index = rows.to_numpy()
+            found[index] = _named(name, key.take(rows), given.take(rows), counts(name), numbers[index])
+        return pa.array(found)
+
+    return arrow_udf(target_partition, IntegerType())  # type: ignore[call-overload]  # wants the number of a kind
+
+
+def _named(topic: str, key: pa.Array, given: pa.Array, count: int, spread: NDArray[np.int64]) -> NDArray[np.int32]:
+    try:
+        return targets(key, given, count, spread)
+    except RowError as error:
+        raise RowError(f"topic {topic!r}: {error}") from None
+
+
+class TopicPartitionCounts:
+    """How many partitions topics have, as a task sees it; remembered for a while within its process."""
+
+    _known: dict[tuple[str, str], tuple[int, float]] = {}  # noqa: RUF012  # shared by all instances of a process
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def __call__(self, topic: str) -> int:
+        where = (self._options["kafka.bootstrap.servers"], topic)
+        count, asked_at = self._known.get(where, (0, 0.0))
+        if not count or time.monotonic() - asked_at > COUNTS_MAX_AGE_S:
+            count = self._ask(topic)
+            self._known[where] = count, time.monotonic()
+        return count
+
+    def _ask(self, topic: str) -> int:
+        from ..client.config import ProducerConfig
+        from .produce import CLIENT_DEFAULTS
+
+        config = Options(self._options, SINK_OPTIONS).client(ProducerConfig, **CLIENT_DEFAULTS)
+        timeout_s = config.max_block_ms / 1000
+        with BlockingCluster(config, timeout_s, create_topics=True) as kafka:
+            return len(kafka.run(kafka.cluster.topic(topic, timeout_s)).partitions)

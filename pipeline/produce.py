@@ -1,0 +1,291 @@
+"""One task's part of a transaction: record batches to the partitions' leaders, in order, each exactly once.
+
+Owns the sequence numbers, which begin at 0 in each partition because each attempt has an epoch of its own, and the
+retries: up to five batches of a partition are in flight; when one fails, all are awaited and then sent again in order,
+and the leader recognises those that it has.
+
+Each Kafka partition is written by one task only. Another one shows itself as a sequence that the leader refuses, or as
+a first batch that was "written" before this task began: then the partition is in conflict, which is a result, not an
+exception, so that the commit can name both tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from ..client.cluster import Cluster
+from ..client.config import ProducerConfig
+from ..client.errors import KafkaTimeoutError, RecordTooLargeError, error_for
+from ..client.offset_lookup import LATEST_TIMESTAMP, list_offsets
+from ..client.producer.transaction_calls import TransactionCalls
+from ..client.values import TopicPartition
+from ..protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, assemble_batch, next_sequence
+from ..protocol.compression import Compression, compress
+from ..protocol.errors import ErrorCode, KafkaError, error_code
+from ..protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from .arrow_encoder import Payload
+from .transaction import Attempt, resumed
+
+MAX_IN_FLIGHT: Final = 5
+"""The leader recognises so many batches of a producer when they are repeated."""
+
+BEFORE_IMPLICIT: Final = 11
+WITH_NAMES: Final = 12
+"""Newest Produce that needs AddPartitionsToTxn before, and newest that names topics."""
+
+CLIENT_DEFAULTS: Final[dict[str, object]] = {
+    "batch_size": 512 * 1024,
+    "transaction_timeout_ms": 300_000,
+    "send_buffer_bytes": -1,
+    "client_id": "oncelog-pipeline",
+}
+"""Where the pipeline's defaults differ from the producer's: rows come in bulk, micro-batches take a while."""
+
+
+class Written(NamedTuple):
+    """What a task has written to a partition."""
+
+    records: int
+    conflict: bool
+    """Whether another task has written there as well."""
+
+
+class _Batch(NamedTuple):
+    base_sequence: int
+    data: bytes
+
+
+class TransactionProducer:
+    """`write` takes batches and returns when there is room for more; `finish` waits for all. All raise KafkaError."""
+
+    def __init__(self, cluster: Cluster, attempt: Attempt, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
+        self.cluster = cluster
+        self.attempt = attempt
+        self.config = config
+        self.failure: BaseException | None = None
+        self._now_ms = now_ms
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._buffered = 0
+        self._changed = asyncio.Event()
+        self._calls = TransactionCalls(
+            cluster, resumed(attempt), config.transaction_timeout_ms, config.max_block_ms / 1000
+        )
+        self._codec = Compression.from_name(config.compression_type)
+        self._level = {
+            Compression.GZIP: config.compression_gzip_level if config.compression_gzip_level >= 0 else None,
+            Compression.LZ4: config.compression_lz4_level if "compression_lz4_level" in config.explicit else None,
+            Compression.ZSTD: config.compression_zstd_level,
+        }.get(self._codec)
+
+    async def write(self, payloads: Iterable[tuple[TopicPartition, Payload]]) -> None:
+        """Send these batches after those before; waits while more than buffer.memory is under way."""
+        payloads = list(payloads)
+        await self._open({partition for partition, _ in payloads} - self._lanes.keys())
+        for partition, payload in payloads:
+            while self._buffered > self.config.buffer_memory and self.failure is None:
+                self._changed.clear()
+                await self._changed.wait()
+            self._raise_failure()
+            lane = self._lanes[partition]
+            batch = self._batch(payload, lane.next_sequence)
+            lane.add(batch, payload.record_count)
+            self._buffered += len(batch.data)
+        await asyncio.sleep(0)  # lets the requests leave
+        await asyncio.sleep(0)
+        self._raise_failure()
+
+    async def finish(self) -> dict[TopicPartition, Written]:
+        """Wait until everything is acknowledged."""
+        for lane in self._lanes.values():
+            lane.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        self._raise_failure()
+        return {partition: Written(lane.records, lane.conflict) for partition, lane in self._lanes.items()}
+
+    async def close(self) -> None:
+        """Stop sending."""
+        under_way = [*self._tasks, *(send for lane in self._lanes.values() for send in lane.sends)]
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    def acknowledged(self, batch: _Batch) -> None:
+        """A lane has got rid of a batch."""
+        self._buffered -= len(batch.data)
+        self._changed.set()
+
+    async def _open(self, partitions: set[TopicPartition]) -> None:
+        if not partitions:
+            return
+        if self.attempt.version < 2:
+            await self._calls.add_partitions(partitions)
+        timeout_s = self.config.max_block_ms / 1000
+        times = dict.fromkeys(partitions, LATEST_TIMESTAMP)
+        ends = await list_offsets(self.cluster, times, read_committed=False, timeout_s=timeout_s)
+        for partition in sorted(partitions):
+            lane = self._lanes[partition] = _Lane(self, partition, ends[partition].offset)
+            task = asyncio.create_task(lane.run(), name=f"write to {partition}")
+            self._tasks.add(task)
+            task.add_done_callback(self._lane_done)
+
+    def _lane_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failure = self.failure or error
+        self._changed.set()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _batch(self, payload: Payload, base_sequence: int) -> _Batch:
+        now = self._now_ms()
+        data = assemble_batch(
+            compress(self._codec, payload.records, self._level),
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=self._codec | TRANSACTIONAL,
+            last_offset_delta=payload.record_count - 1,
+            base_timestamp=now,
+            max_timestamp=now,
+            producer_id=self.attempt.producer_id,
+            producer_epoch=self.attempt.producer_epoch,
+            base_sequence=base_sequence,
+            record_count=payload.record_count,
+        )
+        if payload.record_count == 1 and len(data) > max(self.config.max_request_size, HEADER_SIZE):
+            raise RecordTooLargeError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a row takes {len(data)} bytes, more than kafka.max.request.size = {self.config.max_request_size}",
+            )
+        return _Batch(base_sequence, data)
+
+
+class _Lane:
+    """The batches of one partition."""
+
+    def __init__(self, producer: TransactionProducer, partition: TopicPartition, log_end: int) -> None:
+        self._producer = producer
+        self._partition = partition
+        self._log_end = log_end
+        self._waiting: deque[_Batch] = deque()
+        self._in_flight: deque[tuple[_Batch, asyncio.Task[tuple[ErrorCode, int, str]]]] = deque()
+        self._more = asyncio.Event()
+        self._closed = False
+        self.next_sequence = 0
+        self.records = 0
+        self.conflict = False
+
+    @property
+    def sends(self) -> list[asyncio.Task[tuple[ErrorCode, int, str]]]:
+        """What is in flight."""
+        return [send for _, send in self._in_flight]
+
+    def add(self, batch: _Batch, count: int) -> None:
+        """Take the next batch."""
+        self.next_sequence = next_sequence(self.next_sequence, count)
+        self.records += count
+        if self.conflict:
+            self._producer.acknowledged(batch)
+            return
+        self._waiting.append(batch)
+        self._more.set()
+
+    def close(self) -> None:
+        """No more batches will come."""
+        self._closed = True
+        self._more.set()
+
+    async def run(self) -> None:
+        """Send until closed and empty. Raises what does not pass by itself, or not in time."""
+        loop = asyncio.get_running_loop()
+        failing_since: float | None = None
+        attempt = 0
+        refused: _Batch | None = None
+        while True:
+            self._fill()
+            if not self._in_flight:
+                if self._closed and not self._waiting:
+                    return
+                self._more.clear()
+                await self._more.wait()
+                continue
+            batch, answer = self._in_flight[0]
+            code, base_offset, message = await answer
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                if batch.base_sequence == 0 and 0 <= base_offset < self._log_end:
+                    await self._give_way()
+                    continue
+                self._in_flight.popleft()
+                self._producer.acknowledged(batch)
+                failing_since, attempt = None, 0
+                continue
+            if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                # All before it are acknowledged; refused again, alone, its place is taken by somebody else's records.
+                if refused is batch:
+                    await self._give_way()
+                else:
+                    refused = batch
+                    await self._take_back()
+                continue
+            if not code.retriable:
+                raise error_for(code, f"{self._partition}: {message or code.text}")
+            failing_since = failing_since or loop.time()
+            if loop.time() - failing_since > self._producer.config.delivery_timeout_s:
+                raise KafkaTimeoutError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"rows for {self._partition} were not acknowledged within kafka.delivery.timeout.ms: {code.name}",
+                )
+            await self._take_back()
+            if code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                self._producer.cluster.request_refresh()
+                await asyncio.sleep(self._producer.cluster.retry_backoff(attempt))
+            else:
+                await asyncio.sleep(0.005)
+            attempt += 1
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT:
+            batch = self._waiting.popleft()
+            self._in_flight.append((batch, asyncio.create_task(self._send(batch))))
+
+    async def _take_back(self) -> None:
+        """Wait for all that is in flight; then it is to be sent again, in order."""
+        await asyncio.gather(*(answer for _, answer in self._in_flight), return_exceptions=True)
+        self._waiting.extendleft(batch for batch, _ in reversed(self._in_flight))
+        self._in_flight.clear()
+
+    async def _give_way(self) -> None:
+        """Another task writes here: this one stops, and the commit will say so."""
+        self.conflict = True
+        await self._take_back()
+        while self._waiting:
+            self._producer.acknowledged(self._waiting.popleft())
+
+    async def _send(self, batch: _Batch) -> tuple[ErrorCode, int, str]:
+        """(error, base offset, message) of one Produce; connections that fail are an error, too."""
+        cluster, attempt = self._producer.cluster, self._producer.attempt
+        topic, index = self._partition
+        try:
+            leader = cluster.leader_of(self._partition)
+            if leader is None:
+                return ErrorCode.LEADER_NOT_AVAILABLE, -1, ""
+            connection = await cluster.connection(leader)
+            version = connection.version_of(ProduceRequest, BEFORE_IMPLICIT if attempt.version < 2 else WITH_NAMES)
+            request = ProduceRequest(
+                transactional_id=attempt.transactional_id,
+                acks=-1,
+                timeout_ms=self._producer.config.request_timeout_ms,
+                topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index, batch.data)])],
+            )
+            answer = await connection.send(request, version)
+        except KafkaError as error:
+            if error.code is ErrorCode.BROKER_NOT_AVAILABLE:
+                return ErrorCode.NETWORK_EXCEPTION, -1, error.message
+            return error.code, -1, error.message
+        result = answer.responses[0].partition_responses[0]
+        return error_code(result.error_code), result.base_offset, result.error_message or ""

@@ -1,0 +1,143 @@
+"""The rows of a frame on their way to topics: which columns count, and which Kafka partition each row belongs to.
+
+Columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers; others are not written. A
+row's partition is that of the column, else that of its key by Kafka's hash; a row with neither goes to the partition
+that belongs to the task, because no other task may write there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from ..client.errors import ConfigError
+from ..client.values import TopicPartition
+from .murmur2 import partitions_for_keys
+
+
+class Rows(NamedTuple):
+    """Rows for one partition, in the order in which they came."""
+
+    partition: TopicPartition
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array | None
+
+
+class PartitionCounts(Protocol):
+    """Knows how many partitions a topic has."""
+
+    def __call__(self, topic: str) -> int: ...
+
+
+class RowError(ValueError):
+    """A row that cannot be written; the message names what is wrong with it."""
+
+
+def check_columns(schema: StructType, topic: str, headers: bool) -> None:
+    """Raise ConfigError, naming column and remedy, for a frame that cannot be written."""
+    columns: dict[str, DataType] = {field.name.lower(): field.dataType for field in schema.fields}
+    if "value" not in columns:
+        raise ConfigError("value", f"the frame has no column value, only {', '.join(schema.fieldNames())}")
+    for name in ("key", "value"):
+        kind = columns.get(name)
+        if kind is not None and not isinstance(kind, BinaryType | StringType):
+            raise ConfigError(name, f"the column is {kind.simpleString()}: cast it to binary or string")
+    if not topic and "topic" not in columns:
+        raise ConfigError("topic", "neither the option topic nor a column topic says where the rows go")
+    if not topic and not isinstance(columns["topic"], StringType):
+        raise ConfigError("topic", f"the column is {columns['topic'].simpleString()}: cast it to string")
+    if not isinstance(columns.get("partition", IntegerType()), IntegerType):
+        raise ConfigError("partition", f"the column is {columns['partition'].simpleString()}: cast it to int")
+    if headers and "headers" in columns:
+        kind = columns["headers"]
+        if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType)):
+            raise ConfigError("headers", "the column is no array<struct<key: string, value: binary>>")
+        parts = {field.name: field.dataType for field in kind.elementType.fields}
+        if not isinstance(parts.get("key"), StringType) or not isinstance(parts.get("value"), BinaryType):
+            raise ConfigError("headers", "the column is no array<struct<key: string, value: binary>>")
+
+
+def grouped(batch: pa.RecordBatch, topic: str, headers: bool, counts: PartitionCounts, own: int) -> Iterator[Rows]:
+    """Yield the rows of an Arrow batch by partition. `own` is the number of the task. Raises RowError."""
+    columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
+    value = _binary(columns["value"])
+    key = _binary(columns["key"]) if "key" in columns else pa.nulls(len(value), pa.binary())
+    given = columns.get("partition")
+    header = columns.get("headers") if headers else None
+    for name, indexes in _by_topic(columns, topic, len(value)):
+        whole = [_some(one, indexes) for one in (key, value, given, header)]
+        yield from _by_partition(name, whole, counts(name), own)
+
+
+def targets(key: pa.Array, given: pa.Array | None, count: int, spread: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The partition of each row of one topic: as given, by its key, or by its number in `spread`. Raises RowError."""
+    found = (spread % count).astype(np.int32)
+    keyed = key.is_valid().to_numpy(zero_copy_only=False)
+    if keyed.any():
+        found = np.where(keyed, partitions_for_keys(key, count), found)
+    if given is not None and given.null_count < len(given):
+        named = given.is_valid().to_numpy(zero_copy_only=False)
+        numbers = pc.fill_null(given, 0).to_numpy(zero_copy_only=False)
+        wrong = numbers[named & ((numbers < 0) | (numbers >= count))]
+        if wrong.size:
+            raise RowError(f"the column partition is {wrong[0]} in a row, the topic has {count} partitions")
+        found = np.where(named, numbers, found)
+    return found.astype(np.int32)
+
+
+def _by_topic(columns: dict[str, pa.Array], topic: str, count: int) -> Iterator[tuple[str, pa.Array | None]]:
+    """(topic, indexes of its rows), None for all."""
+    if topic:
+        yield topic, None
+        return
+    names = columns["topic"]
+    if names.null_count:
+        raise RowError("the column topic is null in a row, and there is no option topic")
+    distinct = pc.unique(names)
+    for name in distinct.to_pylist():
+        yield name, None if len(distinct) == 1 else pc.indices_nonzero(pc.equal(names, name))
+
+
+def _by_partition(topic: str, columns: list[Any], count: int, own: int) -> Iterator[Rows]:
+    key, value, given, headers = columns
+    try:
+        target = targets(key, given, count, np.full(len(value), own, np.int64))
+    except RowError as error:
+        raise RowError(f"topic {topic!r}: {error}") from None
+    if not len(target):
+        return
+    if (target == target[0]).all():
+        yield Rows(TopicPartition(topic, int(target[0])), key, value, headers)
+        return
+    order = np.argsort(target, kind="stable")
+    key, value, headers = [_some(one, pa.array(order)) for one in (key, value, headers)]
+    target = target[order]
+    starts = np.flatnonzero(np.diff(target, prepend=-1))
+    bounds = [*starts.tolist(), len(target)]
+    for start, end in pairwise(bounds):
+        size = end - start
+        part = None if headers is None else headers.slice(start, size)
+        yield Rows(TopicPartition(topic, int(target[start])), key.slice(start, size), value.slice(start, size), part)
+
+
+def _some(array: pa.Array, indexes: pa.Array) -> pa.Array:
+    return array if array is None or indexes is None else array.take(indexes)
+
+
+def _binary(array: pa.Array) -> pa.Array:
+    return array if array.type == pa.binary() else array.cast(pa.binary())

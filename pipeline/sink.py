@@ -1,0 +1,289 @@
+"""`format("oncelog")` as a sink: Spark's writers for streams and batches. What they do to Kafka is `SinkTransaction`'s.
+
+Spark runs a writer in four places: a process beside the driver plans a batch and pickles the writer, which is when the
+transaction begins; each task writes; and another process beside the driver commits or aborts. A stream's commit has a
+new writer, to which only the tasks' messages have travelled; a batch's has the pickled one.
+
+Invariants: only a first attempt of a task writes; a commit happens only when every partition was written by one task;
+whatever fails, the transaction is aborted at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ..client.config import ProducerConfig
+from ..client.errors import ConfigError, IllegalStateError, ProducerFencedError
+from ..client.values import TopicPartition
+from ..protocol.errors import ErrorCode, KafkaError
+from . import attempts
+from .arrow_encoder import encode
+from .blocking import BlockingCluster
+from .options import SINK_OPTIONS, Options
+from .produce import CLIENT_DEFAULTS, TransactionProducer, Written
+from .rows import check_columns, grouped
+from .transaction import Attempt, SinkState, SinkTransaction
+
+log = logging.getLogger(__name__)
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class RetriedTaskError(RuntimeError):
+    """Spark runs a task again, or twice at once: what its first attempt wrote cannot be taken back alone."""
+
+
+class StateError(IllegalStateError):
+    """Checkpoint and Kafka contradict each other about which batches are committed."""
+
+
+class PartitionConflictError(KafkaError):
+    """Several tasks wrote to one Kafka partition."""
+
+    def __init__(self, partition: TopicPartition, tasks: Sequence[int]) -> None:
+        numbers = [str(task) for task in sorted(set(tasks))]
+        who = f"tasks {' and '.join(numbers)}" if len(numbers) > 1 else f"task {numbers[0]} and an earlier attempt"
+        super().__init__(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"{partition} was written by {who}: within a transaction, one task must write all of a Kafka partition. "
+            "Use oncelog.pipeline.write_stream(df, options) or write(df, options), which repartition for you, or give "
+            "the frame one task: df.coalesce(1). The batch is aborted",
+        )
+
+
+class SinkSettings:
+    """The options of a sink, read and checked. Travels to the tasks."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, streaming: bool) -> None:
+        options = Options(given, SINK_OPTIONS)
+        self.config = options.client(ProducerConfig, **CLIENT_DEFAULTS)
+        self.topic = options.text("topic")
+        self.headers = options.flag("includeHeaders", False)
+        self.state_topic = options.text("stateTopic", "__oncelog_pipeline")
+        self.adopt = options.flag("adoptQuery", False)
+        self.write_id = options.text("writeId")
+        if streaming and self.write_id:
+            raise ConfigError("writeId", "is of batch writes: a stream's batches are told apart by themselves")
+        self.transactional_id = options.text("transactionalId") or (
+            _of_checkpoint(options.text("checkpointLocation")) if streaming else _of_write(self.write_id)
+        )
+        check_columns(schema, self.topic, self.headers)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a question to the cluster may take, retries included."""
+        return self.config.max_block_ms / 1000
+
+    def open(self) -> BlockingCluster:
+        """Connect."""
+        return BlockingCluster(self.config, self.timeout_s, create_topics=True)
+
+
+def _of_checkpoint(location: str) -> str:
+    if not location:
+        raise ConfigError(
+            "checkpointLocation",
+            "is needed as an option of this query, .option('checkpointLocation', ...), to name it to Kafka; or give "
+            "it a transactionalId that is stable over restarts",
+        )
+    path = location.removeprefix("file://") if location.startswith("file:///") else location.removeprefix("file:")
+    if "://" not in path:
+        path = str(Path(path).absolute())
+    return f"oncelog-query-{hashlib.sha256(path.encode()).hexdigest()[:32]}"
+
+
+def _of_write(write_id: str) -> str:
+    return f"oncelog-write-{write_id or uuid.uuid4()}"
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the commit."""
+
+    attempt: Attempt
+    task: int
+    owner: str
+    batch_id: int
+    skipped: bool = False
+    written: dict[TopicPartition, Written] = field(default_factory=dict)
+
+
+class _Writer:
+    """What the two writers have in common."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self.settings = settings
+        self.attempt: Attempt | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles a writer when it ships it to the tasks, several times in a row: the beginning of a batch.
+        if self.attempt is None:
+            settings = self.settings
+            with settings.open() as kafka:
+                transaction = SinkTransaction(kafka.cluster, settings.config)
+                self.attempt = kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
+            attempts.remember(self.attempt)
+        return self.__dict__
+
+    # -- in a task
+
+    def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int, committed: bool) -> TaskWritten:
+        attempt, context = self.attempt, TaskContext.get()
+        assert attempt is not None
+        assert context is not None
+        message = TaskWritten(attempt, context.partitionId(), owner, batch_id, skipped=committed)
+        if committed:
+            return message
+        if context.attemptNumber():
+            raise RetriedTaskError(
+                f"Task {context.partitionId()} is attempt {context.attemptNumber()}: its first one failed, or runs as "
+                "well (spark.speculation must be false). What that wrote cannot be taken back alone, so the batch is "
+                "aborted; the reason is in the first attempt's log. Restart the query: it goes on exactly there"
+            )
+        message.written = self._produce(batches, attempt, context.partitionId())
+        return message
+
+    def _produce(self, batches: Iterator[pa.RecordBatch], attempt: Attempt, task: int) -> dict[TopicPartition, Written]:
+        settings = self.settings
+        first = next(batches, None)
+        if first is None:
+            return {}
+        with settings.open() as kafka:
+            producer = TransactionProducer(kafka.cluster, attempt, settings.config, lambda: int(time.time() * 1000))
+
+            def partitions_of(topic: str) -> int:
+                return len(kafka.run(kafka.cluster.topic(topic, settings.timeout_s)).partitions)
+
+            try:
+                batch: pa.RecordBatch | None = first
+                while batch is not None:
+                    rows = list(grouped(batch, settings.topic, settings.headers, partitions_of, task))
+                    payloads = (
+                        (one.partition, payload)
+                        for one in rows
+                        for payload in encode(one.key, one.value, one.headers, settings.config.batch_size)
+                    )
+                    kafka.run(producer.write(payloads))
+                    batch = next(batches, None)
+                return kafka.run(producer.finish())
+            except ProducerFencedError as error:
+                raise SinkTransaction(kafka.cluster, settings.config).explained(attempt) from error
+            finally:
+                kafka.run(producer.close())
+
+    # -- beside the driver
+
+    def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Commit, or raise: then Spark calls abort."""
+        told = [one for one in messages if isinstance(one, TaskWritten)]
+        if not told or all(one.skipped for one in told):
+            attempts.forget(self.settings.transactional_id)
+            return
+        first = told[0]
+        if len(told) != len(messages) or any((one.attempt, one.batch_id) != (first.attempt, batch_id) for one in told):
+            raise IllegalStateError(
+                f"batch {batch_id}: Spark gave the commit messages of other attempts: restart the query"
+            )
+        written = _by_partition(told)
+        with self.settings.open() as kafka:
+            transaction = SinkTransaction(kafka.cluster, self.settings.config)
+            kafka.run(transaction.commit(first.attempt, written, SinkState(first.owner, batch_id)))
+        attempts.forget(self.settings.transactional_id)
+
+    def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """End the transaction now: readers wait for it."""
+        told = [one.attempt for one in messages if isinstance(one, TaskWritten)]
+        attempt = told[0] if told else self.attempt or attempts.recall(self.settings.transactional_id)
+        if attempt is None:
+            log.warning("%s: no attempt is known, nothing to abort", self.settings.transactional_id)
+            return
+        with self.settings.open() as kafka:
+            kafka.run(SinkTransaction(kafka.cluster, self.settings.config).abort(attempt))
+        attempts.forget(self.settings.transactional_id)
+
+
+def _by_partition(told: Sequence[TaskWritten]) -> dict[TopicPartition, int]:
+    """Who wrote each partition. Raises PartitionConflictError."""
+    writers: dict[TopicPartition, list[int]] = {}
+    for one in told:
+        for partition in one.written:
+            writers.setdefault(partition, []).append(one.task)
+    for partition, tasks in sorted(writers.items()):
+        if len(tasks) > 1 or any(one.written[partition].conflict for one in told if partition in one.written):
+            raise PartitionConflictError(partition, tasks)
+    return {partition: tasks[0] for partition, tasks in writers.items()}
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """One transaction per micro-batch."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows."""
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        assert query is not None
+        assert batch is not None
+        return self.write_rows(iterator, query, int(batch), self._is_committed(query, int(batch)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the batch and its number."""
+        self.decide(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Abort the batch."""
+        self.give_up(messages)
+
+    def _is_committed(self, query: str, batch_id: int) -> bool:
+        """Whether this batch was committed already, by a driver that died before Spark wrote that down."""
+        assert self.attempt is not None
+        state = self.attempt.state
+        if state is not None and state.owner == query:
+            if state.batch_id > batch_id:
+                raise StateError(
+                    f"batch {batch_id} is to be written, but batch {state.batch_id} of this query is committed: the "
+                    "checkpoint is older than what was written (restored from a copy?). Use the newest checkpoint, or "
+                    "a new one with startingOffsets"
+                )
+            return state.batch_id == batch_id
+        if batch_id and not self.settings.adopt:
+            found = "none" if state is None else f"only of query {state.owner}"
+            raise StateError(
+                f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}): whether that "
+                "batch is committed cannot be told. It expires when a query is down for longer than the broker's "
+                "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, "
+                "then set adoptQuery=true to write the batch, for this one start"
+            )
+        return False
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """One transaction for the whole write."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows."""
+        assert self.attempt is not None
+        state, write_id = self.attempt.state, self.settings.write_id
+        owner = write_id or self.attempt.transactional_id
+        return self.write_rows(iterator, owner, 0, bool(write_id) and state is not None and state.owner == owner)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the write."""
+        self.decide(messages, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort the write."""
+        self.give_up(messages)
