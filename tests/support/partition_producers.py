@@ -1,0 +1,114 @@
+"""A member as stock clients build it: confluent-kafka, one transactional producer per input partition.
+
+What an application had before group-aware producers: `python -m support.partition_producers …` is a process of it. For
+each assigned partition there is a producer with the id `{application}-{topic}-{partition}`, initialised before the
+committed offsets are read; offsets go with member and generation (send_offsets_to_transaction with the group's
+metadata, KIP-447), which is what keeps it apart from members of the other kind. After any failure it begins a new life:
+new clients, from the committed offsets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+CALL_S = 30.0
+
+
+class PartitionProducers:
+    """Copies `source` to `sink`, partition by partition, one transaction per partition and batch."""
+
+    def __init__(self, options: argparse.Namespace, stopping: threading.Event) -> None:
+        self.options = options
+        self.stopping = stopping
+        self.producers: dict[int, Producer] = {}
+
+    def client(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.options.bootstrap,
+            # See kill_workload.STOCK: librdkafka 2.16 loses the coordinator otherwise when the only broker dies.
+            "metadata.recovery.strategy": "none",
+        }
+
+    def live(self) -> None:
+        """One life; returns when it is to stop, raises KafkaException after a failure."""
+        consumer = Consumer(
+            {
+                **self.client(),
+                "group.id": self.options.group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",  # also makes it wait for undecided offsets (RequireStable)
+                "session.timeout.ms": self.options.session_timeout_ms,
+                "heartbeat.interval.ms": self.options.session_timeout_ms // 20,
+                "partition.assignment.strategy": self.options.strategy,
+            }
+        )
+        try:
+            consumer.subscribe([self.options.source], on_assign=self.on_assign, on_revoke=self.on_revoke)
+            while not self.stopping.is_set():
+                batch = [message for message in consumer.consume(self.options.batch, 0.1) if message.error() is None]
+                by_partition: dict[int, list[Message]] = {}
+                for message in batch:
+                    by_partition.setdefault(message.partition(), []).append(message)
+                for partition, messages in by_partition.items():
+                    self.transact(consumer, partition, messages)
+        finally:
+            self.producers.clear()
+            consumer.close()
+
+    def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Called before the committed offsets are read: fences whoever had the partitions, and aborts what is open."""
+        for one in partitions:
+            producer = Producer(
+                {
+                    **self.client(),
+                    "transactional.id": f"{self.options.application}-{one.topic}-{one.partition}",
+                    "transaction.timeout.ms": self.options.transaction_timeout_ms,
+                    "linger.ms": 0,
+                }
+            )
+            producer.init_transactions(CALL_S)
+            self.producers[one.partition] = producer
+
+    def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            self.producers.pop(one.partition, None)
+
+    def transact(self, consumer: Consumer, partition: int, messages: list[Message]) -> None:
+        producer = self.producers[partition]
+        producer.begin_transaction()
+        for message in messages:
+            headers = [("member", self.options.name.encode())]
+            producer.produce(self.options.sink, message.value(), partition=partition, headers=headers)
+        behind = TopicPartition(self.options.source, partition, messages[-1].offset() + 1)
+        producer.send_offsets_to_transaction([behind], consumer.consumer_group_metadata(), CALL_S)
+        producer.commit_transaction(CALL_S)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("bootstrap", "group", "application", "source", "sink", "strategy", "name"):
+        parser.add_argument(f"--{name}", required=True)
+    for name, default in (("session-timeout-ms", 6000), ("transaction-timeout-ms", 6000), ("batch", 200)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    stopping = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stopping.set())
+    while not stopping.is_set():
+        try:
+            PartitionProducers(options, stopping).live()
+        except (KafkaException, KeyError) as failure:  # KeyError: its producer could not be initialised
+            print(f"a new life after {failure!r}", file=sys.stderr, flush=True)
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
