@@ -6,7 +6,8 @@ Invariants, whatever happens:
 2. who was told "committed" (or "aborted") finds every durable batch of that transaction so decided in the end;
 3. an identity that a later InitProducerId fenced never registers, produces or ends anything again;
 4. in the end, when disks and partitions work and timeouts have passed, nothing is in PREPARE_* and no log has an open
-   transaction.
+   transaction;
+5. with a session, whatever its producer names or forgets to name at the end, and whatever was fenced meanwhile.
 
 Time is virtual: nothing sleeps, and a wait that can't end shows as a deadlock.
 """
@@ -14,6 +15,7 @@ Time is virtual: nothing sleeps, and a wait that can't end shows as a deadlock.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -22,12 +24,15 @@ from typing import Any
 
 import pytest
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
+from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionVersion
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.transaction_ports import CoordinatorWorld, settle
 from support.virtual_time import LoopClock, VirtualTimeLoop
 
 PARTITIONS: list[TopicPartition] = [("t", 0), ("t", 1), ("u", 0)]
+PRODUCERS = 7
+OPERATOR = Cause("FenceProducers", "admin")
 TIMEOUT_MS = 5_000
 SEEDS = 60
 
@@ -122,6 +127,13 @@ class Producer:
             self.run.bumped(who, answer)
             self.who = answer
 
+    async def fence(self) -> None:
+        """Somebody else locks the holder out; here the holder notices when it is refused."""
+        began = self.run.order()
+        outcome = await self.run.coordinator.fence(self.tid, cause=OPERATOR, reason="operator")
+        if outcome is not None:
+            self.run.fenced_by_operator(self.tid, began)
+
     async def come_late(self) -> None:
         """Requests for the transaction that just ended, sent again with another wish: none may have any effect."""
         if self.last is None or self.transaction is not None:
@@ -135,6 +147,76 @@ class Producer:
         raise AssertionError(f"{who} was told the opposite of {wish} as well")
 
 
+class SessionProducer(Producer):
+    """Registers nothing but what begins a session: batches open transactions, and the end names what it remembers."""
+
+    def __init__(self, run: Run, transactional_id: str, version: TransactionVersion) -> None:
+        super().__init__(run, transactional_id, version)
+        self.in_session = False
+
+    async def init(self) -> None:
+        await super().init()
+        self.in_session = False
+
+    async def produce(self, partition: TopicPartition) -> None:
+        who = self.who
+        if who is None or (self.transaction is not None and self.transaction.wish is not None):
+            return
+        began = self.run.order()
+        coordinator = self.run.coordinator
+        if not self.in_session:
+            # A newer client's other partitions register by being produced to, in the middle of the transaction.
+            first = PARTITIONS[:1] if self.version.supports_epoch_bump else PARTITIONS
+            await coordinator.add_partitions(self.tid, *who, first, self.version, session=True)
+            self.run.succeeded(self, who, began)
+            self.in_session = True
+        if self.transaction is None:
+            self.transaction = self.run.new_transaction()
+        transaction = self.transaction
+        deadline = coordinator.wait_deadline()
+        while True:
+            admitted = coordinator.admit_now(self.tid, *who, partition, registers=self.version.supports_epoch_bump)
+            if admitted is None:
+                break
+            if isinstance(admitted, asyncio.Future):
+                await asyncio.shield(admitted)
+            else:
+                await coordinator.until_settled(self.tid, deadline, OPERATOR)
+        self.run.world.partitions.produce(partition, *who, transaction)
+        coordinator.wrote(self.tid, partition)
+        self.run.succeeded(self, who, began)
+        await asyncio.sleep(0)
+        log = self.run.world.partitions.logs[partition]
+        log.durable = max(log.durable, 1 + max(n for n, e in enumerate(log.events) if e.transaction is transaction))
+        transaction.durable.add(partition)
+
+    async def end(self, commit: bool) -> None:
+        who, transaction = self.who, self.transaction
+        if who is None or transaction is None:
+            return
+        began = self.run.order()
+        if transaction.wish is None:
+            transaction.wish = commit
+        wish = transaction.wish
+        remembered = frozenset(sorted(transaction.durable)[: self.run.order() % 3])
+        answer = await self.run.coordinator.end_txn(
+            self.tid, *who, wish, self.version, written=remembered, keeps_session=True
+        )
+        self.run.succeeded(self, who, began)
+        transaction.told = wish
+        self.transaction = None
+        self.last = who, wish
+        self.in_session = wish or self.version.supports_epoch_bump
+        if self.version.supports_epoch_bump:
+            self.run.bumped(who, answer)
+            self.who = answer
+
+    async def come_late(self) -> None:
+        """A batch of a transaction that had an epoch of its own is refused; without that, sequences tell (the log)."""
+        if self.version.supports_epoch_bump:
+            await super().come_late()
+
+
 class Run:
     """One random history."""
 
@@ -142,8 +224,9 @@ class Run:
         self.world = world
         self.transactions: list[Transaction] = []
         self.producers: list[Producer] = []
+        self.fences: list[asyncio.Task[None]] = []
         self._order = 0
-        self._fenced_at: dict[str, list[tuple[int, Producer]]] = {}
+        self._fenced_at: dict[str, list[tuple[int, Producer | None]]] = {}
         self._line: dict[ProducerIdentity, Producer | None] = {}
 
     @property
@@ -165,6 +248,11 @@ class Run:
         self._line[who] = by
         self._fenced_at.setdefault(by.tid, []).append((self.order(), by))
 
+    def fenced_by_operator(self, tid: str, began: int) -> None:
+        """Whoever holds the id is locked out, unless an initialisation was answered meanwhile."""
+        if not any(at > began for at, _ in self._fenced_at.get(tid, [])):
+            self._fenced_at.setdefault(tid, []).append((self.order(), None))
+
     def bumped(self, before: ProducerIdentity, after: ProducerIdentity) -> None:
         assert after == before or after not in self._line
         self._line[after] = self._line.get(before)
@@ -174,7 +262,13 @@ class Run:
         fencers = [by for at, by in self._fenced_at.get(producer.tid, []) if at < began]
         assert not fencers or fencers[-1] is producer, f"{who} was fenced and still succeeds"
 
+    async def guarded_fence(self, producer: Producer) -> None:
+        with contextlib.suppress(KafkaError):
+            await producer.fence()
+
     def crash(self) -> None:
+        for fence in self.fences:
+            fence.cancel()
         for producer in self.producers:
             if producer.busy is not None:
                 producer.busy.cancel()
@@ -209,6 +303,7 @@ WEIGHTS = {
     "produce": 24,
     "end": 14,
     "come late": 4,
+    "fence": 1,
     "turn": 20,
     "flush state": 30,
     "flush partitions": 20,
@@ -217,19 +312,19 @@ WEIGHTS = {
     "heal": 4,
     "crash": 2,
 }
-STEPS = 500
+STEPS = 700
 
 
 def operations(seed: int) -> Iterator[tuple[Any, ...]]:
     """A random history; the seed is all there is to it."""
     draw = Random(seed)
     for name in draw.choices(list(WEIGHTS), list(WEIGHTS.values()), k=STEPS):
-        if name in ("init", "come late"):
-            yield name, draw.randrange(4)
+        if name in ("init", "come late", "fence"):
+            yield name, draw.randrange(PRODUCERS)
         elif name == "produce":
-            yield name, draw.randrange(4), draw.choice(PARTITIONS)
+            yield name, draw.randrange(PRODUCERS), draw.choice(PARTITIONS)
         elif name == "end":
-            yield name, draw.randrange(4), draw.random() < 0.7
+            yield name, draw.randrange(PRODUCERS), draw.random() < 0.7
         elif name == "turn":
             yield name, draw.randint(1, 6)
         elif name == "pass time":
@@ -250,13 +345,18 @@ async def history(seed: int, level: int) -> list[bool | None]:
     world.metadata.block = 2
     run = Run(world)
     version = TransactionVersion.TV_2 if level == 2 else TransactionVersion.TV_0
-    # Two instances fight for one id; a third id speaks the older protocol, a fourth whatever the level allows.
+    # Three instances fight for one id; the others speak the older protocol, or whatever the level allows, each with
+    # and without a session.
     run.producers = [
         Producer(run, "contested", version),
         Producer(run, "contested", version),
         Producer(run, "older", TransactionVersion.TV_0),
         Producer(run, "newer", version),
+        SessionProducer(run, "contested", version),
+        SessionProducer(run, "session", version),
+        SessionProducer(run, "older session", TransactionVersion.TV_0),
     ]
+    assert len(run.producers) == PRODUCERS
     await world.coordinator.start()
     try:
         for name, *arguments in operations(seed):
@@ -281,6 +381,9 @@ async def perform(run: Run, name: str, arguments: list[Any]) -> None:
     elif name == "end":
         producer = run.producers[arguments[0]]
         producer.start(producer.end(arguments[1]))
+    elif name == "fence":
+        producer = run.producers[arguments[0]]
+        run.fences.append(asyncio.ensure_future(run.guarded_fence(producer)))
     elif name == "come late":
         producer = run.producers[arguments[0]]
         producer.start(producer.come_late())
