@@ -223,7 +223,13 @@ async def test_nothing_is_read_before_the_committed_offsets_of_the_new_generatio
         await job.until_committed(10)
         for _ in range(3):
             owned = first._workers[0]._owned
-            other = Consumer(bootstrap_servers=job.bootstrap, group_id=job.group, topics=[job.source], **COOPERATIVE)
+            other = Consumer(
+                bootstrap_servers=job.bootstrap,
+                group_id=job.group,
+                topics=[job.source],
+                enable_auto_commit=False,
+                **COOPERATIVE,
+            )
             async with other:
                 await other.poll(1000)
                 await until(lambda before=owned: first._workers[0]._owned not in (before, None))  # type: ignore[misc]
