@@ -160,10 +160,12 @@ class GroupAwareWorld:
 
     def __init__(self, *, flush_on_ask: bool = True, active: bool = True, **settings: object) -> None:
         self.world = GroupWorld(**settings)
+        if not active:
+            self.world.group_aware = False
+            self.world.coordinator = self.world._make()
         self.log = ClaimsLog(flush_on_ask=flush_on_ask)
         self.homes = SimulatedHomes()
         self.lines = Lines()
-        self.active = active
         self.claims: GroupClaims
         self.initialiser: GroupAwareInitialiser
 
@@ -176,7 +178,6 @@ class GroupAwareWorld:
 
     async def _start(self) -> None:
         groups = self.world.coordinator
-        groups._group_aware = self.active
         config = self.world.config
         self.claims = GroupClaims(
             self.log,  # type: ignore[arg-type]
@@ -185,7 +186,7 @@ class GroupAwareWorld:
             self.world.topics,
             LoopClock(),
             self.lines,
-            active=self.active,
+            active=self.world.group_aware,
         )
         groups.claim_keeper = self.claims
         self.initialiser = GroupAwareInitialiser(

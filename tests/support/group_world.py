@@ -101,11 +101,17 @@ class GroupWorld:
         self.log = SimulatedGroupLog(flush_on_ask=flush_on_ask)
         self.topics = Topics(orders=4, payments=2)
         self.config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
+        self.group_aware = True
         self.coordinator = self._make()
 
     def _make(self) -> GroupCoordinator:
         return GroupCoordinator(
-            config=self.config, state_log=self.log, metadata=self.topics, clock=LoopClock(), logger=Silent()
+            config=self.config,
+            state_log=self.log,
+            metadata=self.topics,
+            clock=LoopClock(),
+            logger=Silent(),
+            group_aware=self.group_aware,
         )
 
     async def __aenter__(self) -> GroupWorld:

@@ -292,6 +292,7 @@ class GroupClaims:
 
         The newest generation of what goes is remembered where nothing newer stays, unless the group itself goes.
         """
+        changes = _with_overtaken(group, changes)
         after = {**group.held, **changes}
         gone = [group.forgotten_generation]
         gone += [group.held[name].generation_id for name in changes if name in group.held]
@@ -345,6 +346,22 @@ class GroupClaims:
             self._claimed.install_claims(group_id, self.of_group(group_id))
         if self._groups[group_id].is_blank:
             del self._groups[group_id]
+
+
+def _with_overtaken(group: GroupAssignments, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment | None]:
+    """The changes, and that nobody gets back what its owner, who took it from them, now lets go."""
+    after = dict(changes)
+    kept = {name: held.partitions for name, held in changes.items() if held is not None}
+    freed = {
+        partition
+        for partition, (name, _) in group.owners().items()
+        if name in changes and partition not in kept.get(name, ())
+    }
+    if freed:
+        for name, held in group.held.items():
+            if name not in changes and not freed.isdisjoint(held.partitions):
+                after[name] = _shrunk(held, held.partitions - freed)
+    return after
 
 
 def _shrunk(assignment: Assignment, partitions: Iterable[TopicPartition]) -> Assignment | None:
