@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from ...protocol.errors import KafkaError
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
@@ -25,11 +24,11 @@ from ..metadata import PartitionMetadata
 from ..offset_lookup import list_offsets
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .coordinator import ConsumerCoordinator
-from .errors import NoOffsetForPartitionError
 from .fetcher import Fetcher
 from .listener import RebalanceListener
+from .positions import Positions
 from .record import ConsumerRecord, OffsetAndTimestamp
-from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
+from .subscription import EARLIEST, LATEST, SubscriptionState
 
 OffsetLike = int | OffsetAndMetadata
 
@@ -68,7 +67,7 @@ class Consumer:
         self._polling = False
         self._handed_out = 0
         self._woken = False
-        self._positioning: asyncio.Task[None] | None = None
+        self._positions: Positions
 
     # -- life
 
@@ -101,6 +100,8 @@ class Consumer:
         self._coordinator = None
         if self.config.group_id is not None:
             self._coordinator = ConsumerCoordinator(cluster, self.config, self._subscription, self._look_again)
+        committed = self._coordinator.offsets if self._coordinator is not None else None
+        self._positions = Positions(cluster, self.config, self._subscription, committed, self._look_again)
         cluster.on_metadata(lambda _: self._look_again())
         topics, pattern, listener = self._wish
         if topics or pattern is not None:
@@ -114,9 +115,7 @@ class Consumer:
         self._closed = True
         self._awake.set()
         try:
-            if self._positioning is not None:
-                self._positioning.cancel()
-                await asyncio.gather(self._positioning, return_exceptions=True)
+            await self._positions.close()
             if self._coordinator is not None:
                 timeout_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
                 await self._coordinator.close(commit=commit, timeout_s=timeout_s)
@@ -250,7 +249,7 @@ class Consumer:
             may = coordinator is None or await coordinator.poll(deadline)
             self._check_open()
             if may:
-                self._set_positions()
+                self._positions.find()
                 records = self._fetcher.take(most, only)
                 if records:
                     return records
@@ -270,72 +269,15 @@ class Consumer:
 
     # -- positions
 
-    def _set_positions(self) -> None:
-        """Have a position found for every partition that lacks one, in the background."""
-        if self._positioning is not None:
-            if not self._positioning.done():
-                return
-            done, self._positioning = self._positioning, None
-            error = None if done.cancelled() else done.exception()
-            if error is not None and not (isinstance(error, KafkaError) and error.retriable):
-                raise error
-        if any(state.position is None for state in self._subscription.assigned.values()):
-            self._positioning = asyncio.create_task(self._find_positions(), name="positions")
-            self._positioning.add_done_callback(lambda _: self._look_again())
-
-    async def _find_positions(self) -> None:
-        """Committed offsets first; where there are none, what auto.offset.reset says."""
-        states = [state for state in self._subscription.assigned.values() if state.position is None]
-        fresh = {state.partition: (state, state.incarnation) for state in states if state.reset_to is None}
-        if fresh and self._coordinator is not None:
-            committed = await self._coordinator.offsets.fetch(list(fresh), timeout_s=self._api_timeout_s)
-            for partition, (state, incarnation) in list(fresh.items()):
-                found = committed.get(partition)
-                if state.incarnation != incarnation:
-                    del fresh[partition]
-                elif found is not None:
-                    state.seek(found.offset, found.leader_epoch)
-                    del fresh[partition]
-        if fresh:
-            policy = self.config.auto_offset_reset
-            if policy == "none":
-                raise NoOffsetForPartitionError(fresh)
-            for state, incarnation in fresh.values():
-                if state.incarnation == incarnation:
-                    state.reset(EARLIEST if policy == "earliest" else LATEST)
-        self._fetcher.wake()
-        await self._look_up_resets(states)
-
-    async def _look_up_resets(self, states: list[PartitionState]) -> None:
-        asked = {
-            state.partition: (state, state.incarnation, state.reset_to)
-            for state in states
-            if state.reset_to is not None
-        }
-        if not asked:
-            return
-        found = await list_offsets(
-            self._cluster,
-            {one: timestamp for one, (_, _, timestamp) in asked.items() if timestamp is not None},
-            read_committed=self._read_committed,
-            timeout_s=self._api_timeout_s,
-        )
-        for partition, (state, incarnation, _) in asked.items():
-            if state.incarnation == incarnation and partition in found:
-                state.seek(found[partition].offset)
-
     async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
-        """Return the offset of the next record that will be handed out; waits until it is known."""
+        """Return the offset of the next record that will be handed out; waits until it is known.
+
+        Raises KafkaTimeoutError after the timeout (default.api.timeout.ms), PendingTransactionError being one.
+        """
         self._check_open()
-        state = self._subscription.state(TopicPartition(*partition))
-        timeout_s = self._api_timeout_s if timeout_ms is None else timeout_ms / 1000
-        async with asyncio.timeout(timeout_s):
-            while state.position is None:
-                self._set_positions()
-                if self._positioning is not None:
-                    await asyncio.wait({self._positioning})
-                state = self._subscription.state(TopicPartition(*partition))
-        return state.position
+        return await self._positions.of(
+            TopicPartition(*partition), self._api_timeout_s if timeout_ms is None else timeout_ms / 1000
+        )
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Go on at `offset`; it is not checked before the next fetch. Raises IllegalStateError if not assigned."""
@@ -359,7 +301,7 @@ class Consumer:
         states = [self._subscription.state(one) for one in partitions or list(self._subscription.assigned)]
         for state in states:
             state.reset(timestamp)
-        await self._look_up_resets(states)
+        await self._positions.look_up_resets(states)
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
@@ -379,9 +321,7 @@ class Consumer:
         """Drop what is buffered and go on from the committed offsets: after a transaction was aborted."""
         for state in self._subscription.assigned.values():
             state.forget_position()
-        if self._positioning is not None:
-            self._positioning.cancel()  # it may have read the offsets before they were committed
-            self._positioning = None
+        self._positions.start_over()
         self._look_again()
 
     def pause(self, *partitions: tuple[str, int]) -> None:
