@@ -12,15 +12,22 @@ import pytest
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
+PRINTED = ["b'alice' b'42 apples'\n", "1 in, 1 out, each exactly once\n"]
+"""What each Python example prints, in their order."""
+
+
 @pytest.mark.timeout(120)
-def test_the_python_example_runs(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    (tmp_path / "example.py").write_text(example)
-    done = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout == "b'alice' b'42 apples'\n"
+def test_the_python_examples_run(tmp_path: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    for number, (example, printed) in enumerate(zip(examples, PRINTED, strict=True)):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "example.py").write_text(example)
+        done = subprocess.run(
+            [sys.executable, "example.py"], cwd=directory, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout == printed
 
 
 @pytest.mark.timeout(120)
