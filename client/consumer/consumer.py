@@ -358,7 +358,7 @@ class Consumer:
         KafkaTimeoutError after default.api.timeout.ms.
         """
         coordinator = self._with_group("commit()")
-        values = coordinator.consumed() if offsets is None else _offsets(offsets)
+        values = coordinator.commits.consumed() if offsets is None else _offsets(offsets)
         await coordinator.offsets.commit(values, in_group=self._subscription.automatic, timeout_s=self._api_timeout_s)
 
     def commit_async(
@@ -366,8 +366,8 @@ class Consumer:
     ) -> asyncio.Future[None]:
         """Commit in the background, without retries; the future, and the callback, tell how it went."""
         coordinator = self._with_group("commit_async()")
-        values = coordinator.consumed() if offsets is None else _offsets(offsets)
-        task = coordinator.commit_async(values)
+        values = coordinator.commits.consumed() if offsets is None else _offsets(offsets)
+        task = coordinator.commits.in_background(values)
 
         def done(task: asyncio.Task[None]) -> None:
             error = asyncio.CancelledError() if task.cancelled() else task.exception()

@@ -1,4 +1,4 @@
-"""The consumer's part in its group, as Kafka's ConsumerCoordinator: rebalances, step by step, and automatic commits.
+"""The consumer's part in its group, as Kafka's ConsumerCoordinator: rebalances, step by step.
 
 A rebalance has three steps, each a task, begun only inside `poll()`, so that what was handed out before counts as
 processed:
@@ -27,8 +27,9 @@ from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import ConfigError
 from ..metadata import ClusterMetadata
-from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, assignors_of
+from .commits import Commits
 from .errors import RebalanceInProgressError
 from .listener import RebalanceListener
 from .membership import Generation, GroupMembership, Joined, JoinMember, MemberState
@@ -71,13 +72,13 @@ class ConsumerCoordinator:
         self._attention = attention
         self.membership = GroupMembership(cluster, config, attention)
         self.offsets = CommittedOffsets(cluster, self.membership)
+        self.commits = Commits(cluster, config, subscription, self.offsets)
         self.listener: RebalanceListener | None = None
         self._assignors = assignors_of(config.partition_assignment_strategy)
         self._protocol = max(frozenset.intersection(*(one.protocols for one in self._assignors)), default=None)
         if self._protocol is None:
             raise ConfigError("partition.assignment.strategy", "the assignors have no rebalance protocol in common")
         self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
-        self._joined: Joined | None = None
         self._assigned_in: Generation | None = None
         """The generation that the present assignment is of."""
         self._prepared = False
@@ -85,12 +86,6 @@ class ConsumerCoordinator:
         self._joined_subscription = -1
         self._watched: dict[str, int] | None = None
         """Leader only: partitions per topic that the assignment was made of."""
-        self._api_timeout_s = config.default_api_timeout_ms / 1000
-        self._auto_commit = config.enable_auto_commit
-        self._auto_commit_s = config.auto_commit_interval_ms / 1000
-        self._commit_due = self._loop.time() + self._auto_commit_s
-        self._commits: set[asyncio.Task[None]] = set()
-        self._auto_committing: asyncio.Task[None] | None = None
         cluster.on_metadata(self._metadata_changed)
 
     @property
@@ -101,11 +96,7 @@ class ConsumerCoordinator:
     @property
     def urgent(self) -> bool:
         """Whether the next record has to wait for `poll`: a rebalance, a commit or a failure is due."""
-        return (
-            self._step is not None
-            or self.rebalance_due
-            or (self._auto_commit and self._loop.time() >= self._commit_due)
-        )
+        return self._step is not None or self.rebalance_due or self.commits.due
 
     @property
     def rebalance_due(self) -> bool:
@@ -167,10 +158,10 @@ class ConsumerCoordinator:
                 raise membership.failure
             if self._step is None:
                 if not self._subscription.automatic:
-                    self._commit_if_due()
+                    self.commits.if_due()
                     return True
                 if not self._must_join():
-                    self._commit_if_due()
+                    self.commits.if_due()
                     return True
                 self._begin(Step.JOIN if self._prepared else Step.PREPARE)
             assert self._step is not None
@@ -224,13 +215,12 @@ class ConsumerCoordinator:
         subscription = self._subscription
         if subscription.pattern is not None:
             await self._match_pattern()
-        await self._settle_commits()
+        await self.commits.settle()
         assigned = set(subscription.assigned)
         if self.membership.generation.generation_id < 0:
             await self._give_up(assigned, lost=True)
             return None
-        if self._auto_commit and assigned:
-            await self._commit_positions("before a rebalance", assigned)
+        await self.commits.before("before a rebalance", assigned)
         if self.cooperative:
             await self._give_up({one for one in assigned if not self._wants(one)}, lost=False)
         else:
@@ -265,10 +255,9 @@ class ConsumerCoordinator:
         assignor = next(one for one in self._assignors if one.name == generation.protocol)
         assignor.assigned(assigned, generation.generation_id)
         revoked = before - assigned
-        self._commit_due = self._loop.time() + self._auto_commit_s
+        self.commits.postpone()
         if revoked and self.cooperative:
-            if self._auto_commit:
-                await self._commit_positions("before partitions are given up", revoked)
+            await self.commits.before("before partitions are given up", revoked)
             self.membership.request_rejoin("partitions were given up and can go to their new members")
         log.info(
             "group %s: generation %d, assigned %s", self.membership.group_id, generation.generation_id, sorted(assigned)
@@ -357,57 +346,6 @@ class ConsumerCoordinator:
         ]
         return self._subscription.matched(names)
 
-    # -- commits
-
-    def consumed(self, only: set[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what a commit without arguments commits: the positions."""
-        return {
-            one: OffsetAndMetadata(offset, "", epoch)
-            for one, (offset, epoch) in self._subscription.positions().items()
-            if only is None or one in only
-        }
-
-    def commit_async(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
-        """Commit in the background, once; the task's result is that of the commit."""
-        work = self.offsets.commit(
-            offsets, in_group=self._subscription.automatic, timeout_s=self._api_timeout_s, retry=False
-        )
-        task = asyncio.create_task(work, name="commit")
-        self._commits.add(task)
-        task.add_done_callback(self._commits.discard)
-        return task
-
-    def _commit_if_due(self) -> None:
-        if not self._auto_commit or self._loop.time() < self._commit_due:
-            return
-        self._commit_due = self._loop.time() + self._auto_commit_s
-        if self._auto_committing is not None and not self._auto_committing.done():
-            return
-        offsets = self.consumed()
-        if offsets:
-            self._auto_committing = self.commit_async(offsets)
-            self._auto_committing.add_done_callback(self._auto_committed)
-
-    def _auto_committed(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            log.warning("automatic commit failed, the next one covers it: %s", error)
-            self._commit_due = min(self._commit_due, self._loop.time() + self._cluster.retry_backoff(0))
-
-    async def _settle_commits(self) -> None:
-        """Wait for commits under way: the coordinator must have them before this member joins."""
-        if self._commits:
-            await asyncio.wait(set(self._commits), timeout=self._api_timeout_s)
-
-    async def _commit_positions(self, when: str, only: set[TopicPartition]) -> None:
-        timeout_s = min(self._api_timeout_s, self._config.max_poll_interval_ms / 1000 / 2)
-        try:
-            await self.offsets.commit(self.consumed(only), in_group=True, timeout_s=timeout_s)
-        except KafkaError as error:
-            log.warning("automatic commit %s failed, records may come again: %s", when, error)
-
     # -- the end
 
     async def leave(self, reason: str) -> None:
@@ -433,26 +371,13 @@ class ConsumerCoordinator:
         self._leaving += 1  # for ever
         try:
             await self._end_step()
-            if self._commits:
-                await asyncio.wait(set(self._commits), timeout=timeout_s)
-            if commit and self._auto_commit:
-                await self._commit_last(timeout_s)
+            await self.commits.settle(timeout_s)
+            if commit and (self.membership.state is MemberState.STABLE or not self._subscription.automatic):
+                await self.commits.last(timeout_s)
             await self.leave("the consumer is closed")
         finally:
-            for task in list(self._commits):
-                task.cancel()
-            if self._commits:
-                await asyncio.wait(set(self._commits))
+            await self.commits.cancel()
             await self.membership.close()
-
-    async def _commit_last(self, timeout_s: float) -> None:
-        automatic = self._subscription.automatic
-        if automatic and self.membership.state is not MemberState.STABLE:
-            return
-        try:
-            await self.offsets.commit(self.consumed(), in_group=automatic, timeout_s=timeout_s)
-        except KafkaError as error:
-            log.warning("automatic commit at close failed, records will come again: %s", error)
 
     async def _end_step(self) -> None:
         if self._step is None:

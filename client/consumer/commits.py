@@ -1,0 +1,115 @@
+"""When positions are committed: automatically, in the background for the application, and before they are given up.
+
+Owns which commits are under way, so that a rebalance can wait for them, and when the next automatic one is due. Writing
+them is `offsets.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ...protocol.errors import KafkaError
+from ..cluster import Cluster
+from ..config import ConsumerConfig
+from ..values import OffsetAndMetadata, TopicPartition
+from .offsets import CommittedOffsets
+from .subscription import SubscriptionState
+
+log = logging.getLogger(__name__)
+
+
+class Commits:
+    """See the module's docstring."""
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, subscription: SubscriptionState, offsets: CommittedOffsets
+    ) -> None:
+        self._cluster = cluster
+        self._subscription = subscription
+        self._offsets = offsets
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = config.default_api_timeout_ms / 1000
+        self._last_chance_s = min(self._timeout_s, config.max_poll_interval_ms / 1000 / 2)
+        self._interval_s = config.auto_commit_interval_ms / 1000
+        self.automatic = config.enable_auto_commit
+        self._due_at = self._loop.time() + self._interval_s
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._automatic_one: asyncio.Task[None] | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether an automatic commit is due."""
+        return self.automatic and self._loop.time() >= self._due_at
+
+    def postpone(self) -> None:
+        """The next automatic commit is due a full interval from now."""
+        self._due_at = self._loop.time() + self._interval_s
+
+    def consumed(self, only: set[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a commit without arguments commits: the positions."""
+        return {
+            one: OffsetAndMetadata(offset, "", epoch)
+            for one, (offset, epoch) in self._subscription.positions().items()
+            if only is None or one in only
+        }
+
+    def in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
+        """Commit in the background, once; the task's result is that of the commit."""
+        work = self._offsets.commit(
+            offsets, in_group=self._subscription.automatic, timeout_s=self._timeout_s, retry=False
+        )
+        task = asyncio.create_task(work, name="commit")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    def if_due(self) -> None:
+        """Begin the automatic commit if it is due."""
+        if not self.due:
+            return
+        self.postpone()
+        if self._automatic_one is not None and not self._automatic_one.done():
+            return
+        offsets = self.consumed()
+        if offsets:
+            self._automatic_one = self.in_background(offsets)
+            self._automatic_one.add_done_callback(self._automatic_one_done)
+
+    def _automatic_one_done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.warning("automatic commit failed, the next one covers it: %s", error)
+            self._due_at = min(self._due_at, self._loop.time() + self._cluster.retry_backoff(0))
+
+    async def settle(self, timeout_s: float | None = None) -> None:
+        """Wait for commits under way: the coordinator must have them before this member joins or leaves."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way), timeout=self._timeout_s if timeout_s is None else timeout_s)
+
+    async def before(self, when: str, only: set[TopicPartition]) -> None:
+        """Commit the positions of partitions that are about to be given up, if commits are automatic."""
+        if not self.automatic or not only:
+            return
+        try:
+            await self._offsets.commit(self.consumed(only), in_group=True, timeout_s=self._last_chance_s)
+        except KafkaError as error:
+            log.warning("automatic commit %s failed, records may come again: %s", when, error)
+
+    async def last(self, timeout_s: float) -> None:
+        """Commit all positions at the end, if commits are automatic."""
+        if not self.automatic:
+            return
+        try:
+            await self._offsets.commit(self.consumed(), in_group=self._subscription.automatic, timeout_s=timeout_s)
+        except KafkaError as error:
+            log.warning("automatic commit at close failed, records will come again: %s", error)
+
+    async def cancel(self) -> None:
+        """End what is still under way."""
+        for task in list(self._under_way):
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait(set(self._under_way))
