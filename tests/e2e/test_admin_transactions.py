@@ -15,7 +15,7 @@ from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from oncelog.protocol.messages.list_transactions import ListTransactionsRequest
-from support.hanging import PRODUCER_ID, broker_with_hanging_transaction
+from support.hanging import broker_where_transactions_hang
 from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
@@ -242,23 +242,47 @@ class TestHanging:
     ) -> None:
         kafka, topic = request.config.getoption("--kafka"), fresh_name("topic")
         async with (
-            broker_with_hanging_transaction(tmp_path, topic, kafka=kafka) as address,
+            broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang),
             Admin(bootstrap_servers=address) as admin,
+            Producer(bootstrap_servers=address) as producer,
         ):
+            await admin.create_topic(topic, 2)
+            await producer.send(topic, b"before", partition=1)
+            nobody = 4_711_000
+            await hang(topic, 1, nobody, 3)
+            assert await admin.find_hanging_transactions([(topic, 0)]) == []
             (found,) = await admin.find_hanging_transactions()
             assert found.partition == TopicPartition(topic, 1)
-            assert (found.producer.producer_id, found.producer.producer_epoch) == (PRODUCER_ID, 3)
+            assert (found.producer.producer_id, found.producer.producer_epoch) == (nobody, 3)
             assert found.producer.transaction_start_offset == 1
             assert (found.transactional_id, found.why) == (None, WhyHanging.NO_TRANSACTIONAL_ID)
-            assert await admin.find_hanging_transactions([(topic, 0)]) == []
 
             with pytest.raises(KafkaError, match="newer epoch"):
                 await admin.abort_transaction(found.abort_spec._replace(producer_epoch=2))
             await admin.abort_transaction(found.abort_spec)
             assert await admin.find_hanging_transactions() == []
-            async with Producer(bootstrap_servers=address) as producer:
-                await producer.send(topic, b"after", partition=1)
+            await producer.send(topic, b"after", partition=1)
             assert await committed(address, topic) == [b"before", b"after"]
+
+    async def test_batch_behind_the_end_of_its_transaction_hangs(
+        self, request: pytest.FixtureRequest, tmp_path: Path, fresh_name: Names
+    ) -> None:
+        kafka, topic, name = request.config.getoption("--kafka"), fresh_name("topic"), fresh_name("id")
+        async with (
+            broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang),
+            Admin(bootstrap_servers=address) as admin,
+        ):
+            await admin.create_topic(topic, 2)
+            identity = (await admin.fence_producers([name]))[name]
+            await hang(topic, 0, identity.producer_id, identity.producer_epoch)
+            (found,) = await admin.find_hanging_transactions()
+            assert (found.transactional_id, found.why) == (name, WhyHanging.NOT_ITS_TRANSACTION)
+            await admin.abort_transaction(found.abort_spec)
+            assert await committed(address, topic) == []
+            async with Producer(bootstrap_servers=address, transactional_id=name) as producer:
+                await producer.init_transactions()
+                await producer_commits(producer, topic)
+            assert await committed(address, topic) == [b"committed"]
 
     async def test_transaction_of_a_living_coordinator_is_not_hanging(
         self, admin: Admin, producer: Producer, topic: str

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from oncelog import Admin, Producer, ProducerFencedError
-from support.hanging import PRODUCER_ID, broker_with_hanging_transaction
+from support.hanging import broker_where_transactions_hang
 
 Names = Callable[[str], str]
 Run = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -152,11 +152,14 @@ async def test_hanging_transaction_is_found_and_ended(
 ) -> None:
     topic = fresh_name("topic")
     kafka = request.config.getoption("--kafka")
-    async with broker_with_hanging_transaction(tmp_path, topic, kafka=kafka) as address:
+    async with broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang):
+        async with Admin(bootstrap_servers=address) as admin:
+            await admin.create_topic(topic, 2)
+        await hang(topic, 1, 4_711_000, 3)
         code, out, _ = await command(address, "txn", "hanging")
         assert code == 1
-        assert str(PRODUCER_ID) in out
-        advice = f"oncelog txn abort {topic} 1 --start-offset 1"
+        assert "4711000" in out
+        advice = f"oncelog txn abort {topic} 1 --start-offset 0"
         assert advice in out
         assert (await command(address, "txn", "hanging", "--topic", topic, "--partition", "0"))[0] == 0
         code, out, _ = await command(address, *advice.split()[1:])

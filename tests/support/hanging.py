@@ -1,4 +1,4 @@
-"""A broker with a transaction that hangs: open in a partition, and no coordinator knows of it.
+"""A broker in which transactions can be made to hang: open in a partition, and no coordinator knows of them.
 
 Neither broker lets a client make one. Apache Kafka did before it verified batches (KIP-890), and does with that turned
 off; in ours the batch is put into the log past everything that guards it.
@@ -6,35 +6,40 @@ off; in ours the batch is put into the log past everything that guards it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from oncelog import Broker
 from support.raw_connection import RawConnection, batch
 
-PRODUCER_ID = 4_711_000
-STAMP = b"never ended"
+Hang = Callable[[str, int, int, int], Awaitable[None]]
+"""(topic, partition, producer id, epoch): that producer has a transaction open there from now on."""
+
+
+def _late(producer_id: int, epoch: int) -> bytes:
+    return batch(b"never ended", producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
 
 
 @asynccontextmanager
-async def broker_with_hanging_transaction(directory: Path, topic: str, *, kafka: bool) -> AsyncIterator[str]:
-    """The address of a broker where producer PRODUCER_ID, epoch 3, hangs in partition 1 of `topic` from offset 1 on."""
-    late = batch(STAMP, producer_id=PRODUCER_ID, producer_epoch=3, base_sequence=0, transactional=True)
+async def broker_where_transactions_hang(directory: Path, *, kafka: bool) -> AsyncIterator[tuple[str, Hang]]:
+    """The address of a broker, and what makes a transaction hang there."""
     if not kafka:
         async with Broker(directory, logging_level="error") as broker:
-            async with RawConnection(broker.address) as wire:
-                await wire.create_topic(topic, 2)
-                assert (await wire.produce(topic, batch(b"before"), partition=1)).error_code == 0
-            broker.replica_manager.partition(topic, 1).log.append(late)
-            yield broker.address
+
+            async def put(topic: str, partition: int, producer_id: int, epoch: int) -> None:
+                broker.replica_manager.partition(topic, partition).log.append(_late(producer_id, epoch))
+
+            yield broker.address, put
         return
     from support.apache_kafka import ApacheKafka
 
     with ApacheKafka(directory, {"transaction.partition.verification.enable": "false"}) as other:
-        async with RawConnection(other.address) as wire:
-            await wire.create_topic(topic, 2)
-            assert (await wire.produce(topic, batch(b"before"), partition=1)).error_code == 0
-            answer = await wire.produce(topic, late, partition=1, transactional_id="nobody")
-            assert answer.error_code == 0
-        yield other.address
+
+        async def send(topic: str, partition: int, producer_id: int, epoch: int) -> None:
+            async with RawConnection(other.address) as wire:
+                records = _late(producer_id, epoch)
+                answer = await wire.produce(topic, records, partition=partition, transactional_id="whoever")
+                assert answer.error_code == 0
+
+        yield other.address, send
