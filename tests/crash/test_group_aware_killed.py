@@ -1,4 +1,4 @@
-"""kill -9 while a group-aware producer takes a partition over: whoever asks again gets it, the loser commits nothing."""
+"""kill -9 while a group-aware producer takes a partition over: asking again finishes it, the loser commits nothing."""
 
 from __future__ import annotations
 
