@@ -120,6 +120,11 @@ class FaultyFileSystem:
         """Let the next `operation` ("write", "fdatasync", "sync_directory", "rename", ...) fail."""
         self._faults[operation] = OSError(number, os.strerror(number))
 
+    def heal(self) -> None:
+        """No fault is left."""
+        self.capacity = None
+        self._faults.clear()
+
     def check(self, operation: str, path: str) -> None:
         if self.before is not None:
             self.before(operation, path)

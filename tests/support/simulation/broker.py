@@ -15,6 +15,8 @@ from unittest import mock
 from oncelog.broker import broker as broker_module
 from oncelog.broker.broker import Broker
 from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.transaction import decisions, metadata, state
+from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH
 from oncelog.broker.log import cleaner, log_loader, log_manager, partition_log, producer_state_manager, retention
 from oncelog.broker.network.listener import Listener
 from support.faulty_filesystem import FaultyFileSystem, _Node
@@ -23,6 +25,7 @@ from support.virtual_time import LoopClock
 from .disk import SimulatedFlusher
 
 DATA = "/data"
+_EPOCHS = (decisions, metadata, state)
 _LOGGING = (cleaner, log_loader, log_manager, partition_log, producer_state_manager, retention)
 
 
@@ -65,8 +68,9 @@ class SocketlessListener(Listener):
 
 
 @contextmanager
-def simulated_parts(latency: Callable[[], float], log: Silent) -> Iterator[None]:
-    """While brokers are made and started: their flush thread and their sockets are simulated ones."""
+def simulated_parts(latency: Callable[[], float], log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterator[None]:
+    """While brokers are made and started: their flush thread and their sockets are simulated ones, and producer epochs
+    end where the history wants it."""
 
     def flusher(fs: Any, on_failure: Any) -> SimulatedFlusher:
         return SimulatedFlusher(fs, on_failure, latency)
@@ -76,11 +80,15 @@ def simulated_parts(latency: Callable[[], float], log: Silent) -> Iterator[None]
         mock.patch.object(broker_module, "ListeningSocket", SocketlessListener),
     ):
         before = [module.logger for module in _LOGGING]
+        for module in _EPOCHS:
+            module.MAX_PRODUCER_EPOCH = max_epoch  # type: ignore[misc]
         for module in _LOGGING:
             module.logger = log
         try:
             yield
         finally:
+            for module in _EPOCHS:
+                module.MAX_PRODUCER_EPOCH = MAX_PRODUCER_EPOCH  # type: ignore[misc]
             for module, logger in zip(_LOGGING, before, strict=True):
                 module.logger = logger
 
@@ -129,6 +137,8 @@ class SimulatedBroker:
             self.fs.crash(self._rng)
         else:
             self.fs.kill()
+        if broker.log_manager._cleaning is not None:
+            broker.log_manager._cleaning.cancel()
         broker.log_manager.abandon()
         for part in ("transaction_coordinator", "group_coordinator"):
             if part in broker.__dict__:

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from oncelog.broker.coordinator.claims import Claim
+from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
 from oncelog.broker.log import IsolationLevel, PartitionLog
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.control_records import read_control_record
 from oncelog.protocol.records import decode_batch, iter_batches
 
+from .kinds import KINDS
 from .producer import GROUP, INPUT, OUTPUT
 
 if TYPE_CHECKING:
@@ -80,6 +83,34 @@ def at_rest(world: World) -> None:
         assert state.name != "ONGOING", f"{entry.metadata} is still open"
         assert entry.pending is None
     _exactly_once(world)
+    _markers_where_something_was_written(world)
+
+
+def _markers_where_something_was_written(world: World) -> None:
+    """Producers whose transactions have an epoch each (KIP-890): the markers are where they wrote, and nowhere else.
+
+    Not known for a transaction that ended otherwise than its producer was told, or whose broker was restarted: then
+    whatever is registered counts as written.
+    """
+    if world.broker.lives > 1:
+        return
+    markers: dict[tuple[int, int], list[tuple[str, bool]]] = defaultdict(list)
+    for log in world.broker.broker.log_manager.logs():
+        for header, batch in log.batches(log.log_start_offset):
+            if header.is_control:
+                (record,) = decode_batch(batch, 0, header)
+                commit = read_control_record(record).is_commit
+                markers[header.producer_id, header.producer_epoch].append((log.name, commit))
+    for transaction in world.transactions:
+        if transaction.told is None or not KINDS[transaction.kind].tv2:
+            continue
+        producer_id, epoch = transaction.identity
+        there = sorted(markers[producer_id, epoch + 1])
+        written = {f"{OUTPUT}-{partition}" for partition in transaction.outputs} | {f"{OFFSETS_TOPIC}-0"}
+        if transaction.told:
+            assert there == sorted((name, True) for name in written), f"{transaction} has the markers {there}"
+        elif transaction.whole:
+            assert there == sorted((name, False) for name in written), f"{transaction} has the markers {there}"
 
 
 def _exactly_once(world: World) -> None:
@@ -90,7 +121,9 @@ def _exactly_once(world: World) -> None:
             number, partition, offset = map(int, value.split(b":"))
             outputs[partition].append((offset, number))
             by_transaction[number].append(value.decode())
-    ends = _commits_in_order(world)
+    ends = committed_in_memory(world)
+    if not world.scenario.compacts:
+        assert _commits_in_order(world) == ends, f"{ends} in memory"
     for partition in range(world.inputs):
         processed = sorted(outputs.get(partition, []))
         offsets = [offset for offset, _ in processed]
@@ -125,11 +158,17 @@ def _commits_in_order(world: World) -> dict[int, int]:
                     assert same, f"two producers commit in one generation: {before}, {transaction}"
             ends[partition] = end
             last[partition] = transaction
+    return ends
+
+
+def committed_in_memory(world: World) -> dict[int, int]:
+    """Committed offsets as the group coordinator tells them; input → offset."""
+    ends = {}
     wanted = [(INPUT, partition) for partition in range(world.inputs)]
     for item in world.broker.broker.group_coordinator.fetch_offsets(GROUP, wanted):
         assert not item.is_pending, f"offsets of {item.partition} are pending"
-        told = 0 if item.offset is None else item.offset.committed_offset
-        assert told == ends.get(item.partition[1], 0), f"{item} in memory, {ends} in the log"
+        if item.offset is not None:
+            ends[item.partition[1]] = item.offset.committed_offset
     return ends
 
 
@@ -195,6 +234,7 @@ def snapshot(world: World) -> dict[str, Any]:
     """What the coordinators know, as far as it is to survive."""
     broker = world.broker.broker
     offsets = broker.group_coordinator._offsets
+    claims = broker.group_coordinator._claims
     transactions = {}
     for entry in broker.transaction_coordinator._state.entries():
         metadata = entry.metadata
@@ -209,8 +249,22 @@ def snapshot(world: World) -> dict[str, Any]:
         )
     return {
         "transactions": transactions,
-        "committed": {name: dict(offsets.of_group(name)) for name in offsets.groups()},
-        "pending": {key: dict(value) for key, value in offsets._pending.items()},
+        "assignments": {
+            name: {owner: (held.generation_id, sorted(held.partitions)) for owner, held in group.held.items()}
+            for name, group in broker.group_initialiser._claims._groups.items()
+        },
+        "committed": {
+            name: {partition: _as_recorded(offset) for partition, offset in offsets.of_group(name).items()}
+            for name in offsets.groups()
+        },
+        "claims": {
+            name: sorted((*partition, *_owner(claim)) for partition, claim in claims.of_group(name).items())
+            for name in claims.groups()
+        },
+        "pending": {
+            key: {target: _as_recorded(offset) for target, offset in value.items()}
+            for key, value in offsets._pending.items()
+        },
         "groups": {  # a generation that has no assignment yet is nobody's
             group.group_id: (group.generation_id, sorted(group.members))
             for group in broker.group_coordinator.groups()
@@ -218,3 +272,12 @@ def snapshot(world: World) -> dict[str, Any]:
         },
         "logs": {log.name: (log.log_end_offset, log.last_stable_offset) for log in broker.log_manager.logs()},
     }
+
+
+def _owner(claim: Claim) -> tuple[str, int]:
+    """What a claim rests on; the producer id in it is for people, and may be of before or after a rotation."""
+    return claim.transactional_id, claim.generation_id
+
+
+def _as_recorded(offset: OffsetAndMetadata) -> tuple[object, ...]:
+    return (*offset._replace(claim=None), offset.claim and _owner(offset.claim))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
 from oncelog.protocol.schema import Request, Response
 
 from .network import Disconnected, Link
@@ -38,6 +38,7 @@ FENCED = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.FENCED_INSTANCE_ID,
+        CONCURRENT_PRODUCER_COMMIT,
     }
 )
 ABORTABLE = frozenset(

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Kind:
     """Request versions and habits. `per_partition`: an id for each input partition. `late`: its requests may be
-    executed long after it gave them up and went on; older protocols don't survive that (KIP-890's reason to be)."""
+    executed long after it gave them up and went on; older protocols don't survive that (KIP-890's reason to be).
+    `extension`: it says that it knows the extension, and names in EndTxn what it wrote; `session`: it registers
+    partitions beyond the transaction."""
 
     name: str
     per_partition: bool
@@ -35,6 +37,7 @@ class Kind:
     fetch: int
     require_stable: bool
     extension: bool = False
+    group_aware: bool = False
     session: bool = False
     fresh_ids: bool = False
     static: bool = False
@@ -61,12 +64,22 @@ KINDS = {
         Kind("tv2", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=9, require_stable=True),
         Kind("tv2, static", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=8, require_stable=True,
              static=True),
+        Kind("aware", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=9, require_stable=True,
+             extension=True, group_aware=True),
+        Kind("aware, no member id", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=8,
+             require_stable=True, extension=True, group_aware=True, member_id=False, fresh_ids=True),
+        Kind("aware, pre-registered", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=8,
+             require_stable=True, extension=True, group_aware=True, session=True),
+        Kind("aware, v4 session", False, True, False, init=4, produce=9, offsets=4, end=4, fetch=7,
+             require_stable=True, extension=True, group_aware=True, session=True),
+        Kind("session", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=9, require_stable=True,
+             extension=True, session=True),
     )
 }  # fmt: skip
 
 CLASSIC = ("classic", "classic, v5 fetch", "classic tv2")
-GENERATION = ("kip447", "kip447, fresh ids", "kip447 per partition", "tv2", "tv2, static")
-AWARE: tuple[str, ...] = ()
+GENERATION = ("kip447", "kip447, fresh ids", "kip447 per partition", "tv2", "tv2, static", "session")
+AWARE = ("aware", "aware, no member id", "aware, pre-registered", "aware, v4 session")
 
-MIXES: tuple[tuple[str, ...], ...] = (CLASSIC, GENERATION)
+MIXES: tuple[tuple[str, ...], ...] = (CLASSIC, GENERATION, AWARE, AWARE + CLASSIC, AWARE + GENERATION)
 """Kinds that may work in one group at the same time."""

@@ -1,5 +1,8 @@
 """Bugs on purpose: each takes one safeguard out of the broker, and the histories must notice.
 
+Not here, for safety does not rest on them: that an older generation may not initialise, and that a victim without open
+transactions has its epoch bumped. Either way its commits are refused by the group, or by the claim.
+
 A mutation is a context manager. It changes the broker's code in this process only, for as long as it is entered.
 """
 
@@ -13,14 +16,19 @@ from typing import Any
 from unittest import mock
 
 from oncelog.broker.coordinator.group import coordinator as group_coordinator
+from oncelog.broker.coordinator.group.claims import ClaimMap
 from oncelog.broker.coordinator.group.group_log import GroupLog
 from oncelog.broker.coordinator.group.offsets import OffsetStore
 from oncelog.broker.coordinator.transaction import coordinator as transaction_coordinator
-from oncelog.broker.coordinator.transaction import decisions, state_manager, upkeep
+from oncelog.broker.coordinator.transaction import decisions, marker_writer, registration, state_manager, upkeep
 from oncelog.broker.coordinator.transaction.gateway import LocalPartitionGateway
+from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
+from oncelog.broker.coordinator.transaction.group_initialisation import GroupAwareInitialiser
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
 from oncelog.broker.coordinator.transaction.state import TransactionState
 from oncelog.protocol.errors import ErrorCode
+
+from .kinds import AWARE, CLASSIC, GENERATION
 
 Mutation = Callable[[], Any]
 
@@ -136,9 +144,32 @@ def _epoch_not_bumped_by_end() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _read_values(change: Callable[[TransactionMetadata], TransactionMetadata]) -> Iterator[None]:
+    original = state_manager.decode_value
+    with mock.patch.object(state_manager, "decode_value", lambda name, value: change(original(name, value))):
+        yield
+
+
+@contextmanager
+def _markers_of_named_partitions_only() -> Iterator[None]:
+    """The decision's record says what it always said; its markers go elsewhere."""
+    original = marker_writer.marker_of
+
+    def some(metadata: TransactionMetadata, partitions: Any) -> Any:
+        return original(metadata, [partition for partition in partitions if partition in metadata.session_partitions])
+
+    with mock.patch.object(marker_writer, "marker_of", some):
+        yield
+
+
+async def _no_wait(*_: object) -> None:
+    await asyncio.sleep(0)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "epochs are not compared": replaced(decisions, "_check_current", lambda metadata, identity: None),
-    "batches are not verified": replaced(transaction_coordinator, "_verify", lambda *_: ErrorCode.NONE),
+    "batches are not verified": replaced(registration, "_verify", lambda *_: ErrorCode.NONE),
     "generations are not compared": replaced(group_coordinator, "check_commit", lambda *_, **__: None),
     "pending offsets are not told": replaced(OffsetStore, "is_pending", lambda *_: False),
     "one marker is skipped": _marker_skipped,
@@ -148,9 +179,7 @@ MUTATIONS: dict[str, Mutation] = {
     "decisions are told before they are on disk": _decision_told_too_early,
     "offsets are told before they are on disk": replaced(GroupLog, "settled", lambda *_: None),
     "transactions never time out": replaced(upkeep.TransactionUpkeep, "abort_timed_out", lambda *_: None),
-    "decided transactions are not finished at start": replaced(
-        upkeep.TransactionUpkeep, "_finish_decided", lambda *_: None
-    ),
+    "decided transactions are not finished at start": replaced(upkeep.TransactionUpkeep, "_take_up", lambda *_: None),
     "pending offsets count as committed at restart": _pending_offsets_committed_at_restart,
     "aborted offsets are committed": replaced(
         OffsetStore,
@@ -160,4 +189,22 @@ MUTATIONS: dict[str, Mutation] = {
         ),
     ),
     "EndTxn keeps the epoch": _epoch_not_bumped_by_end,
+    "claims are not checked": replaced(ClaimMap, "check", lambda *_: None),
+    "claims are forgotten at restart": replaced(GroupClaims, "replay", lambda *_: None),
+    "a new owner fences nobody": replaced(GroupAwareInitialiser, "_fence", lambda *_: None),
+    "a new owner waits for nobody": replaced(GroupAwareInitialiser, "_until_complete", _no_wait),
+    "sessions are forgotten at restart": lambda: _read_values(
+        lambda read: replace(read, session_partitions=frozenset())
+    ),
+    "markers go to the session only": _markers_of_named_partitions_only,
 }
+
+MIXES_THAT_NOTICE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "epochs are not compared": (CLASSIC,),
+    "generations are not compared": (GENERATION,),
+    "pending offsets are not told": (GENERATION,),
+    "claims are not checked": (AWARE + CLASSIC,),
+    "a new owner fences nobody": (AWARE + CLASSIC,),
+    "a new owner waits for nobody": (AWARE + CLASSIC,),
+}
+"""Where a safeguard protects certain kinds only: those, so that it doesn't take so many histories."""

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from oncelog.protocol.messages.end_txn import EndTxnRequest
-from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
+from oncelog.protocol.messages.init_producer_id import AssignedPartitions, InitProducerIdRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -18,7 +19,7 @@ from oncelog.protocol.messages.txn_offset_commit import (
 )
 from oncelog.protocol.records import Record, encode_batch
 
-from .client import Abortable, Caller
+from .client import Abortable, Caller, Fenced
 from .kinds import Kind
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ GROUP = "g"
 class Transaction:
     """What one transaction is for: `inputs` is partition → (first offset, next offset) of what it consumes.
 
-    `wish` is what EndTxn asked for, None if it never came to that; `told` what the answer was.
+    `wish` is what EndTxn asked for, None if it never came to that; `told` what the answer was; `whole` says that all
+    of it was acknowledged before.
     """
 
     number: int
@@ -45,6 +47,8 @@ class Transaction:
     outputs: dict[int, list[str]] = field(default_factory=dict)
     wish: bool | None = None
     told: bool | None = None
+    identity: tuple[int, int] = (-1, -1)
+    whole: bool = False
 
 
 class Producer:
@@ -58,6 +62,9 @@ class Producer:
         self.producer_id = -1
         self.epoch = -1
         self._sequences: dict[int, int] = {}
+        self._session: set[int] = set()
+        """Output partitions that are registered beyond the transaction, as far as this producer knows."""
+        self._session_has_offsets = False
         self._uncertain = False
 
     async def init(self) -> None:
@@ -65,18 +72,25 @@ class Producer:
         await self._init(-1, -1)
 
     async def _init(self, producer_id: int, epoch: int) -> None:
-        answer = await self.caller.ask(
-            lambda: InitProducerIdRequest(
-                transactional_id=self.transactional_id,
-                transaction_timeout_ms=self.worker.plan.timeout_ms,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-            ),
-            self.kind.init,
-            lambda answer: [answer.error_code],
+        worker = self.worker
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=worker.plan.timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
         )
+        if self.kind.group_aware and producer_id < 0:
+            request.consumer_group_id = GROUP
+            request.consumer_group_generation = worker.generation
+            request.assigned_partitions = [AssignedPartitions(INPUT, worker.assigned)] if worker.assigned else []
+        answer = await self.caller.ask(lambda: request, self.kind.init, lambda answer: [answer.error_code])
         self._become(answer.producer_id, answer.producer_epoch)
         self._uncertain = False
+        self._end_session()
+
+    def _end_session(self) -> None:
+        self._session.clear()
+        self._session_has_offsets = False
 
     def _become(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
@@ -88,7 +102,15 @@ class Producer:
     async def send(self, transaction: Transaction) -> None:
         """Everything but the end."""
         kind = self.kind
-        if not kind.tv2:
+        transaction.identity = self.producer_id, self.epoch
+        if kind.session:
+            # Now and then all that there is, more than what is going to be written.
+            whole = self.worker.rng.random() < 0.3
+            wanted = set(range(self.worker.world.outputs)) if whole else set(transaction.outputs)
+            if (not kind.tv2 and not self._session.issuperset(wanted)) or (kind.tv2 and self.worker.rng.random() < 0.5):
+                await self._register(sorted(wanted))
+                self._session |= wanted
+        elif not kind.tv2:
             await self._register(sorted(transaction.outputs))
         await self.worker.maybe_stall()
         sends = [self._produce(partition, values) for partition, values in sorted(transaction.outputs.items())]
@@ -98,7 +120,7 @@ class Producer:
         else:
             await _all(sends)
             await self.worker.maybe_stall()
-            if not kind.tv2:
+            if not kind.tv2 and not self._session_has_offsets:
                 await self._add_offsets()
             await self._commit_offsets(transaction)
 
@@ -109,6 +131,7 @@ class Producer:
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.epoch,
                 v3_and_below_topics=[AddPartitionsToTxnTopic(OUTPUT, partitions)],
+                session=self.kind.session,
             ),
             3 if self.kind.init >= 4 else 0,
             lambda answer: [
@@ -142,7 +165,7 @@ class Producer:
                 self.kind.produce,
                 lambda answer: [p.error_code for t in answer.responses for p in t.partition_responses],
             )
-        except Abortable:
+        except (Abortable, Fenced):
             self._uncertain = True
             raise
 
@@ -182,15 +205,26 @@ class Producer:
             make, kind.offsets, lambda answer: [p.error_code for t in answer.topics for p in t.partitions]
         )
 
-    async def end(self, transaction: Transaction, commit: bool) -> None:
+    async def end(self, transaction: Transaction, commit: bool, *, knows_what_is_written: bool = True) -> None:
         """Commit or abort; repeated until it is answered."""
-        transaction.wish = commit
+        transaction.wish, transaction.whole = commit, knows_what_is_written
+        topics = None
+        if self.kind.extension and knows_what_is_written:
+            topics = [
+                EndTxnTopic(OUTPUT, sorted(transaction.outputs)),
+                EndTxnTopic(OFFSETS_TOPIC, [0]),
+            ]
         answer = await self.caller.ask(
-            lambda: EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit),
+            lambda: EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit, topics),
             self.kind.end,
             lambda answer: [answer.error_code],
         )
         transaction.told = commit
+        if commit and topics is not None:
+            self._session |= set(transaction.outputs)
+            self._session_has_offsets = True
+        else:
+            self._end_session()
         if self.kind.end >= 5:
             self._become(answer.producer_id, answer.producer_epoch)
         elif not commit and self._uncertain:

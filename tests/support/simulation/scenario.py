@@ -17,7 +17,8 @@ class Event:
     which the next client learns how its transaction ended. kill: the broker's process alone ends. die: a worker ends
     and is started again after for_s. halt: it stands still for for_s. leave: it leaves its group, and comes back after
     for_s. rejoin: it asks for another assignment. storm: connections break. mire: frames are slow. fence: an operator
-    fences an id of the worker.
+    fences an id of the worker. full: the disk is full, for target 0 with its reserve. sync fails: the disk refuses to
+    sync, and the broker is restarted.
     """
 
     at: float
@@ -28,7 +29,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One history."""
+    """One history. `max_epoch` is where producer epochs end; with `compacts` the broker compacts its own topics."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -37,6 +38,8 @@ class Scenario:
     outputs: int = 2
     length_s: float = 5.0
     sync_s: float = 0.002
+    max_epoch: int = 32767
+    compacts: bool = False
 
 
 KINDS_OF_EVENTS = {
@@ -88,4 +91,6 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES) -> Scenario:
         outputs=rng.choice((1, 2)),
         length_s=length_s,
         sync_s=rng.choice((0.001, 0.005, 0.05)),
+        max_epoch=rng.choice((32767, 32767, 6)),
+        compacts=rng.random() < 0.15,
     )

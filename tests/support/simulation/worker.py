@@ -93,6 +93,7 @@ class Worker:
         if self.plan.stalls and self.rng.random() < self.plan.stalls:
             self.world.note(f"{self.name} stalls")
             self.process.halt()
+            self.world.stir()
             asyncio.get_running_loop().call_later(0.3 + self.rng.random() * 3.0, self.process.go_on)
             await self.process.awake()
 
@@ -108,7 +109,7 @@ class Worker:
             except (Abortable, Fenced) as error:
                 self.world.note(f"{self.name} starts over: {error!r}")
                 self._producers.clear()
-                await self.process.sleep(0.05)
+                await self.process.sleep(0.05 if isinstance(error, Abortable) else 0.3)
 
     async def leave(self) -> None:
         """Leave the group in order; then the process ends."""
@@ -216,11 +217,14 @@ class Worker:
         """Fence the predecessors, then learn where they ended: in this order."""
         for partitions in self._shares():
             transactional_id = self._id_for(partitions)
-            if transactional_id not in self._producers:
+            producer = self._producers.get(transactional_id)
+            if producer is None:
                 producer = Producer(self, transactional_id)
                 self._closing.append(producer.caller)
                 await producer.init()
                 self._producers[transactional_id] = producer
+            elif self.kind.group_aware:
+                await producer.init()
         kept = {self._id_for(partitions) for partitions in self._shares()}
         for transactional_id in self._producers.keys() - kept:
             if self.kind.per_partition:
@@ -261,7 +265,8 @@ class Worker:
         while True:
             for _ in range(self.plan.lazy):
                 for partitions in self._shares():
-                    await self._transaction(partitions)
+                    if partitions:
+                        await self._transaction(partitions)
                 await self.process.sleep(self.rng.random() * self.plan.think_s)
             await self._heartbeat()
 
@@ -269,6 +274,8 @@ class Worker:
         """The partitions of each transaction."""
         if self.kind.per_partition:
             return [[partition] for partition in self.assigned]
+        if self.kind.group_aware and self._producers:
+            return [self.assigned]  # nothing assigned: initialising with that releases what it had
         return [self.assigned] if self.assigned else []
 
     async def _transaction(self, partitions: list[int]) -> None:
@@ -289,7 +296,7 @@ class Worker:
             await self.maybe_stall()
         except Abortable as error:
             self.world.note(f"{self.name} aborts {transaction.number}: {error!r}")
-            await producer.end(transaction, False)
+            await producer.end(transaction, False, knows_what_is_written=False)
             raise Rejoin from None
         await producer.end(transaction, commit)
         self.world.told(transaction)

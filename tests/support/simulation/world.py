@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from oncelog.broker.config import BrokerConfig
-from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from support.faulty_filesystem import FaultyFileSystem
 from support.virtual_time import VirtualTimeLoop
@@ -22,27 +22,48 @@ from .producer import INPUT, OUTPUT, Transaction
 from .scenario import Event, Scenario
 from .worker import Worker
 
+RESERVE = 64 * 1024
 INPUTS = 3
 OUTPUTS = 2
 SETTLE_S = 12.0
 """Longer than every timeout: transactions (4 s), sessions (3 s), late frames (5 s), pending waits (1 s)."""
 
-CONFIG = BrokerConfig(
-    {
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-        "offsets.topic.num.partitions": "1",
-        "transaction.state.log.num.partitions": "2",
-        "log.cleaner.enable": "false",
-        "group.min.session.timeout.ms": "500",
-        "group.initial.rebalance.delay.ms": "0",
-    }
-)
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "2",
+    "log.reserve.bytes": str(RESERVE),
+    "group.min.session.timeout.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.enable": "false",
+}
+COMPACTING = SETTINGS | {
+    "log.cleaner.enable": "true",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "offsets.topic.segment.bytes": "1024",
+    "transaction.state.log.segment.bytes": "1024",
+}
+
+
+class SimulationLoop(VirtualTimeLoop):
+    """Work for threads is done at once."""
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        future: asyncio.Future[Any] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 @cache
-def _empty_disk() -> FaultyFileSystem:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(new_disk(CONFIG, {INPUT: INPUTS, OUTPUT: OUTPUTS}))
+def _prepared(compacts: bool) -> tuple[BrokerConfig, FaultyFileSystem]:
+    """The broker's settings, and a disk with the topics."""
+    config = BrokerConfig(COMPACTING if compacts else SETTINGS)
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        return config, runner.run(new_disk(config, {INPUT: INPUTS, OUTPUT: OUTPUTS}))
 
 
 class World:
@@ -57,7 +78,8 @@ class World:
         self.trace: list[str] = []
         self.log = Silent()
         self.weather = Weather(Random(self.rng.getrandbits(32)))
-        self.broker = SimulatedBroker(copy_of(_empty_disk()), CONFIG, Random(self.rng.getrandbits(32)), self.log)
+        config, disk = _prepared(scenario.compacts)
+        self.broker = SimulatedBroker(copy_of(disk), config, Random(self.rng.getrandbits(32)), self.log)
         self.network = Network(self.broker, self.weather)
         self.transactions: list[Transaction] = []
         self.workers: dict[int, Worker] = {}
@@ -91,6 +113,11 @@ class World:
         if down_s is not None:
             self._spawn(self.restart_broker(power=True, down_s=down_s))
 
+    def stir(self) -> None:
+        """Now and then let some worker ask for another assignment, so that whoever stands still loses its own."""
+        if self.rng.random() < 0.7:
+            self.rng.choice(list(self.workers.values())).wishes += 1
+
     def fetch_codes(self, kind: Kind) -> set[ErrorCode]:
         """What an OffsetFetch of this kind may be answered beside success."""
         loading = {
@@ -100,7 +127,7 @@ class World:
             ErrorCode.NOT_COORDINATOR,
         }
         if kind.extension:
-            return loading | {ErrorCode.from_code(86)} if hasattr(ErrorCode, "from_code") else loading
+            return loading | {PENDING_TRANSACTION, ErrorCode.UNSTABLE_OFFSET_COMMIT}
         return loading | {ErrorCode.UNSTABLE_OFFSET_COMMIT} if kind.require_stable else loading
 
     # ---- the history
@@ -108,7 +135,7 @@ class World:
     async def run(self) -> None:
         """Everything; raises AssertionError where a promise is broken."""
         sync_s = self.scenario.sync_s
-        with simulated_parts(lambda: sync_s * self._disk.random() * 2, self.log):
+        with simulated_parts(lambda: sync_s * self._disk.random() * 2, self.log, self.scenario.max_epoch):
             try:
                 await self.broker.start()
                 await self._play()
@@ -116,15 +143,17 @@ class World:
                 await checks.memory_is_what_the_log_says(self)
                 await asyncio.sleep(SETTLE_S)
                 checks.at_rest(self)
-                await checks.memory_is_what_the_log_says(self)
-                checks.at_rest(self)
+                if self.scenario.seed % 4 == 0:  # it takes a while
+                    await checks.memory_is_what_the_log_says(self)
+                    checks.at_rest(self)
             finally:
                 for worker in self.workers.values():
                     worker.kill()
                 self.network.break_all()
                 await self.broker.stop()
         self._raise_failures()
-        assert not self.log.alarms, self.log.alarms
+        if not {"full", "sync fails"} & {event.what for event in self.scenario.events}:
+            assert not self.log.alarms, self.log.alarms
 
     async def _play(self) -> None:
         loop = asyncio.get_running_loop()
@@ -182,6 +211,13 @@ class World:
             weather.slow += 0.08
             await asyncio.sleep(event.for_s)
             weather.slow -= 0.08
+        elif event.what == "full":
+            await self._fill_disk(RESERVE - 1000 if event.target else 0, event.for_s)
+        elif event.what == "sync fails":
+            self.broker.fs.fail("fdatasync")
+            await asyncio.sleep(event.for_s)
+            if self.broker.up and self.broker.broker.log_manager.failed is not None:
+                await self.restart_broker(power=event.target == 0, down_s=0.1)
         elif event.what == "fence":
             await self._fence(f"app-{event.target % self.inputs}" if worker.kind.per_partition else f"w{event.target}")
 
@@ -193,6 +229,12 @@ class World:
             link.close()
         except Disconnected:
             return
+
+    async def _fill_disk(self, left: int, for_s: float) -> None:
+        fs = self.broker.fs
+        fs.capacity = fs.used() + left
+        await asyncio.sleep(for_s)
+        fs.capacity = None
 
     async def restart_broker(self, *, power: bool, down_s: float) -> None:
         """Crash the broker and bring it back; once at a time."""
@@ -217,11 +259,15 @@ class World:
         for worker in self.workers.values():
             worker.process.halt()
             worker.kill()
+        self.broker.fs.capacity = None
         while not self.broker.up:
             await asyncio.sleep(0.05)
         await asyncio.sleep(self.rng.choice((0.3, 0.3, 3.5)))
         while not self.broker.up:
             await asyncio.sleep(0.05)
+        self.broker.fs.heal()
+        if self.broker.broker.log_manager.failed is not None:
+            await self.restart_broker(power=False, down_s=0.1)
         self._raise_failures()
 
     def _raise_failures(self) -> None:
@@ -233,7 +279,7 @@ class World:
 def history(scenario: Scenario, *, tracing: bool = False) -> World:
     """Run a scenario; an AssertionError that it raises has the scenario, and with `tracing` the trace, in its notes."""
     world = World(scenario, tracing=tracing)
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
         try:
             runner.run(world.run())
         except BaseException as error:

@@ -1,0 +1,60 @@
+"""A failing scenario made small: fewer events, fewer workers, plainer ones, as long as it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .scenario import Scenario
+from .worker import WorkerPlan
+from .world import history
+
+
+def failure(scenario: Scenario) -> str | None:
+    """What is broken, None when nothing is."""
+    try:
+        history(scenario)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def shrunk(scenario: Scenario, *, other_seeds: int = 30) -> Scenario:
+    """A smaller scenario that fails, if perhaps otherwise. Small changes move everything, so each is tried with other
+    seeds, too."""
+    assert failure(scenario) is not None
+    found = True
+    while found:
+        found = False
+        for smaller in _smaller(scenario):
+            for seed in (smaller.seed, *range(other_seeds)):
+                candidate = replace(smaller, seed=seed)
+                if failure(candidate) is not None:
+                    scenario, found = candidate, True
+                    break
+            if found:
+                break
+    return scenario
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    for slot in range(len(scenario.workers)):
+        if len(scenario.workers) > 1:
+            yield replace(
+                scenario,
+                workers=scenario.workers[:slot] + scenario.workers[slot + 1 :],
+                events=tuple(
+                    replace(event, target=min(event.target, len(scenario.workers) - 2)) for event in scenario.events
+                ),
+            )
+    for number in range(len(scenario.events)):
+        yield replace(scenario, events=scenario.events[:number] + scenario.events[number + 1 :])
+    plain = WorkerPlan(scenario.workers[0].kind)
+    for slot, plan in enumerate(scenario.workers):
+        for name in ("stalls", "aborts", "lazy", "think_s", "rebalance_ms", "session_ms", "timeout_ms"):
+            if getattr(plan, name) != getattr(plain, name):
+                simpler = replace(plan, **{name: getattr(plain, name)})
+                yield replace(scenario, workers=(*scenario.workers[:slot], simpler, *scenario.workers[slot + 1 :]))
+    for name, least in (("inputs", 1), ("outputs", 1), ("compacts", False), ("max_epoch", 32767)):
+        if getattr(scenario, name) != least:
+            yield replace(scenario, **{name: least})
