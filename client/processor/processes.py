@@ -132,7 +132,8 @@ class WorkerProcesses:
                     return
                 self._check_budget(child, code)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), self._backoff(child.restarts))
+                    async with asyncio.timeout(self._backoff(child.restarts)):
+                        await self._stopping.wait()
                 child.restarts += 1
         finally:
             await self._end(child)

@@ -95,7 +95,7 @@ class Processor:
         self.metrics = Metrics()
         each_options = [options] if workers == 1 else [options.of_worker(number) for number in range(workers)]
         self._workers = [Worker(one, self.metrics) for one in each_options]
-        self._running = False
+        self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         """Reach the cluster, and initialise the producers: raises KafkaTimeoutError when that takes too long."""
@@ -112,6 +112,10 @@ class Processor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close everything; a `run()` that is still running is cancelled."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
         await _close(self._workers)
 
     @staticmethod
@@ -147,8 +151,7 @@ class Processor:
         """
         if self._running:
             raise IllegalStateError("run() is running already")
-        self._running = True
-        tasks = [
+        self._running = tasks = [
             asyncio.create_task(worker.run(), name=f"worker {number}") for number, worker in enumerate(self._workers)
         ]
         try:
@@ -157,7 +160,7 @@ class Processor:
             for task in tasks:
                 task.cancel()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-            self._running = False
+            self._running = []
         failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         for failure in failures:
             if not isinstance(failure, asyncio.CancelledError):

@@ -176,12 +176,12 @@ class Worker(RebalanceListener):
             for owned, part in self._producers.shares(batch)
         ]
         try:
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks)
         finally:
             for task in (rebalance, *tasks):
                 task.cancel()
-            await asyncio.gather(rebalance, *tasks, return_exceptions=True)
-        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            outcomes = await asyncio.gather(rebalance, *tasks, return_exceptions=True)
+        failures = [outcome for outcome in outcomes[1:] if isinstance(outcome, BaseException)]
         # What ends run() comes first; the rest is mended by going back.
         for kind in (asyncio.CancelledError, Exception):
             for failure in failures:

@@ -95,6 +95,24 @@ async def test_cancelling_aborts_the_transaction_under_way(job: Job) -> None:
     await job.check(50)
 
 
+async def test_closing_cancels_a_run_under_way(job: Job) -> None:
+    await job.fill(range(50))
+    inside = asyncio.Event()
+
+    async def hang(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        job.copy(records, transaction)
+        inside.set()
+        await asyncio.Event().wait()
+
+    async with job.processor(process=hang) as processor:
+        running = asyncio.create_task(processor.run())
+        async with asyncio.timeout(WAIT_S):
+            await inside.wait()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await job.result() == [[], [], []]
+
+
 @pytest.mark.parametrize("phase", ["gathering", "processing", "offsets", "deciding"])
 async def test_a_cancelled_run_can_be_run_again(job: Job, phase: str) -> None:
     await job.fill(range(60))
