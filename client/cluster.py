@@ -337,8 +337,10 @@ class Cluster:
         failures = 0
         interval = self.config.metadata_max_age_ms / 1000
         while True:
+            # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event's own wake-up.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), min(interval, 60.0))
+                async with asyncio.timeout(min(interval, 60.0)):
+                    await self._wanted.wait()
             self._links.close_idle(asyncio.get_running_loop().time())
             self._wanted.clear()
             try:
