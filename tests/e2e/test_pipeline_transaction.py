@@ -1,0 +1,234 @@
+"""The sink's transaction without Spark: several tasks of one attempt, fencing, replay, abort."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from oncelog import Admin, Consumer, NewTopic, TopicPartition  # noqa: E402
+from oncelog.client.cluster import Cluster  # noqa: E402
+from oncelog.client.config import ProducerConfig  # noqa: E402
+from oncelog.client.errors import ProducerFencedError  # noqa: E402
+from oncelog.pipeline.arrow_encoder import encode  # noqa: E402
+from oncelog.pipeline.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
+from oncelog.pipeline.transaction import (  # noqa: E402
+    Attempt,
+    BatchTooSlowError,
+    SinkState,
+    SinkTransaction,
+    TakenOverError,
+    UnclaimedPartitionsError,
+)
+from oncelog.protocol.errors import KafkaError  # noqa: E402
+
+STATE_TOPIC = "state-of-tests"
+PARTITIONS = 3
+
+
+@dataclasses.dataclass
+class World:
+    """A cluster, a topic, and what a query does with them."""
+
+    cluster: Cluster
+    config: ProducerConfig
+    topic: str
+    query: str
+    bootstrap: str
+
+    @property
+    def sink(self) -> SinkTransaction:
+        return SinkTransaction(self.cluster, self.config)
+
+    async def begin(self, version: int = 2) -> Attempt:
+        attempt = await self.sink.begin(self.query, STATE_TOPIC)
+        return dataclasses.replace(attempt, version=min(version, attempt.version))
+
+    async def task(self, attempt: Attempt, partition: int, values: list[str], size: int = 40) -> Written:
+        """Write values as one Spark task does, in batches of `size` bytes."""
+        producer = TransactionProducer(self.cluster, attempt, self.config, lambda: int(time.time() * 1000))
+        try:
+            target = TopicPartition(self.topic, partition)
+            array = pa.array([value.encode() for value in values], pa.binary())
+            payloads = encode(pa.nulls(len(array), pa.binary()), array, None, size)
+            await producer.write((target, payload) for payload in payloads)
+            return (await producer.finish())[target]
+        finally:
+            await producer.close()
+
+    async def commit(self, attempt: Attempt, batch_id: int, *partitions: int) -> None:
+        written = [TopicPartition(self.topic, one) for one in partitions]
+        await self.sink.commit(attempt, written, SinkState("the query", batch_id))
+
+    async def committed(self) -> list[str]:
+        """What a read_committed reader finds when the markers of the last transaction are written."""
+        assert await self.nothing_is_open()
+        return await self.visible()
+
+    async def visible(self) -> list[str]:
+        """What a read_committed reader finds now."""
+        everything = [TopicPartition(self.topic, one) for one in range(PARTITIONS)]
+        async with Consumer(
+            bootstrap_servers=self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign(everything)
+            found = []
+            async with asyncio.timeout(20):
+                ends = await consumer.end_offsets(everything)
+                while any([await consumer.position(one) < ends[one] for one in everything]):
+                    got = await consumer.getmany(timeout_ms=200)
+                    found += [record.value.decode() for records in got.values() for record in records if record.value]
+            return sorted(found)
+
+    async def nothing_is_open(self) -> bool:
+        """Whether the stable part of each partition reaches its end."""
+        everything = [TopicPartition(self.topic, one) for one in range(PARTITIONS)]
+        async with (
+            Consumer(bootstrap_servers=self.bootstrap, isolation_level="read_committed") as stable,
+            Consumer(bootstrap_servers=self.bootstrap) as all_of_it,
+        ):
+            for _ in range(100):
+                if await stable.end_offsets(everything) == await all_of_it.end_offsets(everything):
+                    return True
+                await asyncio.sleep(0.01)
+        return False
+
+
+@pytest.fixture
+async def world(bootstrap: str, fresh_name: Callable[[str], str]) -> AsyncIterator[World]:
+    topic = fresh_name("sink")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, PARTITIONS)])
+    config = ProducerConfig.of({"bootstrap.servers": bootstrap}, **CLIENT_DEFAULTS)
+    cluster = Cluster(config)
+    await cluster.start(10)
+    try:
+        yield World(cluster, config, topic, fresh_name("query"), bootstrap)
+    finally:
+        await cluster.close()
+
+
+versions = pytest.mark.parametrize("version", [1, 2])
+
+
+@versions
+async def test_tasks_of_one_attempt_commit_together(world: World, version: int) -> None:
+    attempt = await world.begin(version)
+    assert attempt.state is None
+    first, second = await asyncio.gather(
+        world.task(attempt, 0, [f"a{n}" for n in range(200)]), world.task(attempt, 2, [f"c{n}" for n in range(200)])
+    )
+    assert first == second == Written(200, False)
+    assert await world.visible() == []
+    await world.commit(attempt, 7, 0, 2)
+    assert await world.committed() == sorted([f"a{n}" for n in range(200)] + [f"c{n}" for n in range(200)])
+    assert (await world.begin()).state == SinkState("the query", 7)
+
+
+@versions
+async def test_a_newer_driver_fences_tasks_and_commit_of_the_older(world: World, version: int) -> None:
+    old = await world.begin(version)
+    await world.task(old, 0, ["old"])
+    new = await world.begin(version)
+    with pytest.raises((ProducerFencedError, KafkaError)):
+        await world.task(old, 1, ["zombie"])
+    with pytest.raises(TakenOverError, match="newer driver"):
+        await world.commit(old, 1, 0)
+    await world.task(new, 0, ["new"])
+    await world.sink.abort(old)  # the older driver's abort must not touch the newer one's transaction
+    await world.commit(new, 1, 0)
+    assert await world.committed() == ["new"]
+
+
+@versions
+async def test_abort_ends_the_transaction_and_shuts_out_running_tasks(world: World, version: int) -> None:
+    attempt = await world.begin(version)
+    await world.task(attempt, 0, ["gone"])
+    await world.sink.abort(attempt)
+    assert await world.nothing_is_open()
+    with pytest.raises(KafkaError):
+        await world.task(attempt, 0, ["late"])
+    assert await world.nothing_is_open()
+    assert await world.committed() == []
+
+
+@versions
+async def test_abort_of_an_attempt_that_wrote_nothing(world: World, version: int) -> None:
+    attempt = await world.begin(version)
+    await world.sink.abort(attempt)
+    await world.sink.abort(attempt)
+    again = await world.begin(version)
+    await world.task(again, 0, ["x"])
+    await world.commit(again, 0, 0)
+    assert await world.committed() == ["x"]
+
+
+@versions
+async def test_abort_after_a_commit_changes_nothing(world: World, version: int) -> None:
+    attempt = await world.begin(version)
+    await world.task(attempt, 0, ["kept"])
+    await world.commit(attempt, 3, 0)
+    await world.sink.abort(attempt)
+    assert await world.committed() == ["kept"]
+    assert (await world.begin()).state == SinkState("the query", 3)
+
+
+@versions
+async def test_an_empty_batch_is_recorded_as_well(world: World, version: int) -> None:
+    attempt = await world.begin(version)
+    await world.commit(attempt, 4)
+    assert (await world.begin()).state == SinkState("the query", 4)
+
+
+@versions
+async def test_two_tasks_on_one_partition_conflict(world: World, version: int) -> None:
+    attempt = await world.begin(version)
+    first = await world.task(attempt, 1, ["a", "b"], size=1)
+    second = await world.task(attempt, 1, ["c", "d"], size=1)  # the same sequences: the broker takes them for repeats
+    third = await world.task(attempt, 1, ["e", "f", "g"], size=10_000)
+    assert (first.conflict, second.conflict, third.conflict) == (False, True, True)
+    await world.sink.abort(attempt)
+
+
+async def test_records_of_a_dead_task_that_nobody_claims_are_not_committed(world: World) -> None:
+    attempt = await world.begin()
+    await world.task(attempt, 0, ["claimed"])
+    await world.task(attempt, 1, ["of a task that died"])
+    with pytest.raises(UnclaimedPartitionsError, match=f"{world.topic}-1"):
+        await world.commit(attempt, 0, 0)
+    await world.sink.abort(attempt)
+    assert await world.committed() == []
+
+
+async def test_a_batch_that_takes_longer_than_its_transaction_may_says_so(world: World) -> None:
+    world.config = dataclasses.replace(world.config, transaction_timeout_ms=100)
+    attempt = await world.begin()
+    await world.task(attempt, 0, ["slow"])
+    while not await world.nothing_is_open():
+        pass
+    with pytest.raises(BatchTooSlowError, match=r"kafka\.transaction\.timeout\.ms = 100.*maxOffsetsPerTrigger"):
+        await world.commit(attempt, 0, 0)
+
+
+async def test_leaders_that_are_gone_for_a_while_get_every_row_once(world: World) -> None:
+    attempt = await world.begin()
+    connections = world.cluster._links  # every connection of the client is cut, twice, while it writes
+
+    async def cut() -> None:
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            for link in connections._links.values():
+                if link.connection is not None:
+                    link.connection.close("cut by the test")
+
+    values = [f"{n:05}" for n in range(3000)]
+    written, _ = await asyncio.gather(world.task(attempt, 0, values, size=200), cut())
+    assert written == Written(3000, False)
+    await world.commit(attempt, 0, 0)
+    assert await world.committed() == values
