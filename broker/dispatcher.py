@@ -18,6 +18,7 @@ What can go wrong, and what then happens:
 from __future__ import annotations
 
 import pkgutil
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -71,7 +72,7 @@ class Dispatcher:
         self._authorize = authorize
         self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
-        self._modules = {module.name for module in pkgutil.iter_modules(handlers.__path__)}
+        self._modules = set(_handler_modules())
         self._complete = False
         self._older_codes: dict[tuple[int, int], Any] = {}
 
@@ -222,7 +223,7 @@ class Dispatcher:
         known = (context.api_key, context.api_version)
         rule = self._older_codes.get(known)
         if rule is None:
-            rule = self._older_codes[known] = self._code_rule(response, *known)
+            rule = self._older_codes[known] = _code_rule(type(response), *known)
         if rule[1]:
             replace_codes(response, *rule)
         try:
@@ -231,10 +232,18 @@ class Dispatcher:
             failed = self._failed(exchange, error)
             return [] if failed is None else encode_response(failed, context.api_version, context.correlation_id)
 
-    @staticmethod
-    def _code_rule(response: Response, api_key: int, version: int) -> tuple[Any, dict[int, int]]:
-        older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
-        return code_paths(type(response), version), {code: old for code, old in older.items() if code != old}
+
+@cache
+def _handler_modules() -> frozenset[str]:
+    """The names of all handlers' files."""
+    return frozenset(module.name for module in pkgutil.iter_modules(handlers.__path__))
+
+
+@cache
+def _code_rule(response: type[Response], api_key: int, version: int) -> tuple[Any, dict[int, int]]:
+    """Where a response has codes, and which of them the version doesn't know, each with what is sent in its place."""
+    older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
+    return code_paths(response, version), {code: old for code, old in older.items() if code != old}
 
 
 def _malformed_tag(error: MalformedTag) -> KafkaError:
