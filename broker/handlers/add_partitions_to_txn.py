@@ -66,10 +66,11 @@ async def _wait(
 
 
 async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    deadline = context.broker.transaction_coordinator.wait_deadline()  # one for all of them: it is one request
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
-                transaction.transactional_id, _by_topic(await _add_or_verify(context, transaction))
+                transaction.transactional_id, _by_topic(await _add_or_verify(context, transaction, deadline))
             )
             for transaction in request.transactions
         ]
@@ -77,7 +78,7 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 
 
 async def _add_or_verify(
-    context: RequestContext, transaction: AddPartitionsToTxnTransaction
+    context: RequestContext, transaction: AddPartitionsToTxnTransaction, deadline: float
 ) -> dict[TopicPartition, ErrorCode]:
     """One transaction of a batch: its failure is a value.
 
@@ -99,7 +100,12 @@ async def _add_or_verify(
         return coordinator.verify_all(*producer, partitions)
     try:
         await coordinator.add_partitions(
-            *producer, partitions, session=transaction.session, writes=not transaction.session, by=context
+            *producer,
+            partitions,
+            session=transaction.session,
+            writes=not transaction.session,
+            by=context,
+            deadline=deadline,
         )
     except KafkaError as error:
         return dict.fromkeys(partitions, error.code)

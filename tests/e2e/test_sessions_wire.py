@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import structlog
 from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.transaction.state import TransactionState
 from oncelog.broker.markers import Marker
@@ -16,6 +18,7 @@ from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteT
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from oncelog.protocol.messages.produce import ProduceRequest
+from structlog.testing import LogCapture
 from support.raw_connection import RawConnection
 from support.session_wire import MIXED, NEWER, OLDER, SessionProducer, Speech
 
@@ -341,6 +344,47 @@ async def test_below_the_level_the_fields_are_refused_and_nothing_changes(speech
         assert await producer.end() is E.UNSUPPORTED_VERSION
         assert coordinator.describe("id") == before
         assert await producer.end(stock=True) is E.NONE
+
+
+async def test_without_verification_a_session_opens_its_transactions_all_the_same() -> None:
+    settings: dict[str, Any] = {"transaction_partition_verification_enable": False, "logging_level": "error"}
+    async with Broker(**settings) as broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("t", 3)
+        world = World(broker, wire)
+        producer = await world.session(OLDER, T0)
+        assert await producer.produce(T0) == OK
+        assert world.state() is TransactionState.ONGOING
+        assert await producer.produce(T1) == OK, "nobody asks whether it is registered"
+        assert await producer.end(T0) is E.NONE
+        await world.stable(T0)
+
+
+async def test_what_happens_is_told_with_who_did_it_by_which_request() -> None:
+    capture = LogCapture()
+    logger = structlog.wrap_logger(
+        None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO)
+    )
+    async with Broker(logger=logger) as broker, RawConnection(broker.address, client_id="zombie") as wire:
+        await wire.create_topic("t", 3)
+        world = World(broker, wire)
+        old = await world.session(NEWER, T0)
+        assert await old.produce(T0) == OK
+        async with RawConnection(broker.address, client_id="successor") as other:
+            new = SessionProducer(other, "id", NEWER)
+            await new.init()
+        assert await old.produce(T0) == {E.INVALID_PRODUCER_EPOCH}
+        assert await old.end(T0) is E.PRODUCER_FENCED
+        assert await old.commit_offsets("g", "t", 1) is not E.NONE
+    told = {entry["event"]: entry for entry in capture.entries if "client_id" in entry}
+    for event in ("producer_fenced", "transaction_aborted"):
+        assert (told[event]["client_id"], told[event]["host"]) == ("successor", "127.0.0.1")
+        assert (told[event]["request"], told[event]["epoch_before"]) == ("InitProducerId", old.who[1])
+    assert told["producer_fenced"]["epoch_after"] == new.who[1]
+    refused = [entry for entry in capture.entries if entry["event"] == "request_refused"]
+    assert [entry["request"] for entry in refused] == ["Produce", "EndTxn", "TxnOffsetCommit"], "one line for each"
+    for entry in refused:
+        assert (entry["client_id"], entry["host"], entry["transactional_id"]) == ("zombie", "127.0.0.1", "id")
+        assert (entry["epoch_before"], entry["epoch_after"]) == (old.who[1], new.who[1])
 
 
 async def test_a_deleted_topic_drops_out_of_session_and_transaction(world: World) -> None:

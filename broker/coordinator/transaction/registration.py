@@ -47,7 +47,9 @@ class PartitionRegistration(TransactionCore):
         try:
             entry = self._known(transactional_id)
             metadata = entry.metadata
-            if self.upkeep.is_repairing(producer_id, partitions):
+            opening = metadata.state is not TransactionState.ONGOING
+            repairing = self.upkeep.is_repairing
+            if repairing(producer_id, partitions) or (opening and repairing(producer_id, metadata.session_partitions)):
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "an earlier transaction has yet to be ended there")
             step = decide_add(
                 metadata,
@@ -57,7 +59,7 @@ class PartitionRegistration(TransactionCore):
                 version=version,
                 now_ms=self._clock.now_ms(),
                 session=session,
-                gone=self._gone(metadata) if metadata.state is not TransactionState.ONGOING else frozenset(),
+                gone=self._gone(metadata) if opening else frozenset(),
             )
         except KafkaError as error:
             if version.supports_epoch_bump:
@@ -91,14 +93,16 @@ class PartitionRegistration(TransactionCore):
         session: bool = False,
         writes: bool = False,
         by: Caller = UNKNOWN_CALLER,
+        deadline: float | None = None,
     ) -> None:
         """AddPartitionsToTxn, AddOffsetsToTxn: the partitions are durably part of the ongoing transaction.
 
-        The caller has checked that they exist. Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING,
-        PRODUCER_FENCED (INVALID_PRODUCER_EPOCH for TV_2, as Kafka does), CONCURRENT_TRANSACTIONS (past the pending
-        wait) and the coordinator's codes.
+        The caller has checked that they exist. `deadline` takes the place of the pending wait's. Raises KafkaError
+        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH for TV_2, as Kafka does),
+        CONCURRENT_TRANSACTIONS (past the pending wait) and the coordinator's codes.
         """
-        deadline = self._waits.deadline()
+        if deadline is None:
+            deadline = self._waits.deadline()
         while True:
             result = self.add_partitions_now(
                 transactional_id,

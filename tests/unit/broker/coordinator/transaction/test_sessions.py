@@ -129,6 +129,27 @@ class TestOpening:
             await settle()
             assert w.coordinator.admit_now("id", *who, A, registers=False) is None
 
+    async def test_a_late_repair_in_the_session_cannot_end_the_next_transaction(self) -> None:
+        """The transaction includes the whole session: it can't begin while one of its partitions is being repaired."""
+        async with world() as w:
+            who = await w.coordinator.init_producer_id("id", 60_000)
+            await w.coordinator.add_partitions("id", *who, [A, B], session=True)
+            who = await end(w, who)
+            who = await end(w, who, commit=False)
+            await settle()
+            w.partitions.produce(B, who.producer_id, 0, "older")
+            w.partitions.fail[B] = ErrorCode.KAFKA_STORAGE_ERROR
+            await w.restart()
+            with pytest.raises(KafkaError) as raised:
+                w.coordinator.admit_now("id", *who, A, registers=False)
+            assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+            w.partitions.fail.clear()
+            async with asyncio.timeout(10):
+                while w.coordinator.upkeep.is_repairing(who.producer_id, [B]):
+                    await asyncio.sleep(0.001)
+            assert w.coordinator.admit_now("id", *who, A, registers=False) is None
+            assert w.partitions.logs[B].decisions()["older"] == {False}
+
     async def test_a_deleted_topic_drops_out(self) -> None:
         async with world() as w:
             who = await session(w, A, C, version=TV2)
