@@ -192,13 +192,15 @@ class Broker:
         """Producers of consumer groups, and the partitions that they claim."""
         from .coordinator.state_log import StateLog
         from .coordinator.transaction.group_claims import GroupClaims
+        from .coordinator.transaction.group_events import GroupEvents
         from .coordinator.transaction.group_homes import LocalTransactionHomes
         from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
 
         config, groups, transactions = self.config, self.group_coordinator, self.transaction_coordinator
         log = StateLog(self.replica_manager, TRANSACTIONS_TOPIC, self._internal_topic(TRANSACTIONS_TOPIC))
         homes = LocalTransactionHomes(transactions, config.transaction_max_timeout_ms)
-        claims = GroupClaims(log, groups, homes, self.metadata, self.clock, self.log, active=self.group_aware)
+        events = GroupEvents(transactions.events, self.metrics, self.log)
+        claims = GroupClaims(log, groups, homes, self.metadata, self.clock, events, active=self.group_aware)
         transactions.on_group_assignment = claims.replay
         transactions.on_transactional_id_expired.append(claims.forget_transactional_id)
         groups.claim_keeper = claims
@@ -207,8 +209,7 @@ class Broker:
             groups,
             homes,
             self.metadata,
-            transactions.events,
-            self.log,
+            events,
             max_partitions=config.group_transaction_max_partitions,
             max_wait_ms=config.transaction_pending_wait_max_ms,
             max_waiting=config.transaction_pending_wait_max_requests,

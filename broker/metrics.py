@@ -45,6 +45,10 @@ WAITS: Final = "oncelog_transaction_wait_seconds"
 PARKED: Final = "oncelog_transaction_requests_parked"
 EXPIRED: Final = "oncelog_transactional_ids_expired_total"
 KNOWN_IDS: Final = "oncelog_transactional_ids"
+CLAIMS_MADE: Final = "oncelog_group_claims_made_total"
+CLAIMS_DROPPED: Final = "oncelog_group_claims_dropped_total"
+CLAIMED: Final = "oncelog_group_claimed_partitions"
+PARKED_IN_GROUPS: Final = "oncelog_group_initialisations_parked"
 
 METRICS: Final = (
     Metric(OPENED, Kind.COUNTER, (), "Transactions that began: their first partition was registered."),
@@ -78,6 +82,16 @@ METRICS: Final = (
     Metric(PARKED, Kind.GAUGE, (), "Requests that are parked now."),
     Metric(EXPIRED, Kind.COUNTER, (), "Transactional ids forgotten after transactional.id.expiration.ms."),
     Metric(KNOWN_IDS, Kind.GAUGE, (), "Transactional ids that the broker knows."),
+    Metric(CLAIMS_MADE, Kind.COUNTER, (), "Group-aware InitProducerIds that came to claim their partitions."),
+    Metric(
+        CLAIMS_DROPPED,
+        Kind.COUNTER,
+        ("reason",),
+        "Times that claims of a group were dropped: with an offset, the group, its last member, a transactional id, or"
+        " by hand.",
+    ),
+    Metric(CLAIMED, Kind.GAUGE, (), "Partitions of groups that a producer has claimed."),
+    Metric(PARKED_IN_GROUPS, Kind.GAUGE, (), "Group-aware InitProducerIds that wait for others of their group."),
 )
 """Every metric of the broker."""
 

@@ -187,6 +187,17 @@ CONCURRENT_PRODUCER_COMMIT: Final = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 PENDING_TRANSACTION: Final = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 """86, sent only to extension-aware clients: transactional offset commits on the partition are not decided yet."""
 
+_EXTENSION_NAMES: Final = {
+    CONCURRENT_PRODUCER_COMMIT: "CONCURRENT_PRODUCER_COMMIT",
+    PENDING_TRANSACTION: "PENDING_TRANSACTION",
+}
+
+
+def extension_name(code: ErrorCode) -> str:
+    """What a code is called in the APIs of the extension, where two numbers have meanings of their own."""
+    return _EXTENSION_NAMES.get(code, code.name)
+
+
 _BY_CODE: Final = {int(code): code for code in ErrorCode}
 
 

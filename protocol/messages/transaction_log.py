@@ -42,7 +42,8 @@ class TransactionLogValue(Message):
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
     """Key of the claim that a transactional id has on partitions of a consumer group (group-aware initialisation), in
-    `__transaction_state`.
+    `__transaction_state`. Under the empty id lies the newest generation whose claims were dropped, as long as nothing
+    newer is there: committed offsets that still name them do not count.
     """
 
     group_id: str = string("0")
@@ -57,7 +58,9 @@ class AssignedPartitionsSchema(Struct):
 
 @record_value(id=9000, versions="0", flexible="0+")
 class GroupAssignmentValue(Message):
-    """The generation of the claim, and the partitions claimed. No partitions is no value: the claim was released."""
+    """The generation of the claim, and the partitions claimed. Without partitions the claim was released, and only the
+    generation still counts; a tombstone leaves nothing of it.
+    """
 
     generation_id: int = int32("0+", default=-1)
     assigned_partitions: list[AssignedPartitionsSchema] = array(AssignedPartitionsSchema, "0+")

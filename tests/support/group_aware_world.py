@@ -17,6 +17,7 @@ from oncelog.broker.coordinator.state_log import StateRecord
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.events import Caller, Cause, TransactionEvents
 from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
+from oncelog.broker.coordinator.transaction.group_events import GroupEvents
 from oncelog.broker.coordinator.transaction.group_initialisation import GroupAwareInitialiser, GroupInitialisation
 from oncelog.broker.coordinator.transaction.transaction_log import decode_key
 from oncelog.broker.metrics import Metrics
@@ -166,6 +167,7 @@ class GroupAwareWorld:
         self.log = ClaimsLog(flush_on_ask=flush_on_ask)
         self.homes = SimulatedHomes()
         self.lines = Lines()
+        self.metrics = Metrics()
         self.claims: GroupClaims
         self.initialiser: GroupAwareInitialiser
 
@@ -179,13 +181,14 @@ class GroupAwareWorld:
     async def _start(self) -> None:
         groups = self.world.coordinator
         config = self.world.config
+        events = GroupEvents(TransactionEvents(self.lines, self.metrics), self.metrics, self.lines)
         self.claims = GroupClaims(
             self.log,  # type: ignore[arg-type]
             groups,
             self.homes,
             self.world.topics,
             LoopClock(),
-            self.lines,
+            events,
             active=self.world.group_aware,
         )
         groups.claim_keeper = self.claims
@@ -194,8 +197,7 @@ class GroupAwareWorld:
             groups,
             self.homes,
             self.world.topics,
-            TransactionEvents(self.lines, Metrics()),
-            self.lines,
+            events,
             max_partitions=config.group_transaction_max_partitions,
             max_wait_ms=config.transaction_pending_wait_max_ms,
             max_waiting=config.transaction_pending_wait_max_requests,

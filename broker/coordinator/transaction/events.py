@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ....protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode, extension_name
 from ...metrics import ENDED, EXPIRED, FENCES, INITIALISATIONS, OPENED, REFUSED, WAITS, Metrics
 from .metadata import TransactionMetadata
 from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionState
@@ -129,11 +129,11 @@ class TransactionEvents:
         """A request was refused: `identity` is what its sender believes to be, `entry` what the id is."""
         metadata = None if entry is None else entry.metadata
         cause = by.cause
-        self._metrics.count(REFUSED, cause.request, code.name)
+        self._metrics.count(REFUSED, cause.request, extension_name(code))
         self._logger.info(
             "request_refused",
             reason=reason or code.text,
-            code=code.name,
+            code=extension_name(code),
             request=cause.request,
             client_id=cause.client_id,
             host=cause.host,

@@ -26,6 +26,7 @@ from ...ports import Clock
 from ..claims import NO_GENERATION, Claim, ClaimedGroups, TopicPartition
 from ..state_log import StateLog, StateRecord
 from .group_assignments import NOTHING_FORGOTTEN, Assignment, GroupAssignments
+from .group_events import GroupEvents
 from .group_homes import TransactionHomes
 from .group_records import decode_assignment, encode_assignment, encode_assignment_key
 
@@ -70,7 +71,7 @@ class GroupClaims:
         homes: TransactionHomes,
         topics: Topics,
         clock: Clock,
-        logger: Any,
+        events: GroupEvents,
         *,
         active: bool = True,
     ) -> None:
@@ -79,7 +80,7 @@ class GroupClaims:
         self._homes = homes
         self._topics = topics
         self._clock = clock
-        self._logger = logger
+        self._events = events
         self._active = active
         self._groups: dict[str, GroupAssignments] = {}
         self._in_offsets: dict[str, dict[TopicPartition, Claim]] = {}
@@ -100,7 +101,7 @@ class GroupClaims:
         except DecodeError as error:
             why = f"a claim at offset {record.offset} of {self._state_log.topic}-{partition}: {error}"
             self._unreadable[key.group_id] = why
-            self._logger.error("claims_unreadable", group=key.group_id, why=why, remedy="use the release that wrote it")
+            self._events.unreadable(key.group_id, why)
             return
         group = self._groups.setdefault(key.group_id, GroupAssignments())
         if key.transactional_id == FORGOTTEN:
@@ -156,7 +157,7 @@ class GroupClaims:
             self.drop(group_id, outlived, "the group's last member left")
             self.drop(group_id, lost, "the topic was deleted")
         except KafkaError as error:
-            self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
+            self._events.not_dropped(group_id, error)
 
     def _exists(self, partition: TopicPartition) -> bool:
         topic = self._topics.topic(partition[0])
@@ -190,6 +191,11 @@ class GroupClaims:
             OwnedPartition(topic, index, claim.transactional_id, claim.producer_id, claim.generation_id)
             for (topic, index), claim in sorted(self.of_group(group_id).items())
         ]
+
+    @property
+    def claimed_partitions(self) -> int:
+        """How many partitions have an owner, of all groups."""
+        return sum(len(self.of_group(group_id)) for group_id in self._groups)
 
     def groups(self) -> list[str]:
         """The groups in which somebody owns something."""
@@ -250,7 +256,7 @@ class GroupClaims:
             return None
         durable = self._write(group_id, group, changes, found, forget=forget)
         self._changed(group_id)
-        self._say_dropped(group_id, reason, changes, "all" if partitions is None else len(partitions))
+        self._events.dropped(group_id, reason, changes, "all" if partitions is None else len(partitions))
         return durable
 
     def forget_transactional_id(self, transactional_id: str) -> None:
@@ -262,10 +268,10 @@ class GroupClaims:
             try:
                 self._write(group_id, group, {transactional_id: None})
             except KafkaError as error:
-                self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
+                self._events.not_dropped(group_id, error)
                 continue
             self._changed(group_id)
-            self._say_dropped(group_id, "the transactional id expired", [transactional_id], partitions)
+            self._events.dropped(group_id, "the transactional id expired", [transactional_id], partitions)
 
     # ---- inside
 
@@ -273,11 +279,6 @@ class GroupClaims:
         self._homes.check_home(group_id)
         if group_id in self._unreadable:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._unreadable[group_id])
-
-    def _say_dropped(self, group_id: str, reason: str, ids: Iterable[str], partitions: int | str) -> None:
-        self._logger.info(
-            "claims_dropped", group=group_id, reason=reason, transactional_ids=sorted(ids), partitions=partitions
-        )
 
     def _write(
         self,

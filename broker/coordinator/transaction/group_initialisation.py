@@ -19,16 +19,17 @@ At equal generation the later call wins. Two that go on taking partitions from e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ..claims import NO_GENERATION, ClaimedGroups, TopicPartition
 from .decisions import ProducerIdentity
-from .events import Caller, TransactionEvents
+from .events import Caller
 from .group_claims import GroupClaims, OwnedPartition, Topics
+from .group_events import GroupEvents
 from .group_fights import MAX_FENCES, WINDOW_S, GroupFights
 from .group_homes import TransactionHomes
 
@@ -72,8 +73,7 @@ class GroupAwareInitialiser:
         groups: ClaimedGroups,
         homes: TransactionHomes,
         topics: Topics,
-        events: TransactionEvents,
-        logger: Any,
+        events: GroupEvents,
         *,
         max_partitions: int,
         max_wait_ms: int,
@@ -84,7 +84,6 @@ class GroupAwareInitialiser:
         self._homes = homes
         self._topics = topics
         self._events = events
-        self._logger = logger
         self._max_partitions = max_partitions
         self._max_wait_s = max_wait_ms / 1000
         self._max_waiting = max_waiting
@@ -92,6 +91,7 @@ class GroupAwareInitialiser:
         self._fights = GroupFights()
         self._waiting = 0
         self._stopped = False
+        events.watch(lambda: claims.claimed_partitions, lambda: self._waiting)
 
     def start(self) -> None:
         """Put the claims in force; both coordinators have read their logs."""
@@ -120,18 +120,16 @@ class GroupAwareInitialiser:
         async with AsyncExitStack() as stack:
             try:
                 self._check(request)
-                turns = await stack.enter_async_context(self._turn(request.group_id, deadline))
+                turns = await stack.enter_async_context(self._turn(request.group_id, deadline, by))
                 if transactional_id is None:
                     transactional_id = await self._homes.unused_transactional_id(f"{request.group_id}-group-aware-")
                 self._check(request)  # others may have been there while it waited
                 durable, fences = self._claim(turns, request, transactional_id, by.cause)
                 if durable is not None:
                     await asyncio.shield(durable)
-                await self._until_complete(fences, deadline)
+                await self._until_complete(request.group_id, fences, deadline, by)
             except KafkaError as error:
-                self._events.refused(
-                    transactional_id or "", error.code, by, identity=request.expected, reason=error.message
-                )
+                self._events.refused(transactional_id, error, request.expected, by)
                 raise
             identity = await self._homes.initialise(
                 transactional_id, request.timeout_ms, request.expected, cause=by, deadline=deadline
@@ -143,17 +141,8 @@ class GroupAwareInitialiser:
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
-        async with self._turn(group_id, deadline):
-            cause = by.cause
-            self._logger.warning(
-                "claims_unfenced",
-                group=group_id,
-                reason="by hand",
-                request=cause.request,
-                client_id=cause.client_id,
-                host=cause.host,
-                claims=[tuple(owned) for owned in self._claims.owned(group_id)],
-            )
+        async with self._turn(group_id, deadline, by):
+            self._events.unfenced(group_id, self._claims.owned(group_id), by)
             durable = self._claims.drop(group_id, None, "unfenced by hand")
             if durable is not None:
                 await asyncio.shield(durable)
@@ -219,7 +208,7 @@ class GroupAwareInitialiser:
         }
         now = asyncio.get_running_loop().time()
         for rival in rivals:
-            self._check_fight(request, transactional_id, rival, now)
+            self._check_fight(request, transactional_id, rival, now, by)
         durable = self._claims.claim(group_id, transactional_id, request.generation_id, partitions)
         victims = set(holders)
         nobody = []
@@ -234,21 +223,9 @@ class GroupAwareInitialiser:
             self._fence(turns, group_id, victim, partitions, durable, by)
         for rival in rivals:
             self._fights.note(group_id, transactional_id, rival, now)
-        self._logger.info(
-            "partitions_claimed",
-            group=group_id,
-            generation=request.generation_id,
-            transactional_id=transactional_id,
-            partitions=len(partitions),
-            fences=sorted(victims),
-        )
+        self._events.claimed(group_id, request.generation_id, transactional_id, partitions, victims, by)
         if nobody:
-            self._logger.warning(
-                "pending_offsets_of_nobody",
-                group=group_id,
-                producer_ids=nobody,
-                remedy="they are ended by the repair after a start; if they stay: oncelog txn hanging",
-            )
+            self._events.pending_of_nobody(group_id, nobody, by)
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return durable, [
             fence
@@ -256,15 +233,11 @@ class GroupAwareInitialiser:
             if name == transactional_id or name in victims or not fence.partitions.isdisjoint(partitions)
         ]
 
-    def _check_fight(self, request: GroupInitialisation, transactional_id: str, rival: str, now: float) -> None:
+    def _check_fight(
+        self, request: GroupInitialisation, transactional_id: str, rival: str, now: float, by: Caller
+    ) -> None:
         if self._fights.is_over_limit(request.group_id, transactional_id, rival, now):
-            self._logger.warning(
-                "producers_fence_each_other",
-                group=request.group_id,
-                generation=request.generation_id,
-                transactional_ids=sorted((transactional_id, rival)),
-                remedy="both were told to own the same partitions: give each of them an assignment of its own",
-            )
+            self._events.fight(request.group_id, request.generation_id, transactional_id, rival, by)
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"Producers {transactional_id!r} and {rival!r} of group {request.group_id!r} have fenced each other"
@@ -292,21 +265,21 @@ class GroupAwareInitialiser:
             del turns.fences[victim]
             self._forget_idle(group_id)
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._logger.warning("fence_failed", group=group_id, transactional_id=victim, error=str(error))
+                self._events.fence_failed(group_id, victim, error)
 
         task = _task(fence(), f"fence-{victim}")
         turns.fences[victim] = _Fence(task, partitions)
         task.add_done_callback(ended)
 
-    async def _until_complete(self, fences: list[_Fence], deadline: float) -> None:
+    async def _until_complete(self, group_id: str, fences: list[_Fence], deadline: float, by: Caller) -> None:
         if not fences:
             return
         tasks = [fence.task for fence in fences]
-        with self._parked():
+        with self._parked(group_id, "others are being fenced", by):
             await asyncio.wait(tasks, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
-        for task in tasks:
-            if not task.done() or task.cancelled():
+            if not all(task.done() and not task.cancelled() for task in tasks):
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        for task in tasks:
             error = task.exception()
             if isinstance(error, KafkaError):
                 raise KafkaError(error.code, error.message)
@@ -316,11 +289,11 @@ class GroupAwareInitialiser:
     # ---- turns
 
     @asynccontextmanager
-    async def _turn(self, group_id: str, deadline: float) -> AsyncIterator[_Turns]:
+    async def _turn(self, group_id: str, deadline: float, by: Caller) -> AsyncIterator[_Turns]:
         turns = self._turns.setdefault(group_id, _Turns())
         turns.users += 1
         try:
-            await self._take(turns, deadline)
+            await self._take(group_id, turns, deadline, by)
             try:
                 yield turns
             finally:
@@ -329,43 +302,39 @@ class GroupAwareInitialiser:
             turns.users -= 1
             self._forget_idle(group_id)
 
-    async def _take(self, turns: _Turns, deadline: float) -> None:
+    async def _take(self, group_id: str, turns: _Turns, deadline: float, by: Caller) -> None:
         if turns.users == 1:
             await turns.lock.acquire()  # nobody else is there
             return
-        with self._parked():
+        with self._parked(group_id, "others of the group come first", by):
             try:
                 async with asyncio.timeout_at(deadline):
                     await turns.lock.acquire()
             except TimeoutError:
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS) from None
 
-    def _parked(self) -> _Parked:
+    @contextmanager
+    def _parked(self, group_id: str, reason: str, by: Caller) -> Iterator[None]:
+        """A request is parked as long as the block lasts."""
         if self._waiting >= self._max_waiting:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return _Parked(self)
-
-    def count(self, waiting: int) -> None:
-        """So many more requests are parked."""
-        self._waiting += waiting
+        loop = asyncio.get_running_loop()
+        began, outcome = loop.time(), "closed"
+        self._waiting += 1
+        try:
+            yield
+            outcome = "done"
+        except KafkaError:
+            outcome = "gave_up"
+            raise
+        finally:
+            self._waiting -= 1
+            self._events.waited(group_id, by, loop.time() - began, outcome, reason)
 
     def _forget_idle(self, group_id: str) -> None:
         turns = self._turns.get(group_id)
         if turns is not None and not turns.users and not turns.fences:
             del self._turns[group_id]
-
-
-class _Parked:
-    """A request that is parked, as long as the block lasts."""
-
-    def __init__(self, initialiser: GroupAwareInitialiser) -> None:
-        self._initialiser = initialiser
-
-    def __enter__(self) -> None:
-        self._initialiser.count(1)
-
-    def __exit__(self, *_: object) -> None:
-        self._initialiser.count(-1)
 
 
 def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 from oncelog.broker.coordinator.transaction.group_records import encode_assignment_key
 from oncelog.broker.coordinator.transaction.transaction_log import decode_key
+from oncelog.protocol.codec import decode_record_value, record_version
 from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode, KafkaError
+from oncelog.protocol.messages.group_log import OffsetCommitValue
 from oncelog.protocol.messages.transaction_log import GroupAssignmentKey
 from support.group_aware_world import GROUP, GroupAwareWorld
 from support.group_world import in_virtual_time
@@ -137,6 +139,21 @@ async def test_claims_lost_from_their_log_count_by_the_offsets_that_name_them() 
         assert world.homes.ids["a"].fenced_by == ["b"]
         await world.restart()
         assert world.in_force() == {P0: ("b", 4)}
+
+
+@in_virtual_time
+async def test_offsets_name_the_claim_on_their_partition() -> None:
+    async with GroupAwareWorld() as world:
+        await world.init("a", 3, P0)
+        producer_id = world.homes.ids["a"].producer_id
+        assert world.commit("a", P0, 7, 3) is E.NONE
+        world.end("a", commit=False)
+        world.world.commit({P0: 8, P1: 9})
+        values = [decode_record_value(OffsetCommitValue, r.value) for _, r in world.world.log.records if r.key]
+        assert [(v.transactional_id, v.generation) for v in values] == [("a", 3), ("a", 3), (None, -1)]
+        assert values[0].producer_id == producer_id
+        versions = [record_version(r.value) for _, r in world.world.log.records if r.key]
+        assert versions == [4, 4, 4]
 
 
 @in_virtual_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from oncelog.broker.coordinator.transaction.events import Cause
+from oncelog.broker.metrics import CLAIMED, CLAIMS_DROPPED, CLAIMS_MADE, PARKED_IN_GROUPS, WAITS
 from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
 from support.group_aware_world import GROUP, GroupAwareWorld
 from support.group_world import in_virtual_time
@@ -284,3 +285,30 @@ async def test_a_group_whose_home_is_unreadable_is_not_served() -> None:
         world.homes.unreadable.add(GROUP)
         assert await world.init_code("a", 1, P0) is E.COORDINATOR_NOT_AVAILABLE
         assert await world.init_code("a", 1, P0, group="another") is E.NONE
+
+
+@in_virtual_time
+async def test_every_wait_claim_and_refusal_is_told_with_its_reason_and_who_asked() -> None:
+    async with GroupAwareWorld() as world:
+        await world.init("a", 1, P0)
+        world.homes.hold("a")
+        assert await world.init_code("b", 2, P0) is E.CONCURRENT_TRANSACTIONS
+        assert await world.init_code("c", 1, P0) is E.ILLEGAL_GENERATION
+        claimed = world.lines.said("partitions_claimed")[-1]
+        assert (claimed["transactional_id"], claimed["generation"], claimed["fences"]) == ("b", 2, ["a"])
+        (waited,) = world.lines.said("request_waited")
+        assert (waited["outcome"], waited["waited_ms"], waited["client_id"]) == ("gave_up", 1000, "b")
+        refused = world.lines.said("request_refused")
+        assert [line["code"] for line in refused] == ["CONCURRENT_TRANSACTIONS", "ILLEGAL_GENERATION"]
+        for line in (claimed, waited, *refused):
+            assert line["request"] == "InitProducerId"
+            assert line["host"] == "/here"
+            assert line["reason"]
+        await world.initialiser.unfence(GROUP, OPERATOR)
+        (unfenced,) = world.lines.said("claims_unfenced")
+        assert unfenced["client_id"] == "operator"
+        assert world.metrics.value(CLAIMS_MADE) == 2
+        assert world.metrics.value(CLAIMS_DROPPED, "unfenced by hand") == 1
+        assert world.metrics.value(CLAIMED) == 0
+        assert world.metrics.value(PARKED_IN_GROUPS) == 0
+        assert world.metrics.value(WAITS, "InitProducerId", "gave_up") == 1

@@ -1,0 +1,124 @@
+"""What a group's home tells people: one log line, and where it can be counted one metric, for each thing that happens.
+
+Owns the names of the events and what each line says: why, who (client id and host), by which request. Fences, and what
+became of the victims' transactions, are told by the homes of their ids (`events.py`). Never decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from ....protocol.errors import KafkaError
+from ...metrics import CLAIMED, CLAIMS_DROPPED, CLAIMS_MADE, PARKED_IN_GROUPS, WAITS, Metrics
+from .decisions import ProducerIdentity
+from .events import LONG_WAIT_S, Caller, TransactionEvents
+
+
+class GroupEvents:
+    """See the module. Times are seconds."""
+
+    def __init__(self, transactions: TransactionEvents, metrics: Metrics, logger: Any) -> None:
+        self._transactions = transactions
+        self._metrics = metrics
+        self._logger = logger
+
+    def watch(self, claimed: Any, parked: Any) -> None:
+        """Have somebody who looks at the metrics told how many partitions are claimed, and how many calls wait."""
+        self._metrics.watch(CLAIMED, claimed)
+        self._metrics.watch(PARKED_IN_GROUPS, parked)
+
+    def claimed(
+        self,
+        group_id: str,
+        generation_id: int,
+        transactional_id: str,
+        partitions: Collection[object],
+        victims: Iterable[str],
+        by: Caller,
+    ) -> None:
+        """A producer has claimed partitions; its victims are fenced from now on."""
+        self._metrics.count(CLAIMS_MADE)
+        self._logger.info(
+            "partitions_claimed",
+            reason="group-aware initialisation",
+            group=group_id,
+            generation=generation_id,
+            transactional_id=transactional_id,
+            partitions=len(partitions),
+            fences=sorted(victims),
+            **_who(by),
+        )
+
+    def dropped(self, group_id: str, reason: str, ids: Iterable[str], partitions: int | str) -> None:
+        """Claims are gone, or some partitions of them."""
+        self._metrics.count(CLAIMS_DROPPED, reason)
+        self._logger.info(
+            "claims_dropped", reason=reason, group=group_id, transactional_ids=sorted(ids), partitions=partitions
+        )
+
+    def not_dropped(self, group_id: str, error: KafkaError) -> None:
+        """They should be, but the log refused."""
+        self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
+
+    def unfenced(self, group_id: str, claims: Iterable[object], by: Caller) -> None:
+        """An operator drops all claims of a group."""
+        self._logger.warning(
+            "claims_unfenced", reason="by hand", group=group_id, claims=[str(claim) for claim in claims], **_who(by)
+        )
+
+    def unreadable(self, group_id: str, why: str) -> None:
+        """A record makes no sense."""
+        self._logger.error("claims_unreadable", group=group_id, why=why, remedy="use the release that wrote it")
+
+    def fight(self, group_id: str, generation_id: int, one: str, other: str, by: Caller) -> None:
+        """Two producers have taken partitions from each other too often."""
+        self._logger.warning(
+            "producers_fence_each_other",
+            reason="both claim the same partitions in the same generation",
+            group=group_id,
+            generation=generation_id,
+            transactional_ids=sorted((one, other)),
+            remedy="give each of them an assignment of its own",
+            **_who(by),
+        )
+
+    def pending_of_nobody(self, group_id: str, producer_ids: Collection[int], by: Caller) -> None:
+        """Undecided commits are in the way whose producer nobody knows."""
+        self._logger.warning(
+            "pending_offsets_of_nobody",
+            reason="no transactional id has the producer id",
+            group=group_id,
+            producer_ids=sorted(producer_ids),
+            remedy="they are ended by the repair after a start; if they stay: oncelog txn hanging",
+            **_who(by),
+        )
+
+    def fence_failed(self, group_id: str, transactional_id: str, error: BaseException) -> None:
+        """A victim could not be fenced; whoever asks next tries again."""
+        self._logger.warning("fence_failed", group=group_id, transactional_id=transactional_id, error=str(error))
+
+    def waited(self, group_id: str, by: Caller, seconds: float, outcome: str, reason: str) -> None:
+        """A request was parked; `outcome` is done, gave_up or closed."""
+        cause = by.cause
+        self._metrics.observe(WAITS, seconds, cause.request, outcome)
+        level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"
+        getattr(self._logger, level)(
+            "request_waited",
+            reason=reason,
+            group=group_id,
+            waited_ms=round(seconds * 1000, 3),
+            outcome=outcome,
+            **_who(by),
+        )
+
+    def refused(
+        self, transactional_id: str | None, error: KafkaError, expected: ProducerIdentity | None, by: Caller
+    ) -> None:
+        """A group-aware initialisation was refused before it came to the id's own home."""
+        self._transactions.refused(transactional_id or "", error.code, by, identity=expected, reason=error.message)
+
+
+def _who(by: Caller) -> dict[str, object]:
+    cause = by.cause
+    return {"request": cause.request, "client_id": cause.client_id, "host": cause.host}
