@@ -223,7 +223,7 @@ class Dispatcher:
         known = (context.api_key, context.api_version)
         rule = self._older_codes.get(known)
         if rule is None:
-            rule = self._older_codes[known] = _code_rule(type(response), *known)
+            rule = self._older_codes[known] = _code_rule(*known)
         if rule[1]:
             replace_codes(response, *rule)
         try:
@@ -240,10 +240,12 @@ def _handler_modules() -> frozenset[str]:
 
 
 @cache
-def _code_rule(response: type[Response], api_key: int, version: int) -> tuple[Any, dict[int, int]]:
+def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
     """Where a response has codes, and which of them the version doesn't know, each with what is sent in its place."""
+    request = request_class(api_key)
+    assert request is not None, "it was decoded"
     older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
-    return code_paths(response, version), {code: old for code, old in older.items() if code != old}
+    return code_paths(request.response, version), {code: old for code, old in older.items() if code != old}
 
 
 def _malformed_tag(error: MalformedTag) -> KafkaError:
