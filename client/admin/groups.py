@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import PENDING_TRANSACTION, ErrorCode, KafkaError
 from ...protocol.messages.delete_groups import DeleteGroupsRequest
 from ...protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest
 from ...protocol.messages.list_groups import ListGroupsRequest
@@ -112,9 +112,12 @@ async def group_offsets(
 
 def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
     if version <= LAST_FETCH_OF_ONE_GROUP:
-        return [answer.error_code, *(data.error_code for topic in answer.topics for data in topic.partitions)]
-    group = answer.groups[0]
-    return [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
+        codes = [answer.error_code, *(data.error_code for topic in answer.topics for data in topic.partitions)]
+    else:
+        group = answer.groups[0]
+        codes = [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
+    # The extension's code for "undecided" is another API's error elsewhere, which asking again would not mend.
+    return [ErrorCode.UNSTABLE_OFFSET_COMMIT if code == PENDING_TRANSACTION else code for code in codes]
 
 
 async def alter_group_offsets(

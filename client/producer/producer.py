@@ -290,8 +290,8 @@ class Producer:
     def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
         """Return a context manager: begins a transaction, commits it at the end of the block, aborts on an exception.
 
-        The first one initialises the producer if `init_transactions` was not called. `partitions` as in
-        `begin_transaction`.
+        The first one initialises the producer if `init_transactions` was not called, or only without an assignment.
+        `partitions` as in `begin_transaction`.
         """
         return Transaction(self, self._transactional("transaction"), partitions)
 

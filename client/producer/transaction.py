@@ -59,7 +59,7 @@ class Transaction:
         self._partitions = partitions
 
     async def __aenter__(self) -> Self:
-        if self._transactions.manager.state is State.UNINITIALIZED:
+        if self._transactions.manager.state is State.UNINITIALIZED and self._transactions.initialises_itself:
             await self._transactions.init()
         try:
             await self._transactions.begin(self._partitions)

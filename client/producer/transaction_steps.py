@@ -49,6 +49,8 @@ class Transactions:
         self._accumulator = accumulator
         self._spawn = spawn
         self._sender: Sender
+        self.initialises_itself = True
+        """Whether a block may initialise the producer: not once the caller has named an assignment."""
         self._registering: asyncio.Future[None] | None = None
         self._sending_offsets: set[asyncio.Future[None]] = set()
 
@@ -69,6 +71,7 @@ class Transactions:
         manager = self.manager
         plan = self._initialisation.plan(assignment, group_id)
         manager.check_initialize()
+        self.initialises_itself = assignment is None and group_id is None
         await self._settle()
         manager.initialize()
         self._accumulator.restrict(None)

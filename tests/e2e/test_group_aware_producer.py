@@ -14,14 +14,17 @@ from typing import Any
 import pytest
 from oncelog import (
     AbortableError,
+    Admin,
     ConcurrentProducerCommitError,
     ConfigError,
     Consumer,
     ConsumerAssignment,
+    ConsumerGroupMetadata,
     GroupAssignment,
     IllegalGenerationError,
     IllegalStateError,
     KafkaError,
+    KafkaTimeoutError,
     PendingTransactionError,
     Producer,
     ProducerFencedError,
@@ -51,15 +54,24 @@ def extended(request: pytest.FixtureRequest) -> bool:
     return not request.config.getoption("--kafka")
 
 
-@pytest.fixture(params=["offered", "hidden"])
+@pytest.fixture(params=["offered", "hidden", "transaction.version=1"])
 async def address(bootstrap: str, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """The broker as it is, and through a proxy that hides the feature."""
+    """The broker as it is, and through a proxy that hides the feature, or the newer protocol of transactions."""
     if request.param == "offered":
         yield bootstrap
         return
     async with FaultProxy(bootstrap) as proxy:
-        proxy.features["group.aware.transaction"] = 0
+        if request.param == "hidden":
+            proxy.features["group.aware.transaction"] = 0
+        else:
+            proxy.features["transaction.version"] = 1
         yield proxy.address
+
+
+@pytest.fixture
+def aware(extended: bool, request: pytest.FixtureRequest) -> bool:
+    """Whether a producer at `address` is to use the feature."""
+    return extended and request.node.callspec.params["address"] != "hidden"
 
 
 class Member(RebalanceListener):
@@ -73,8 +85,11 @@ class Member(RebalanceListener):
 
     async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
         assignment = self.consumer.group_assignment()
-        await self.producer.init_transactions(assignment)
         self.consumer.forget_positions()
+        try:
+            await self.producer.init_transactions(assignment)
+        except IllegalGenerationError:
+            return  # the next rebalance is on its way, and the producer is of no use until then
         self.assignments.append(assignment)
 
     async def copy(self, timeout_ms: float = 500) -> int:
@@ -123,7 +138,7 @@ async def fill(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 async def test_members_that_come_and_go_copy_everything_once(
-    bootstrap: str, address: str, fresh_name: Fresh, extended: bool
+    bootstrap: str, address: str, fresh_name: Fresh, aware: bool
 ) -> None:
     topic, target = (make_topic(bootstrap, fresh_name(stem), PARTITIONS) for stem in ("in", "out"))
     group, name = fresh_name("group"), fresh_name("txn")
@@ -135,7 +150,7 @@ async def test_members_that_come_and_go_copy_everything_once(
         async with member(address, topic, target, group, transactional_id=f"{name}-2") as second:
             while copied < 250:
                 copied += sum(await asyncio.gather(first.copy(), second.copy()))
-            assert first.producer.group_aware == second.producer.group_aware == (extended and address == bootstrap)
+            assert first.producer.group_aware == second.producer.group_aware == aware
         while copied < 400:
             copied += await first.copy()
         assert len({one.generation_id for one in first.assignments}) >= 3
@@ -143,9 +158,7 @@ async def test_members_that_come_and_go_copy_everything_once(
     assert sorted(decided_values(bootstrap, target)) == expected
 
 
-async def test_an_outdated_producer_commits_nothing(
-    bootstrap: str, address: str, fresh_name: Fresh, extended: bool
-) -> None:
+async def test_an_outdated_producer_commits_nothing(bootstrap: str, address: str, fresh_name: Fresh) -> None:
     """Its partitions went to another member while its transaction was open."""
     topic, target = (make_topic(bootstrap, fresh_name(stem), PARTITIONS) for stem in ("in", "out"))
     group, name = fresh_name("group"), fresh_name("txn")
@@ -295,14 +308,22 @@ async def test_a_reader_waits_for_an_undecided_commit_and_then_says_so(
     topic, name, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn"), fresh_name("group")
     settings = {"bootstrap_servers": address, "group_id": group, "retry_backoff_ms": 5}
     async with Producer(bootstrap_servers=address, transactional_id=name, **FAST) as producer:
-        await producer.init_transactions()
+        async with producer.transaction() as txn:
+            await txn.send_offsets({(topic, 0): 1}, ConsumerGroupMetadata(group))
         await producer.begin_transaction()
         async with Consumer(settings) as reader, Consumer(settings, default_api_timeout_ms=300) as hasty:
             reader.assign([(topic, 0)])
+            hasty.assign([(topic, 0)])
             await producer.send_offsets({(topic, 0): 5}, reader.group_metadata())
             with pytest.raises(PendingTransactionError, match=f"{topic}-0 is not decided") as caught:
                 await hasty.committed((topic, 0))
             assert caught.value.retriable
+            with pytest.raises(KafkaTimeoutError):
+                await hasty.position((topic, 0))
+            async with Admin(bootstrap_servers=address, default_api_timeout_ms=300, retry_backoff_ms=5) as admin:
+                with pytest.raises(KafkaTimeoutError):
+                    await admin.group_offsets(group, require_stable=True)
+                assert (await admin.group_offsets(group))[TopicPartition(topic, 0)].offset == 1
             waiting = asyncio.create_task(reader.committed((topic, 0)))
             position = asyncio.create_task(reader.position((topic, 0)))
             await asyncio.sleep(0.2)

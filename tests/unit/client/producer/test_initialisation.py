@@ -17,6 +17,7 @@ from oncelog.client.errors import (
     ProducerFencedError,
     UnsupportedVersionError,
 )
+from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
 from oncelog.client.values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, TopicPartition
 from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
@@ -229,6 +230,21 @@ def test_a_refused_assignment_can_be_followed_by_another(code: ErrorCode, kind: 
         await world.cluster.answer(InitProducerIdRequest, OK)
         await task
         world.manager.begin()
+
+    in_world(test, 2, group_aware=1)
+
+
+def test_a_block_does_not_initialise_without_the_assignment_that_was_refused() -> None:
+    async def test(world: World) -> None:
+        task = init(world, MEMBER)
+        refused = InitProducerIdResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
+        await world.cluster.answer(InitProducerIdRequest, refused)
+        with pytest.raises(IllegalGenerationError):
+            await task
+        records: Any = None
+        with pytest.raises(IllegalStateError, match="call init_transactions"):
+            await Transaction(records, world.transactions).__aenter__()
+        assert not world.cluster.asked
 
     in_world(test, 2, group_aware=1)
 
