@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -27,6 +26,7 @@ from .division import MAX_SIZE
 from .errors import PoolExhaustedError
 from .leases import GroupLeases, Leases, OwnSuffixes
 from .pooled_producer import Loan, PooledProducer, PooledTransaction
+from .waiting import TooManyWaitingError, WaitingLine
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,6 @@ class TransactionalProducerPool:
         self._prefix = prefix
         self._size = size
         self._max_wait_s = max_wait_s
-        self._max_waiting = max_waiting
         self._renew_after_s = renew_after_s
         self._settings = both
         first = Producer({**both, "transactional_id": f"{prefix}0"})  # refuses wrong settings here, not in some task
@@ -125,7 +124,7 @@ class TransactionalProducerPool:
         self._withdrawn: set[int] = set()
         self._lost: set[int] = set()
         """Suffixes in use that were lost meanwhile: their producers are closed when they come back."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = WaitingLine(max_waiting, max_wait_s)
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = self._was_closed = False
 
@@ -146,9 +145,7 @@ class TransactionalProducerPool:
             self._was_closed = True
             return
         self._open, self._was_closed = False, True
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_exception(IllegalStateError("the pool is closed"))
+        self._waiting.close(IllegalStateError("the pool is closed"))
         self._renewing.cancel()
         await asyncio.gather(self._renewing, *self._tasks, return_exceptions=True)
         producers = [idle.producer for idle in self._idle.values()]
@@ -178,9 +175,14 @@ class TransactionalProducerPool:
     # -- lending
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[PooledTransaction]:
-        """One transaction with a producer of its own: commits at the end of the block, aborts on an exception."""
-        async with await self.take() as producer, producer.transaction() as transaction:
+    async def transaction(
+        self, partitions: Collection[tuple[str, int]] | None = None
+    ) -> AsyncIterator[PooledTransaction]:
+        """One transaction with a producer of its own: commits at the end of the block, aborts on an exception.
+
+        `partitions` are registered at once, as by Producer.begin_transaction.
+        """
+        async with await self.take() as producer, producer.transaction(partitions) as transaction:
             yield transaction
 
     @contextlib.asynccontextmanager
@@ -217,28 +219,12 @@ class TransactionalProducerPool:
 
     async def _free_suffix(self) -> int:
         """Return a free suffix, now in use by the caller; waits for one in turn."""
-        suffix = self._choose() if not self._waiting else None
-        if suffix is not None:
-            return suffix
-        if len(self._waiting) >= self._max_waiting:
-            raise self._exhausted(f"{len(self._waiting)} tasks wait for one already")
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(turn)
         try:
-            async with asyncio.timeout(self._max_wait_s):
-                while True:
-                    await turn
-                    suffix = self._choose()
-                    if suffix is not None:
-                        return suffix
-                    self._waiting.remove(turn)
-                    turn = self._loop.create_future()
-                    self._waiting.appendleft(turn)
+            return await self._waiting.wait(self._choose)
+        except TooManyWaitingError:
+            raise self._exhausted(f"{len(self._waiting)} tasks wait for one already") from None
         except TimeoutError:
             raise self._exhausted(f"none became free within max_wait_s = {self._max_wait_s:g}") from None
-        finally:
-            self._waiting.remove(turn)
-            self._wake_next()
 
     def _choose(self) -> int | None:
         """Choose a free suffix: the producer used last, else one that needs a new producer."""
@@ -316,14 +302,7 @@ class TransactionalProducerPool:
         if suffix in self._withdrawn:
             self._withdrawn.discard(suffix)
             self._leases.release(suffix)
-        self._wake_next()
-
-    def _wake_next(self) -> None:
-        if self._waiting and not self._waiting[0].done() and self._has_free():
-            self._waiting[0].set_result(None)
-
-    def _has_free(self) -> bool:
-        return any(suffix not in self._busy for suffix in self._leases.held)
+        self._waiting.wake()
 
     # -- what the leases say
 
@@ -333,7 +312,7 @@ class TransactionalProducerPool:
 
     def gained(self) -> None:
         """See LeaseHolder."""
-        self._wake_next()
+        self._waiting.wake()
 
     def withdrawn(self, suffixes: Collection[int]) -> None:
         """See LeaseHolder."""

@@ -7,14 +7,14 @@ transaction of whoever has the producer next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 from typing import Any, Self
 
 from ...protocol.records import Headers
 from ..errors import IllegalStateError
 from ..producer import Delivery, Producer, Transaction
-from ..values import ConsumerGroupMetadata, Offsets
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, Offsets
 
 
 class Loan:
@@ -88,7 +88,9 @@ class PooledTransaction:
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
 
-    async def send_offsets(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
+    async def send_offsets(
+        self, offsets: Offsets, group_metadata: ConsumerGroupMetadata | ConsumerAssignment | None = None
+    ) -> None:
         """Commit consumed offsets (of the next records to read) in this transaction, on behalf of a group."""
         self._loan.check()
         await self._transaction.send_offsets(offsets, group_metadata)
@@ -130,9 +132,9 @@ class PooledProducer:
         """Its transactional.id: prefix and suffix."""
         return str(self._loan.check().config.transactional_id)
 
-    def transaction(self) -> _Block:
+    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> _Block:
         """Return a context manager for one transaction: `async with producer.transaction() as txn`."""
-        return _Block(self._loan, self._loan.check().transaction())
+        return _Block(self._loan, self._loan.check().transaction(partitions))
 
     async def close(self) -> None:
         """Give it back. May be called twice, and by any task."""
