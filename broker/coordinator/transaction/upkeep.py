@@ -29,6 +29,9 @@ from .state_manager import TransactionStateManager
 TIMEOUT: Final = Cause.own("transaction timeout")
 SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the level of sessions")
 
+LOOK_AGAIN_MS: Final = 100
+"""After a look at a transaction past its timeout that met a transition: about as long as a slow disk takes."""
+
 
 class TransactionUpkeep:
     """The coordinator's own doings; times in ms since the epoch."""
@@ -93,7 +96,7 @@ class TransactionUpkeep:
     def abort_timed_out(self, now_ms: int) -> int | None:
         """Abort every transaction past its timeout, under a fenced epoch; returns the next deadline.
 
-        One with a transition under way is looked at again at the next interval.
+        One with a transition under way is looked at again as soon as that may be over.
         """
         next_deadline: int | None = None
         for entry in list(self._state.entries()):
@@ -102,7 +105,9 @@ class TransactionUpkeep:
                 continue
             if not metadata.has_timed_out(now_ms):
                 next_deadline = min(metadata.deadline_ms, next_deadline or metadata.deadline_ms)
-            elif entry.pending is None:
+            elif entry.pending is not None:
+                next_deadline = min(now_ms + LOOK_AGAIN_MS, next_deadline or now_ms + LOOK_AGAIN_MS)
+            else:
                 try:
                     self._fence(entry, TIMEOUT, now_ms)
                 except Exception:  # a bug that must not keep the others open

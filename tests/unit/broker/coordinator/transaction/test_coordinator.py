@@ -365,6 +365,27 @@ class TestCompletion:
 
 
 class TestTime:
+    async def test_transition_under_way_at_the_deadline_delays_the_abort_for_a_moment_only(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            beginning = asyncio.ensure_future(begin(w))
+            while not beginning.done():
+                await settle()
+                w.log.disk.flush()
+            who = beginning.result()
+            more = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P1]))
+            await settle()
+            w.clock.advance(60_001)
+            now_ms = w.clock.now_ms()
+            again_ms = w.coordinator.upkeep.abort_timed_out(now_ms)
+            assert again_ms is not None
+            assert now_ms < again_ms <= now_ms + 1000
+            w.log.disk.flush()
+            await more
+            w.coordinator.upkeep.abort_timed_out(again_ms)
+            w.log.disk.flush()
+            await settle()
+            assert state_of(w).is_prepare
+
     async def test_transaction_past_its_timeout_is_aborted_under_a_fenced_epoch(self) -> None:
         async with world() as w:
             who = await begin(w)
