@@ -147,6 +147,9 @@ def _append(
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 wrote(context, request.transactional_id, append)
             append.fail(error)
+        except Exception:  # a bug, behind which the batch may be in the log all the same
+            wrote(context, request.transactional_id, append)
+            raise
         append.records = None  # the frame's buffer is reused
     if acks == 0:
         if any(append.answer.error_code for append in appends):

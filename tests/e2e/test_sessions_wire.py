@@ -13,7 +13,7 @@ from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.transaction.state import TransactionState
 from oncelog.broker.markers import Marker
 from oncelog.broker.ports import RealFileSystem
-from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -398,6 +398,29 @@ async def test_a_deleted_topic_drops_out_of_session_and_transaction(world: World
     assert await producer.produce(T0) == OK
     assert await producer.end(T0) is E.NONE
     await world.stable(T0)
+
+
+@pytest.mark.parametrize(
+    "failure", [KafkaError(E.KAFKA_STORAGE_ERROR, "after the write"), RuntimeError("a bug")], ids=["disk", "bug"]
+)
+async def test_a_batch_that_may_be_in_the_log_counts_as_written(
+    world: World, failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever failed behind the write: its partition gets a marker, and its readers don't wait for ever."""
+    producer = await world.session(NEWER, T0, T1)
+    log = world.broker.replica_manager.partition(*T1).log
+    append = log.append
+
+    def failing(*args: Any, **given: Any) -> Any:
+        append(*args, **given)
+        raise failure
+
+    monkeypatch.setattr(log, "append", failing)
+    assert (await producer.produce(T1)).isdisjoint(OK)
+    monkeypatch.undo()
+    assert log.last_stable_offset < log.log_end_offset
+    assert await producer.end(T0, commit=False) is E.NONE
+    await world.stable(T1)
 
 
 class NearlyFull(RealFileSystem):
