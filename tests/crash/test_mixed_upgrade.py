@@ -46,7 +46,7 @@ async def test_an_upgrade_of_100_000_records_under_many_kills(
     broker: KillableBroker, tmp_path: Path, strategy: str
 ) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
-    kills = ["stock", "aware", "broker"] * 5
+    kills = [*["stock", "aware", "broker"] * 5, *["pause stock", "pause aware"] * 2]
     random.Random(seed).shuffle(kills)
     print(f"seed {seed}, kills {kills}")
     upgrade = MixedUpgrade(broker, tmp_path, total=100_000, seed=seed, members=4, strategy=strategy)

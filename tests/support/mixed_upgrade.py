@@ -2,7 +2,8 @@
 
 Half the members are `partition_producers` (stock clients, one producer per partition), half `group_aware_member` (the
 bundled Processor). They copy `source` to `sink` while members of both kinds and the broker are killed with SIGKILL and
-started again. `check` compares the copy with what was written: nothing doubled, nothing lost, all in order.
+started again, or members are stopped for so long that they wake up as zombies. `check` compares the copy with what was
+written: nothing doubled, nothing lost, all in order.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +24,7 @@ from oncelog.demo.processes import ChildProcess
 TESTS = Path(__file__).resolve().parents[1]
 PARTITIONS = 6
 CALL_S = 60.0
+SESSION_TIMEOUT_MS = 6000
 
 
 class KillableBroker(Protocol):
@@ -66,6 +69,7 @@ class MixedUpgrade:
                 "sink": self.sink,
                 "strategy": strategy,
                 "name": name,
+                "session-timeout-ms": str(SESSION_TIMEOUT_MS),
             }
             self.members[name] = ChildProcess(
                 "support.partition_producers" if stock else "support.group_aware_member",
@@ -97,6 +101,23 @@ class MixedUpgrade:
         await asyncio.to_thread(self.members[name].kill9)
         await asyncio.sleep(self.random.uniform(0.0, 1.0))
         self.members[name].spawn()
+
+    async def pause_member(self, kind: str) -> None:
+        """Stop a member for longer than its session: the group goes on without it, and then it wakes up."""
+        name = self.random.choice([name for name in self.members if name.startswith(kind)])
+        self.kills.append(f"pause {name}")
+        os.kill(self.members[name].pid, signal.SIGSTOP)
+        await asyncio.sleep(SESSION_TIMEOUT_MS / 1000 + self.random.uniform(0.5, 2.0))
+        os.kill(self.members[name].pid, signal.SIGCONT)
+
+    async def disturb(self, how: str) -> None:
+        """Do one thing out of a list: broker, stock, aware, pause stock, pause aware."""
+        if how == "broker":
+            await self.kill_broker()
+        elif how.startswith("pause "):
+            await self.pause_member(how.removeprefix("pause "))
+        else:
+            await self.kill_member(how)
 
     async def kill_broker(self) -> None:
         self.kills.append("broker")
@@ -169,7 +190,7 @@ async def run(upgrade: MixedUpgrade, kills: Sequence[str], limit_s: float) -> No
             await upgrade.until_copied(step * (number - 1) + step // 3, limit_s)
             feeding = asyncio.create_task(upgrade.feed(range(step * number, end)))
             await asyncio.sleep(upgrade.random.uniform(0.0, 0.3))
-            await (upgrade.kill_broker() if kill == "broker" else upgrade.kill_member(kill))
+            await upgrade.disturb(kill)
             await feeding
         await upgrade.until_copied(upgrade.total, limit_s)
         upgrade.check_alive()
