@@ -63,6 +63,12 @@ class ClaimedGroups(Protocol):
     def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
         """From now on these are the group's claims, and no others."""
 
+    def change_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
+        """From now on these are the group's claims on these partitions, None: there is none. The others stay."""
+
+    def may_have_offsets(self, group_id: str) -> bool:
+        """Whether offsets of the group may lie in the log, decided or not, which may name claims."""
+
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
         """At start: the claims that lie in committed offsets, by group."""
 

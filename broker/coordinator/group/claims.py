@@ -20,14 +20,25 @@ class ClaimMap:
     """The claims of all groups of this coordinator."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Mapping[TopicPartition, Claim]] = {}
+        self._groups: dict[str, dict[TopicPartition, Claim]] = {}
 
     def install(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
         """These are the group's claims now."""
         if claims:
-            self._groups[group_id] = claims
+            self._groups[group_id] = dict(claims)
         else:
             self._groups.pop(group_id, None)
+
+    def change(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
+        """These are the group's claims on these partitions now, None: there is none any more. The others stay."""
+        of_group = self._groups.setdefault(group_id, {})
+        for partition, claim in claims.items():
+            if claim is None:
+                of_group.pop(partition, None)
+            else:
+                of_group[partition] = claim
+        if not of_group:
+            del self._groups[group_id]
 
     def groups(self) -> Iterable[str]:
         """Groups with claims."""

@@ -440,6 +440,18 @@ class GroupCoordinator:
         if claims:
             self._membership.get_or_create(group_id)
 
+    def change_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
+        """See ClaimedGroups."""
+        self._claims.change(group_id, claims)
+        if any(claim is not None for claim in claims.values()):
+            self._membership.get_or_create(group_id)
+
+    def may_have_offsets(self, group_id: str) -> bool:
+        """See ClaimedGroups."""
+        if self._log.partition_for(group_id) in self._log.unreadable or group_id in self._log.unreadable_groups:
+            return True
+        return not self._loaded or bool(self._offsets.of_group(group_id)) or self._offsets.has_pending(group_id)
+
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
         """See ClaimedGroups."""
         return {

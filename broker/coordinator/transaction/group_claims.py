@@ -25,7 +25,7 @@ from ....protocol.messages.transaction_log import GroupAssignmentKey
 from ...ports import Clock
 from ..claims import NO_GENERATION, Claim, ClaimedGroups, TopicPartition
 from ..state_log import StateLog, StateRecord
-from .group_assignments import NOTHING_FORGOTTEN, Assignment, GroupAssignments
+from .group_assignments import NOTHING_FORGOTTEN, Assignment, GroupAssignments, shrunk
 from .group_events import GroupEvents
 from .group_homes import TransactionHomes
 from .group_records import decode_assignment, encode_assignment, encode_assignment_key
@@ -83,6 +83,7 @@ class GroupClaims:
         self._events = events
         self._active = active
         self._groups: dict[str, GroupAssignments] = {}
+        self._groups_of: dict[str, set[str]] = {}
         self._in_offsets: dict[str, dict[TopicPartition, Claim]] = {}
         self._unreadable: dict[str, str] = {}
         self._started = False
@@ -107,10 +108,8 @@ class GroupClaims:
         if key.transactional_id == FORGOTTEN:
             group.forgotten_generation = NOTHING_FORGOTTEN if value is None else value[0]
         else:
-            group.held.pop(key.transactional_id, None)
-            if value is not None:
-                made = Assignment(value[0], value[1], record.timestamp_ms, group.next_order())
-                group.held[key.transactional_id] = made
+            made = None if value is None else Assignment(*value, record.timestamp_ms, group.next_order())
+            self._put(key.group_id, group, key.transactional_id, made)
         if self._started:
             self._read_late(key.group_id)
 
@@ -147,10 +146,12 @@ class GroupClaims:
     def _settle(self, group_id: str) -> None:
         group = self._groups.setdefault(group_id, GroupAssignments())
         group.adopt(self._in_offsets.get(group_id, {}))
-        self._changed(group_id)
+        owned = self.of_group(group_id)
+        if self._active:
+            self._claimed.install_claims(group_id, owned)
+        self._forget_if_blank(group_id)
         if not self._active:
             return
-        owned = self.of_group(group_id)
         outlived = {partition for partition, claim in owned.items() if self._claimed.is_outlived(group_id, claim)}
         lost = {partition for partition in owned if not self._exists(partition)}
         try:
@@ -195,11 +196,11 @@ class GroupClaims:
     @property
     def claimed_partitions(self) -> int:
         """How many partitions have an owner, of all groups."""
-        return sum(len(self.of_group(group_id)) for group_id in self._groups)
+        return sum(group.owned for group in self._groups.values())
 
     def groups(self) -> list[str]:
         """The groups in which somebody owns something."""
-        return sorted(group_id for group_id in self._groups if self.of_group(group_id))
+        return sorted(group_id for group_id, group in self._groups.items() if group.owned)
 
     # ---- changes: each is appended and in effect, or raises KafkaError and has changed nothing
 
@@ -219,10 +220,11 @@ class GroupClaims:
             for partition, claim in group.found.items()
             if partition in partitions or claim.transactional_id == transactional_id
         ]
-        durable = self._write(group_id, group, {transactional_id: made}, replaced)
+        changes = {transactional_id: made}
+        if made is not None:
+            changes |= dict.fromkeys(group.spent(generation_id)) | changes
+        durable = self._write(group_id, group, changes, replaced)
         group.next_order()
-        self._groups[group_id] = group
-        self._changed(group_id)
         return durable
 
     def release(self, group_id: str, transactional_id: str) -> asyncio.Future[None] | None:
@@ -231,13 +233,10 @@ class GroupClaims:
         assignment = None if group is None else group.held.get(transactional_id)
         if group is None or assignment is None:
             return None
-        owners = group.owners()
-        kept = frozenset(p for p in assignment.partitions if owners[p][0] == transactional_id)
+        kept = frozenset(p for p in assignment.partitions if group.owner(p) == transactional_id)
         if kept == assignment.partitions:
             return None
-        durable = self._write(group_id, group, {transactional_id: _shrunk(assignment, kept)})
-        self._changed(group_id)
-        return durable
+        return self._write(group_id, group, {transactional_id: shrunk(assignment, kept)})
 
     def drop(
         self, group_id: str, partitions: Collection[TopicPartition] | None, reason: str, *, forget: bool = False
@@ -246,31 +245,31 @@ class GroupClaims:
         group = self._groups.get(group_id)
         if group is None:
             return None
-        changes: dict[str, Assignment | None] = {}
-        for name, held in group.held.items():
-            left = frozenset() if partitions is None else held.partitions.difference(partitions)
-            if partitions is None or left != held.partitions:
-                changes[name] = _shrunk(held, left)
-        found = [partition for partition in group.found if partitions is None or partition in partitions]
+        changes: dict[str, Assignment | None]
+        if partitions is None:
+            changes = dict.fromkeys(group.held)
+            found = list(group.found)
+        else:
+            gone = frozenset(partitions)
+            names = {name for partition in gone for name in group.holding(partition)}
+            changes = {name: shrunk(group.held[name], group.held[name].partitions - gone) for name in names}
+            found = [partition for partition in gone if partition in group.found]
         if not (changes or found or forget):
             return None
         durable = self._write(group_id, group, changes, found, forget=forget)
-        self._changed(group_id)
         self._events.dropped(group_id, reason, changes, "all" if partitions is None else len(partitions))
         return durable
 
     def forget_transactional_id(self, transactional_id: str) -> None:
         """The id has expired at its home: what it held is nobody's."""
-        for group_id, group in list(self._groups.items()):
-            if transactional_id not in group.held:
-                continue
+        for group_id in sorted(self._groups_of.get(transactional_id, ())):
+            group = self._groups[group_id]
             partitions = len(group.held[transactional_id].partitions)
             try:
                 self._write(group_id, group, {transactional_id: None})
             except KafkaError as error:
                 self._events.not_dropped(group_id, error)
                 continue
-            self._changed(group_id)
             self._events.dropped(group_id, "the transactional id expired", [transactional_id], partitions)
 
     # ---- inside
@@ -291,25 +290,34 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Append one batch, and take it over: new assignments (None: none any more), and the end of those `found`.
 
-        The newest generation of what goes is remembered where nothing newer stays, unless the group itself goes.
+        The newest generation of what goes is remembered where nothing newer stays and offsets may name it, unless the
+        group itself goes.
         """
-        changes = _with_overtaken(group, changes)
-        after = {**group.held, **changes}
+        changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
         gone += [group.held[name].generation_id for name in changes if name in group.held]
         gone += [group.found[partition].generation_id for partition in found]
         forgotten = max(gone)
-        if forget or any(held is not None and held.generation_id >= forgotten for held in after.values()):
+        if forget or group.newest_after(changes) >= forgotten:
             forgotten = NOTHING_FORGOTTEN
+        elif forgotten != group.forgotten_generation and not self._claimed.may_have_offsets(group_id):
+            forgotten = group.forgotten_generation
         records = self._records(group_id, group, changes)
         if forgotten != group.forgotten_generation:
             value = None if forgotten == NOTHING_FORGOTTEN else encode_assignment(forgotten, ())
             records.append((encode_assignment_key(group_id, FORGOTTEN), value))
         durable = self._append(group_id, records) if records else None
-        group.held = {name: held for name, held in after.items() if held is not None}
+        self._groups[group_id] = group
+        concerned = group.concerned(changes)
+        for name, held in changes.items():
+            self._put(group_id, group, name, held)
         group.forgotten_generation = forgotten
         for partition in list(found):
             del group.found[partition]
+            concerned.add(partition)
+        if self._active and self._started:
+            self._claimed.change_claims(group_id, self._claims_on(group, concerned))
+        self._forget_if_blank(group_id)
         return durable
 
     @staticmethod
@@ -317,17 +325,12 @@ class GroupClaims:
         group_id: str, group: GroupAssignments, changes: Mapping[str, Assignment | None]
     ) -> list[tuple[bytes, bytes | None]]:
         """The records of changed assignments. Whoever took partitions from one of them since is written behind it."""
-        written = [(held.order, name, held) for name, held in changes.items() if held is not None]
-        if written:
-            moved = frozenset().union(*(held.partitions for _, _, held in written))
-            for name, held in group.later_than(min(written)[0]):
-                if name not in changes and not moved.isdisjoint(held.partitions):
-                    written.append((held.order, name, held))
-                    moved |= held.partitions
+        changed = {name: held for name, held in changes.items() if held is not None}
+        written = {**changed, **group.written_behind(changes)}
         records: list[tuple[bytes, bytes | None]] = [
             (encode_assignment_key(group_id, name), None) for name, held in changes.items() if held is None
         ]
-        for _, name, held in sorted(written, key=lambda item: item[0]):
+        for name, held in sorted(written.items(), key=lambda item: item[1].order):
             value = encode_assignment(held.generation_id, held.partitions)
             records.append((encode_assignment_key(group_id, name), value))
         return records
@@ -341,35 +344,37 @@ class GroupClaims:
             raise _coordinator_error(error) from error
         return None if flush is None else _as_coordinators(flush)
 
-    def _changed(self, group_id: str) -> None:
-        """Tell the group coordinator, and forget a group of which nothing is left."""
-        if self._active and self._started:
-            self._claimed.install_claims(group_id, self.of_group(group_id))
+    def _put(self, group_id: str, group: GroupAssignments, transactional_id: str, held: Assignment | None) -> None:
+        group.put(transactional_id, held)
+        if held is not None:
+            self._groups_of.setdefault(transactional_id, set()).add(group_id)
+            return
+        groups = self._groups_of.get(transactional_id)
+        if groups is not None:
+            groups.discard(group_id)
+            if not groups:
+                del self._groups_of[transactional_id]
+
+    def _claims_on(
+        self, group: GroupAssignments, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Claim | None]:
+        """The claim on each partition, None where there is none."""
+        claims: dict[TopicPartition, Claim | None] = {}
+        producer_ids: dict[str, int] = {}
+        for partition in partitions:
+            name = group.owner(partition)
+            if name is None:
+                claims[partition] = group.found.get(partition)
+                continue
+            if name not in producer_ids:
+                producer_ids[name] = self._homes.producer_id_of(name)
+            held = group.held[name]
+            claims[partition] = Claim(producer_ids[name], name, held.generation_id, held.made_ms)
+        return claims
+
+    def _forget_if_blank(self, group_id: str) -> None:
         if self._groups[group_id].is_blank:
             del self._groups[group_id]
-
-
-def _with_overtaken(group: GroupAssignments, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment | None]:
-    """The changes, and that nobody gets back what its owner, who took it from them, now lets go."""
-    after = dict(changes)
-    kept = {name: held.partitions for name, held in changes.items() if held is not None}
-    freed = {
-        partition
-        for partition, (name, _) in group.owners().items()
-        if name in changes and partition not in kept.get(name, ())
-    }
-    if freed:
-        for name, held in group.held.items():
-            if name not in changes and not freed.isdisjoint(held.partitions):
-                after[name] = _shrunk(held, held.partitions - freed)
-    return after
-
-
-def _shrunk(assignment: Assignment, partitions: Iterable[TopicPartition]) -> Assignment | None:
-    left = frozenset(partitions)
-    if not left:
-        return None
-    return Assignment(assignment.generation_id, left, assignment.made_ms, assignment.order)
 
 
 def _coordinator_error(error: KafkaError) -> KafkaError:

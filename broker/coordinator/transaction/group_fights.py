@@ -32,10 +32,8 @@ class GroupFights:
         fences = self._fences.pop(key, None) or deque(maxlen=MAX_FENCES)
         fences.append(now)
         self._fences[key] = fences  # at the end: the pairs are ordered by their latest fence
-        for pair in list(self._fences):
-            if self._fences[pair][-1] > now - WINDOW_S:
-                break
-            del self._fences[pair]
+        while (oldest := next(iter(self._fences))) != key and self._fences[oldest][-1] <= now - WINDOW_S:
+            del self._fences[oldest]
 
 
 def _pair(group_id: str, one: str, other: str) -> _Pair:

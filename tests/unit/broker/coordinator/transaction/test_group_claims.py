@@ -117,6 +117,7 @@ async def test_dropped_claims_are_not_brought_back_by_offsets_that_name_them() -
 async def test_what_was_forgotten_is_forgotten_itself_when_a_newer_generation_comes() -> None:
     async with GroupAwareWorld() as world:
         await world.init("a", 3, P0)
+        world.world.commit({P0: 1})
         world.claims.drop(GROUP, None, "by hand")
         assert set(on_disk(world)) == {""}
         await world.init("a", 4, P0)

@@ -1,0 +1,108 @@
+"""Groups with as many producers as partitions: what one claim costs, and what is kept of ids that come and go."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable
+from types import FrameType
+
+import pytest
+from oncelog.broker.coordinator.transaction.transaction_log import decode_key
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.transaction_log import GroupAssignmentKey
+from support.group_aware_world import GROUP, GroupAwareWorld
+from support.group_world import Topics, in_virtual_time
+
+E = ErrorCode
+FEW, MANY = 40, 400
+
+
+def partition(index: int) -> tuple[str, int]:
+    return "orders", index
+
+
+def kept(world: GroupAwareWorld) -> set[tuple[str, str]]:
+    """(group, transactional id) of what compaction would leave in the log."""
+    newest: dict[bytes, bool] = {}
+    for _, record in world.log.records:
+        assert record.key is not None
+        newest[record.key] = record.value is not None
+    keys = [decode_key(key) for key, has_value in newest.items() if has_value]
+    return {(key.group_id, key.transactional_id) for key in keys if isinstance(key, GroupAssignmentKey)}
+
+
+async def calls_of(work: Awaitable[object]) -> int:
+    """How many functions are called meanwhile, those of C included: time that no other process disturbs."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        await work
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+async def crowd(count: int) -> GroupAwareWorld:
+    """A group where each of the partitions has a producer of its own."""
+    world = GroupAwareWorld()
+    world.world.topics = Topics(orders=MANY + 1)
+    world.world.coordinator = world.world._make()
+    await world.__aenter__()
+    for index in range(count):
+        await world.init(f"id-{index}", 5, partition(index))
+    return world
+
+
+@in_virtual_time
+async def test_what_a_claim_costs_does_not_grow_with_the_group() -> None:
+    costs = []
+    for count in (FEW, MANY):
+        world = await crowd(count)
+        await world.init("new", 5, partition(count))
+        costs.append(await calls_of(world.init("new", 5, partition(count))))
+        await world._stop()
+    assert costs[1] < 2 * costs[0]
+
+
+@in_virtual_time
+async def test_taking_everything_costs_as_much_for_each_victim_whatever_their_number() -> None:
+    costs = []
+    for count in (FEW, MANY):
+        world = await crowd(count)
+        everything = [partition(index) for index in range(count)]
+        costs.append(await calls_of(world.init("greedy", 6, *everything)) / count)
+        assert set(world.in_force().values()) == {("greedy", 6)}
+        assert kept(world) == {(GROUP, "greedy")}
+        await world._stop()
+    assert costs[1] < 2 * costs[0]
+
+
+@in_virtual_time
+async def test_ids_without_partitions_do_not_pile_up() -> None:
+    async with GroupAwareWorld() as world:
+        for index in range(300):
+            assert await world.init_code(f"id-{index}", 3) is E.NONE
+        assert kept(world) == {(GROUP, "id-299")}
+        await world.restart()
+        assert await world.init_code("late", 2) is E.ILLEGAL_GENERATION, "the generation has been"
+        assert await world.init_code("one", 3, partition(0)) is E.NONE
+        assert kept(world) == {(GROUP, "one")}
+
+
+@pytest.mark.parametrize("has_offsets", [True, False])
+@in_virtual_time
+async def test_of_a_group_that_is_no_more_nothing_is_kept(has_offsets: bool) -> None:
+    async with GroupAwareWorld() as world:
+        await world.init("a", 3, partition(0))
+        if has_offsets:
+            assert world.commit("a", partition(0), 7, 3) is E.NONE
+            world.end("a")
+        world.claims.forget_transactional_id("a")
+        assert kept(world) == ({(GROUP, "")} if has_offsets else set()), "what offsets name must not come back"
+        await world.restart()
+        assert world.in_force() == {}
