@@ -74,7 +74,7 @@ class Transactions:
         self.initialises_itself = assignment is None and group_id is None
         await self._settle()
         manager.initialize()
-        self._accumulator.restrict(None)
+        self._forget_records()
         try:
             await self._initialisation.run(plan)
             manager.become(State.READY)
@@ -252,6 +252,9 @@ class Transactions:
 
     def _finish(self) -> None:
         self.manager.finished()
+        self._forget_records()
+
+    def _forget_records(self) -> None:
         self._accumulator.restrict(None)
         self._accumulator.unobserved_failures.clear()  # their transaction was aborted, and that was said
 

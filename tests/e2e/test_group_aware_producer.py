@@ -112,10 +112,13 @@ class Member(RebalanceListener):
 
 
 @asynccontextmanager
-async def member(address: str, topic: str, target: str, group: str, **settings: Any) -> AsyncIterator[Member]:
+async def member(
+    address: str, topic: str, target: str, group: str, instance: str | None = None, **settings: Any
+) -> AsyncIterator[Member]:
     consumer = Consumer(
         bootstrap_servers=address,
         group_id=group,
+        group_instance_id=instance,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
@@ -144,7 +147,10 @@ async def test_members_that_come_and_go_copy_everything_once(
     group, name = fresh_name("group"), fresh_name("txn")
     expected = await fill(bootstrap, topic, 400)
     copied = 0
-    async with asyncio.timeout(WAIT_S), member(address, topic, target, group, transactional_id=f"{name}-1") as first:
+    async with (
+        asyncio.timeout(WAIT_S),
+        member(address, topic, target, group, instance="static", transactional_id=f"{name}-1") as first,
+    ):
         while copied < 50:
             copied += await first.copy()
         async with member(address, topic, target, group, transactional_id=f"{name}-2") as second:
