@@ -28,6 +28,7 @@ class PartitionProducers:
         self.options = options
         self.stopping = stopping
         self.producers: dict[int, Producer] = {}
+        self.gathered: dict[int, list[Message]] = {}
 
     def client(self) -> dict[str, Any]:
         return {
@@ -53,15 +54,25 @@ class PartitionProducers:
         try:
             consumer.subscribe([self.options.source], on_assign=self.on_assign, on_revoke=self.on_revoke)
             while not self.stopping.is_set():
-                batch = [message for message in consumer.consume(self.options.batch, 0.1) if message.error() is None]
-                by_partition: dict[int, list[Message]] = {}
-                for message in batch:
-                    by_partition.setdefault(message.partition(), []).append(message)
-                for partition, messages in by_partition.items():
-                    self.transact(consumer, partition, messages)
+                self.gather(consumer)
+                while self.gathered:
+                    self.transact(consumer, *self.gathered.popitem())
         finally:
             self.producers.clear()
             consumer.close()
+
+    def gather(self, consumer: Consumer) -> None:
+        """Take messages one by one: what is gathered of a partition must be dropped when a rebalance takes it away.
+
+        Not `consume`: its batch may hold messages of before a rebalance that it served meanwhile, which come again.
+        """
+        deadline = time.monotonic() + 0.1
+        count = 0
+        while count < self.options.batch and (wait := deadline - time.monotonic()) > 0:
+            message = consumer.poll(wait)
+            if message is not None and message.error() is None:
+                self.gathered.setdefault(message.partition(), []).append(message)
+                count += 1
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called before the committed offsets are read: fences whoever had the partitions, and aborts what is open."""
@@ -80,6 +91,7 @@ class PartitionProducers:
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             self.producers.pop(one.partition, None)
+            self.gathered.pop(one.partition, None)
 
     def transact(self, consumer: Consumer, partition: int, messages: list[Message]) -> None:
         producer = self.producers[partition]
