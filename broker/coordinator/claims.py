@@ -38,6 +38,9 @@ class Claim(NamedTuple):
 class ClaimKeeper(Protocol):
     """What the group coordinator asks of the group's home."""
 
+    def newest_generation(self, group_id: str) -> int:
+        """The newest generation that was recorded for the group, NO_GENERATION where there is none."""
+
     def drop(
         self, group_id: str, partitions: Collection[TopicPartition] | None, reason: str, *, forget: bool = False
     ) -> asyncio.Future[None] | None:

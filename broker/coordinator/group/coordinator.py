@@ -110,6 +110,7 @@ class GroupCoordinator:
             retention_ms=config.offsets_retention_minutes * 60_000,
         )
         self._rebalance.on_emptied = self._upkeep.group_emptied
+        self._rebalance.on_generation = self._upkeep.generation_began
         self._wake_up: asyncio.TimerHandle | None = None
         self._loaded = False
         self._stopped = False

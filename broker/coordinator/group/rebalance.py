@@ -95,6 +95,8 @@ class Rebalance:
         self._logger = logger
         self.on_emptied: Callable[[ClassicGroup], None] = lambda group: None
         """Called when the last member has left."""
+        self.on_generation: Callable[[ClassicGroup], None] = lambda group: None
+        """Called when a generation with members begins, before anyone is told of it."""
 
     # ---- sessions
 
@@ -218,6 +220,7 @@ class Rebalance:
             self.on_emptied(group)
             self._store.store_group(group, {}, lambda error: self._stored_empty(group, error))
             return
+        self.on_generation(group)
         for member in group.members.values():
             answer_join(member, joined(group, member.member_id))
             self.keep_alive(group, member)

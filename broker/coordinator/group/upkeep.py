@@ -102,6 +102,20 @@ class GroupUpkeep:
         except KafkaError as error:  # tried again with `expire`
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
+    def generation_began(self, group: ClassicGroup) -> None:
+        """Generations are counted anew in a group that was lost or deleted, or that never had members before.
+
+        Claims of a generation that the members have yet to reach were made when there were none, and would lock them
+        all out until they reach it.
+        """
+        keeper = self.claim_keeper
+        if keeper is None or keeper.newest_generation(group.group_id) <= group.generation_id:
+            return
+        try:
+            self._drop(group.group_id, None, "the group's generations begin anew")
+        except KafkaError as error:  # tried again with the next generation, and at start
+            self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
+
     @staticmethod
     def is_outlived(group: ClassicGroup | None, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made. Not of a group that never had members."""

@@ -154,7 +154,10 @@ class GroupClaims:
             return
         outlived = {partition for partition, claim in owned.items() if self._claimed.is_outlived(group_id, claim)}
         lost = {partition for partition in owned if not self._exists(partition)}
+        current = self._claimed.generation_with_members(group_id)
         try:
+            if current is not None and self.newest_generation(group_id) > current:
+                self.drop(group_id, None, "the group's generations begin anew")
             self.drop(group_id, outlived, "the group's last member left")
             self.drop(group_id, lost, "the topic was deleted")
         except KafkaError as error:

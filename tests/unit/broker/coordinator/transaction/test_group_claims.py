@@ -325,3 +325,36 @@ async def test_a_state_partition_that_is_read_late_counts_when_all_of_it_is_ther
         world.homes.unreadable.clear()
         await asyncio.sleep(0.2)
         assert world.in_force() == {P0: ("b", 4)}
+
+
+@pytest.mark.parametrize("partitions", [(P0,), ()], ids=["claimed", "generation only"])
+@pytest.mark.parametrize("when", ["it is formed", "a start"])
+@in_virtual_time
+async def test_members_of_a_group_that_begins_anew_are_not_locked_out(
+    partitions: tuple[tuple[str, int], ...], when: str
+) -> None:
+    """A claim of a life before, when generations were higher, came after the group was deleted."""
+    async with GroupAwareWorld() as world:
+        await world.init("before", 57, *partitions)
+        if when == "a start":
+            world.log.refuse = E.KAFKA_STORAGE_ERROR  # the drop is lost
+        (joined,) = await world.world.stable_group(1)
+        if when == "a start":
+            world.log.refuse = None
+            await world.restart()
+        assert joined.generation_id < 57
+        assert await world.init_code("now", joined.generation_id, P0) is E.NONE
+        assert world.in_force() == {P0: ("now", joined.generation_id)}
+        assert world.commit("now", P0, 1, joined.generation_id) is E.NONE
+        assert world.commit("before", P0, 1, 57) is E.ILLEGAL_GENERATION
+        assert world.commit("before", P0, 1) is CONCURRENT_PRODUCER_COMMIT
+
+
+@in_virtual_time
+async def test_claims_of_generations_that_have_been_stay_when_members_come() -> None:
+    async with GroupAwareWorld() as world:
+        await world.init("a", -1, P0)
+        await world.init("b", 1, P1)
+        (joined,) = await world.world.stable_group(1)
+        assert joined.generation_id == 1
+        assert world.in_force() == {P0: ("a", -1), P1: ("b", 1)}
