@@ -6,6 +6,8 @@ Kafka's, so that its tools read our log and we read its.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ....protocol.codec import (
     UnknownRecord,
     decode_record_key,
@@ -23,6 +25,9 @@ from .metadata import TransactionMetadata
 from .state import NO_PRODUCER_EPOCH, TopicPartition, TransactionState, TransactionVersion
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+_REMEMBERED_PARTITIONS = 500
+"""Larger sets are sorted anew each time, so that what is remembered stays small."""
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -89,10 +94,18 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+    """As the record has them, sorted. Most transactions have the partitions of the one before: the list is shared."""
+    return _remembered(partitions) if len(partitions) <= _REMEMBERED_PARTITIONS else _sorted(partitions)
+
+
+def _sorted(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
     return [PartitionsSchema(topic, indexes) for topic, indexes in topics.items()]
+
+
+_remembered = lru_cache(maxsize=128)(_sorted)
 
 
 def _flat(topics: list[PartitionsSchema] | tuple[()]) -> frozenset[TopicPartition]:
