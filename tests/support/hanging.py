@@ -6,11 +6,13 @@ off; in ours the batch is put into the log past everything that guards it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from oncelog import Broker
+from oncelog.protocol.errors import error_code
 from support.raw_connection import RawConnection, batch
 
 Hang = Callable[[str, int, int, int], Awaitable[None]]
@@ -37,9 +39,12 @@ async def broker_where_transactions_hang(directory: Path, *, kafka: bool) -> Asy
     with ApacheKafka(directory, {"transaction.partition.verification.enable": "false"}) as other:
 
         async def send(topic: str, partition: int, producer_id: int, epoch: int) -> None:
-            async with RawConnection(other.address) as wire:
-                records = _late(producer_id, epoch)
-                answer = await wire.produce(topic, records, partition=partition, transactional_id="whoever")
+            records = _late(producer_id, epoch)
+            async with RawConnection(other.address) as wire, asyncio.timeout(20):
+                while True:  # a new topic's leader may not know of it yet
+                    answer = await wire.produce(topic, records, partition=partition, transactional_id="whoever")
+                    if not error_code(answer.error_code).retriable:
+                        break
                 assert answer.error_code == 0
 
         yield other.address, send
