@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 from oncelog import Consumer, ConsumerRecord, Processor, Producer, ProducerFencedError
-from oncelog.client.errors import ConfigError
+from oncelog.client.errors import ConfigError, UnsupportedVersionError
 from oncelog.client.processor import ProcessorTransaction
+from oncelog.client.processor.producers import GroupAwareProducer
 from oncelog.client.values import TopicPartition
 from support.processing_job import PARTITIONS, WAIT_S, Job, Names, stop
 
@@ -236,6 +237,23 @@ async def test_nothing_is_read_before_the_committed_offsets_of_the_new_generatio
         await job.until_committed(300)
         await stop(*tasks[0])
     await job.check(300)
+
+
+async def test_the_feature_is_used_where_it_is_and_may_be_required(job: Job, request: pytest.FixtureRequest) -> None:
+    await job.fill(range(30))
+    if request.config.getoption("--kafka"):
+        with pytest.raises(UnsupportedVersionError, match=r"group\.aware\.transaction"):
+            await job.processor(consumer_group_aware_transaction="require").__aenter__()
+    async with job.processor(
+        consumer_group_aware_transaction=True if request.config.getoption("--kafka") else "require"
+    ) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(30)
+        producers = processor._workers[0]._producers
+        assert isinstance(producers, GroupAwareProducer)
+        assert producers._owned.producer.group_aware is not request.config.getoption("--kafka")
+        await stop(processor, running)
+    await job.check(30)
 
 
 def test_a_group_aware_worker_needs_a_name_and_per_partition_producers_may_have_one() -> None:
