@@ -1,0 +1,142 @@
+"""One Spark session for all tests of the pipeline, in this process: it takes seconds to start, and memory.
+
+Without pyspark or Java these tests are skipped, which the extra `pipeline` and `make setup` prevent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from oncelog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from oncelog.pipeline import spark_session
+from oncelog.pipeline.requirements import java_problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 3
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/tests/pipeline/" in str(item.path):
+            # pyspark warns of pandas 3, and leaves its sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    problem = java_problem()
+    if problem is not None:
+        pytest.skip(problem)
+    session = spark_session(
+        "local[2]",
+        spark_driver_memory="700m",
+        spark_sql_shuffle_partitions="2",
+        spark_sql_adaptive_enabled="false",
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+class Topics:
+    """Topics of one test on the session's broker: made, filled and read without Spark."""
+
+    def __init__(self, bootstrap: str, fresh_name: Callable[[str], str]) -> None:
+        self.bootstrap = bootstrap
+        self.options = {"kafka.bootstrap.servers": bootstrap}
+        self.fresh_name = fresh_name
+
+    def make(self, stem: str, partitions: int = PARTITIONS) -> str:
+        name = self.fresh_name(stem)
+
+        async def make() -> None:
+            async with Admin(bootstrap_servers=self.bootstrap) as admin:
+                await admin.create_topics([NewTopic(name, partitions)])
+
+        asyncio.run(make())
+        return name
+
+    def send(self, topic: str, values: list[Any], *, commit: bool = True, **record: Any) -> None:
+        """Send values (str) in one transaction: value n to partition n modulo, unless `partition` says otherwise."""
+
+        async def send() -> None:
+            async with Producer(
+                bootstrap_servers=self.bootstrap, transactional_id=self.fresh_name("sender")
+            ) as producer:
+                with contextlib.suppress(_AbortError):
+                    async with producer.transaction() as transaction:
+                        for number, value in enumerate(values):
+                            what = {"partition": number % PARTITIONS, **record}
+                            await transaction.enqueue(topic, str(value).encode(), **what)
+                        if not commit:
+                            await producer.flush()
+                            raise _AbortError
+
+        asyncio.run(send())
+
+    def records(self, topic: str) -> list[Any]:
+        """All committed records, by partition and offset."""
+
+        async def read() -> list[Any]:
+            async with Consumer(
+                bootstrap_servers=self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+            ) as consumer:
+                everything = [TopicPartition(topic, one) for one in range(PARTITIONS)]
+                consumer.assign(everything)
+                found: list[Any] = []
+                async with asyncio.timeout(30):
+                    ends = await self._settled(everything)
+                    while any([await consumer.position(one) < ends[one] for one in everything]):
+                        for records in (await consumer.getmany(timeout_ms=100)).values():
+                            found += records
+                return sorted(found, key=lambda one: (one.partition, one.offset))
+
+        return asyncio.run(read())
+
+    def values(self, topic: str) -> list[str]:
+        """The committed values, sorted."""
+        return sorted(record.value.decode() for record in self.records(topic))
+
+    def delete_before(self, topic: str, offset: int) -> None:
+        """Delete the oldest records of each partition."""
+
+        async def delete() -> None:
+            async with Admin(bootstrap_servers=self.bootstrap) as admin:
+                await admin.delete_records({TopicPartition(topic, one): offset for one in range(PARTITIONS)})
+
+        asyncio.run(delete())
+
+    async def _settled(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends, when no transaction is open: which must be at once."""
+        async with (
+            Consumer(bootstrap_servers=self.bootstrap, isolation_level="read_committed") as stable,
+            Consumer(bootstrap_servers=self.bootstrap) as all_of_it,
+        ):
+            for _ in range(100):
+                ends = await all_of_it.end_offsets(partitions)
+                if await stable.end_offsets(partitions) == ends:
+                    return ends
+                await asyncio.sleep(0.01)
+        raise AssertionError("a transaction is open: readers wait for it")
+
+
+class _AbortError(Exception):
+    pass
+
+
+@pytest.fixture
+def topics(bootstrap: str, fresh_name: Callable[[str], str]) -> Topics:
+    return Topics(bootstrap, fresh_name)

@@ -1,0 +1,172 @@
+"""Writing frames to topics: one transaction per batch, replays skipped, failures leave nothing behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from oncelog.client.producer.partitioner import partition_for_key
+from oncelog.pipeline import write, write_stream
+from pyspark.errors.exceptions.captured import AnalysisException, StreamingQueryException
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FAILS = "if(cast(value as string) = '7', cast(raise_error('no seven') as binary), value) value"
+
+
+def run(frame: DataFrame, options: dict[str, str], checkpoint: Path, *, plain: bool = False) -> list[int]:
+    """Write a stream to the end of what there is; the numbers of the batches that ran."""
+    options = {**options, "checkpointLocation": str(checkpoint)}
+    writer = frame.writeStream.format("oncelog").options(**options) if plain else write_stream(frame, options)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    return [progress.batchId for progress in query.recentProgress if progress.numInputRows]
+
+
+def stream(spark: SparkSession, topics: Any, topic: str, **options: Any) -> DataFrame:
+    options = {"subscribe": topic, "startingOffsets": "earliest", **options}
+    return spark.readStream.format("oncelog").options(**topics.options, **options).load()
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died between Kafka's commit and Spark's."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    for path in commits.iterdir():
+        if str(last) in path.name.split("."):
+            path.unlink()
+
+
+def test_a_batch_is_written_with_everything_that_a_row_has(spark: SparkSession, topics: Any) -> None:
+    a, b = topics.make("a"), topics.make("b")
+    frame = spark.range(60).selectExpr(
+        "if(id % 3 = 0, null, concat('key', id)) key",
+        "if(id = 59, null, cast(id as string)) value",
+        f"if(id < 40, '{a}', '{b}') topic",
+        "cast(if(id % 10 = 0, 1, null) as int) partition",
+        "if(id = 5, array(struct('h' as key, cast('x' as binary) as value)), null) headers",
+        "id as other",
+    )
+    write(frame, {**topics.options, "includeHeaders": "true"})
+    found = topics.records(a) + topics.records(b)
+    assert sorted(int(one.value) for one in found if one.value is not None) == list(range(59))
+    assert [one.topic for one in found if one.value is None] == [b]
+    for one in found:
+        number = 59 if one.value is None else int(one.value)
+        assert one.topic == (a if number < 40 else b)
+        assert one.key == (None if number % 3 == 0 else f"key{number}".encode())
+        if number % 10 == 0:
+            assert one.partition == 1
+        elif one.key is not None:
+            assert one.partition == partition_for_key(one.key, 3)
+        assert list(one.headers) == ([("h", b"x")] if number == 5 else [])
+    assert len({one.partition for one in found if one.key is None}) == 3, "rows without a key are spread"
+
+
+def test_a_write_with_an_id_happens_once(spark: SparkSession, topics: Any) -> None:
+    topic = topics.make("out")
+    options = {**topics.options, "topic": topic, "writeId": topics.fresh_name("write")}
+    for _ in range(2):
+        write(spark.range(20).selectExpr("cast(id as string) value"), options)
+    assert topics.values(topic) == sorted(str(n) for n in range(20))
+
+
+def test_a_write_that_fails_leaves_nothing(spark: SparkSession, topics: Any) -> None:
+    topic = topics.make("out")
+    options = {**topics.options, "topic": topic}
+    frame = spark.range(0, 20, 1, 2).selectExpr("id", "cast(cast(id as string) as binary) value")
+    with pytest.raises(Exception, match="no seven"):
+        write(frame.selectExpr(FAILS), options)
+    assert topics.values(topic) == []
+    with pytest.raises(AnalysisException, match=r"cannot be overwritten: use \.mode"):
+        frame.write.format("oncelog").options(**options).mode("overwrite").save()
+
+
+def test_plain_format_names_partition_tasks_and_remedy(spark: SparkSession, topics: Any) -> None:
+    topic = topics.make("out")
+    options = {**topics.options, "topic": topic}
+    frame = spark.range(0, 20, 1, 2).selectExpr("cast(id as string) value", "cast(1 as int) partition")
+    message = rf"{topic}-1 was written by tasks 0 and 1.*write_stream\(df, options\).*coalesce\(1\)"
+    with pytest.raises(Exception, match=message):
+        frame.write.format("oncelog").options(**options).mode("append").save()
+    assert topics.values(topic) == []
+    frame.coalesce(1).write.format("oncelog").options(**options).mode("append").save()
+    assert topics.values(topic) == sorted(str(n) for n in range(20))
+
+
+def test_every_batch_of_a_stream_is_there_once(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
+    source, a, b = topics.make("in"), topics.make("a"), topics.make("b")
+    topics.send(source, range(30))
+    frame = stream(spark, topics, source, maxOffsetsPerTrigger=12).selectExpr(
+        "value key", "value", f"if(cast(cast(value as string) as int) % 2 = 0, '{a}', '{b}') topic"
+    )
+    checkpoint = tmp_path / "checkpoint"
+    ran = run(frame, topics.options, checkpoint)
+    assert ran == list(range(len(ran)))
+    assert len(ran) >= 3
+    # The last batch is run again, as after a driver that died before it had written that it was committed.
+    forget_last_commit(checkpoint)
+    assert run(frame, topics.options, checkpoint) == ran[-1:]
+    topics.send(source, range(30, 40))
+    run(frame, topics.options, checkpoint)
+    assert topics.values(a) == sorted(str(n) for n in range(0, 40, 2))
+    assert topics.values(b) == sorted(str(n) for n in range(1, 40, 2))
+
+
+def test_a_failed_batch_blocks_nobody_and_is_written_when_it_can_be(
+    spark: SparkSession, topics: Any, tmp_path: Path
+) -> None:
+    source, topic = topics.make("in"), topics.make("out")
+    topics.send(source, range(10))
+    frame = stream(spark, topics, source)
+    options = {**topics.options, "topic": topic}
+    with pytest.raises(StreamingQueryException, match="no seven"):
+        run(frame.selectExpr(FAILS), options, tmp_path / "checkpoint")
+    assert topics.values(topic) == []
+    run(frame, options, tmp_path / "checkpoint")
+    assert topics.values(topic) == sorted(str(n) for n in range(10))
+
+
+def test_a_checkpoint_that_kafka_does_not_know_is_refused(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
+    source, topic = topics.make("in"), topics.make("out")
+    frame = stream(spark, topics, source).coalesce(1)
+    checkpoint = tmp_path / "checkpoint"
+    options = {**topics.options, "topic": topic, "transactionalId": topics.fresh_name("one")}
+    for some in (range(5), range(5, 10)):
+        topics.send(source, some)
+        run(frame, options, checkpoint, plain=True)
+    forget_last_commit(checkpoint)
+    other = {**options, "transactionalId": topics.fresh_name("other")}
+    with pytest.raises(StreamingQueryException, match=r"(?s)has no state of this query.*adoptQuery"):
+        run(frame, other, checkpoint, plain=True)
+    assert topics.values(topic) == sorted(str(n) for n in range(10))
+    run(frame, {**other, "adoptQuery": "true"}, checkpoint, plain=True)  # the user says that it is to be written
+    assert len(topics.values(topic)) == 15
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "message"),
+    [
+        ({}, ["value"], "neither the option topic nor a column topic"),
+        ({"topic": "t"}, ["key"], "no column value"),
+        ({"topic": "t"}, ["id as value"], "bigint: cast it to binary or string"),
+        ({"topic": "t"}, ["value", "id as partition"], "bigint: cast it to int"),
+        ({"topic": "t", "kafka.acks": "1"}, ["value"], "always waits for all"),
+        ({"topic": "t", "topics": "u"}, ["value"], "did you mean topic?"),
+    ],
+)
+def test_frames_and_options_that_cannot_be_are_refused(
+    spark: SparkSession, topics: Any, options: dict[str, str], columns: list[str], message: str
+) -> None:
+    frame = spark.range(3).selectExpr("id", "cast(id as string) key", "cast(id as string) value").selectExpr(columns)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        write(frame, {**topics.options, **options})
+
+
+def test_a_stream_without_a_name_is_refused(spark: SparkSession, topics: Any) -> None:
+    frame = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
+    with pytest.raises(ValueError, match="checkpointLocation"):
+        write_stream(frame, {**topics.options, "topic": "t"})
