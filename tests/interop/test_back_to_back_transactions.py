@@ -14,7 +14,8 @@ from oncelog import Admin
 from oncelog.protocol.errors import ErrorCode
 from rich.console import Console
 from rich.table import Table
-from support.back_to_back import Seen, Work, bundled, bundled_with_offsets, java, librdkafka, observed
+from support.back_to_back import PATIENT, Seen, Work, bundled, bundled_with_offsets, java, librdkafka, observed
+from support.broker import BrokerProcess
 from support.transaction_wire import read_decided
 from support.wire import Wire
 
@@ -35,8 +36,9 @@ async def run(address: str, work: Work, name: str, count: int) -> Seen:
 
 @pytest.mark.oncelog_only(reason="Apache Kafka does send away")
 @pytest.mark.parametrize("work", [librdkafka, bundled, bundled_with_offsets])
-async def test_nobody_is_sent_away(bootstrap: str, fresh_name: Names, work: Work) -> None:
-    seen = await run(bootstrap, work, fresh_name("txn"), 200)
+async def test_nobody_is_sent_away(tmp_path: Path, fresh_name: Names, work: Work) -> None:
+    with BrokerProcess(tmp_path, *PATIENT) as broker:
+        seen = await run(broker.address, work, fresh_name("txn"), 200)
     assert seen.count(SENT_AWAY) == 0
     assert seen.requests["EndTxn"] == 200
 
@@ -46,7 +48,6 @@ async def test_nobody_is_sent_away(bootstrap: str, fresh_name: Names, work: Work
 @pytest.mark.timeout(3600)
 async def test_ten_thousand_in_a_row_beside_apache_kafka(tmp_path: Path) -> None:
     from support.apache_kafka import ApacheKafka
-    from support.broker import BrokerProcess
 
     count = 10_000
     table = Table(title=f"{count} transactions of one record, one behind the other")

@@ -16,6 +16,9 @@ from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.schema import Request, Response, Struct
 from support.proxy import FaultProxy
 
+PATIENT = ("--set", "transaction.pending.wait.max.ms=60000")
+"""For a broker that sends nobody away because the machine's disk is busy with something else for a second."""
+
 Work = Callable[[str, str, str, int], None]
 """(bootstrap, topic, transactional id, how many): runs the transactions, raises what the client raises."""
 

@@ -322,7 +322,7 @@ def _effect(producer: _Play, values: list[bytes], offset: int, *, told: bool) ->
 
 def _soon(holds: Any) -> bool:
     try:
-        eventually(holds, timeout_s=3)
+        eventually(holds, timeout_s=10)
     except AssertionError:
         return False
     return True
