@@ -149,7 +149,8 @@ class ScriptedCluster:
         """Wait for the next request, which has to be of this kind."""
         while not self.asked:
             self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), 1000)
+            async with asyncio.timeout(1000):
+                await self.arrived.wait()
         request, future = self.asked.pop(0)
         assert isinstance(request, kind), f"{request} instead of {kind.__name__}"
         return request, future
