@@ -36,6 +36,8 @@ from .group_homes import TransactionHomes
 REASON: Final = "another producer of the group"
 """Why a victim's epoch is bumped."""
 
+_LONGEST_PREFIX: Final = 32_000
+
 
 class GroupInitialisation(NamedTuple):
     """What a producer asks. `transactional_id` None: the group's home gives it one; `expected` as for any
@@ -57,7 +59,7 @@ class _Fence(NamedTuple):
 
 @dataclass(slots=True)
 class _Turns:
-    """Whose turn it is in one group, and the fences under way there, by victim."""
+    """Whose turn it is in one group, and by victim the fences there that have yet to lock it out."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -88,6 +90,7 @@ class GroupAwareInitialiser:
         self._max_wait_s = max_wait_ms / 1000
         self._max_waiting = max_waiting
         self._turns: dict[str, _Turns] = {}
+        self._fencing: set[asyncio.Task[None]] = set()
         self._fights = GroupFights()
         self._waiting = 0
         self._stopped = False
@@ -101,7 +104,7 @@ class GroupAwareInitialiser:
         """Leave fences to whoever asks again after the next start."""
         self._stopped = True
         self._claims.stop()
-        tasks = [fence.task for turns in self._turns.values() for fence in turns.fences.values()]
+        tasks = list(self._fencing)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -122,7 +125,7 @@ class GroupAwareInitialiser:
                 self._check(request)
                 turns = await stack.enter_async_context(self._turn(request.group_id, deadline, by))
                 if transactional_id is None:
-                    transactional_id = await self._homes.unused_transactional_id(f"{request.group_id}-group-aware-")
+                    transactional_id = await self._homes.unused_transactional_id(_prefix(request.group_id))
                 self._check(request)  # others may have been there while it waited
                 durable, fences = self._claim(turns, request, transactional_id, by.cause)
                 if durable is not None:
@@ -257,17 +260,26 @@ class GroupAwareInitialiser:
             if durable is not None:
                 await asyncio.shield(durable)
             await self._homes.fence(victim, cause=by, reason=REASON)
+            # The victim may come back from here on, so whoever claims from here on has it fenced once more.
+            no_longer_joined()
             released = self._claims.release(group_id, victim)
             if released is not None:
                 await asyncio.shield(released)
 
+        def no_longer_joined() -> None:
+            joined = turns.fences.get(victim)
+            if joined is not None and joined.task is task:
+                del turns.fences[victim]
+                self._forget_idle(group_id)
+
         def ended(task: asyncio.Task[None]) -> None:
-            del turns.fences[victim]
-            self._forget_idle(group_id)
+            self._fencing.discard(task)
+            no_longer_joined()
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._events.fence_failed(group_id, victim, error)
 
         task = _task(fence(), f"fence-{victim}")
+        self._fencing.add(task)
         turns.fences[victim] = _Fence(task, partitions)
         task.add_done_callback(ended)
 
@@ -335,6 +347,11 @@ class GroupAwareInitialiser:
         turns = self._turns.get(group_id)
         if turns is not None and not turns.users and not turns.fences:
             del self._turns[group_id]
+
+
+def _prefix(group_id: str) -> str:
+    """How ids that are given out begin: with the group's name, as much of it as a name can hold."""
+    return f"{group_id.encode()[:_LONGEST_PREFIX].decode(errors='ignore')}-group-aware-"
 
 
 def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.metrics import CLAIMED, CLAIMS_DROPPED, CLAIMS_MADE, PARKED_IN_GROUPS, WAITS
 from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
@@ -312,3 +313,38 @@ async def test_every_wait_claim_and_refusal_is_told_with_its_reason_and_who_aske
         assert world.metrics.value(CLAIMED) == 0
         assert world.metrics.value(PARKED_IN_GROUPS) == 0
         assert world.metrics.value(WAITS, "InitProducerId", "gave_up") == 1
+
+
+@in_virtual_time
+async def test_a_victim_that_came_back_is_fenced_by_who_claims_then() -> None:
+    """It was fenced, and what it let go is not yet on disk, when it began anew without its group and committed."""
+    async with GroupAwareWorld() as world:
+        await world.init("a", 1, P0, P1)
+        fenced = world.homes.hold("a")
+        taking = asyncio.ensure_future(world.init_code("b", 2, P0))
+        await asyncio.sleep(0.1)
+        world.log.disk.flush_on_ask = False
+        fenced.set()
+        await asyncio.sleep(0.1)
+        taking.cancel()
+        await asyncio.wait([taking])
+        await world.homes.initialise("a", 60_000, None, cause=OPERATOR, deadline=0)
+        assert world.commit("a", P1, 5, 1) is E.NONE
+        world.homes.on_complete = lambda name: world.end(name, commit=False)
+        claiming = asyncio.ensure_future(world.init_code("c", 2, P1))
+        await asyncio.sleep(0.1)
+        world.log.disk.flush_on_ask = True
+        world.log.disk.flush()
+        assert await claiming is E.NONE
+        assert world.homes.ids["a"].fenced_by == ["b", "c"]
+        assert world.world.pending(P1) == set()
+
+
+@pytest.mark.parametrize("letter", ["g", "ß", "語"])
+@in_virtual_time
+async def test_an_id_is_given_out_for_the_longest_group_name(letter: str) -> None:
+    group = letter * (32_767 // len(letter.encode()))
+    async with GroupAwareWorld() as world:
+        assert await world.init_code(None, 1, P0, group=group) is E.NONE
+        ((name, _),) = world.in_force(group).values()
+        assert len(name.encode()) <= 32_767
