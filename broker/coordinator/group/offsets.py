@@ -15,7 +15,6 @@ Invariants
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
@@ -52,9 +51,8 @@ class OffsetStore:
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._pending: dict[ProducerKey, dict[tuple[str, TopicPartition], OffsetAndMetadata]] = {}
-        # Which producers have something pending on a partition of a group: what OffsetFetch asks for.
-        self._pending_by_target: dict[tuple[str, TopicPartition], set[ProducerKey]] = {}
-        self._pending_by_group: Counter[str] = Counter()
+        # By group, which producers have something pending on a partition: what OffsetFetch asks for.
+        self._pending_by_group: dict[str, dict[TopicPartition, set[ProducerKey]]] = {}
 
     # ---- lookups
 
@@ -73,11 +71,12 @@ class OffsetStore:
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether a transaction that isn't decided has committed on the partition."""
-        return (group_id, partition) in self._pending_by_target
+        return partition in self._pending_by_group.get(group_id, ())
 
     def pending_producers(self, group_id: str, partition: TopicPartition) -> frozenset[int]:
         """The producers with pending offsets on the partition."""
-        return frozenset(producer for _, producer in self._pending_by_target.get((group_id, partition), ()))
+        pending = self._pending_by_group.get(group_id)
+        return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
 
     def has_pending(self, group_id: str) -> bool:
         """Whether any transaction that isn't decided has committed offsets of the group."""
@@ -85,8 +84,7 @@ class OffsetStore:
 
     def partitions(self, group_id: str) -> set[TopicPartition]:
         """Partitions with a committed or a pending offset of the group."""
-        pending = {partition for group, partition in self._pending_by_target if group == group_id}
-        return pending.union(self.of_group(group_id))
+        return {*self._pending_by_group.get(group_id, ()), *self.of_group(group_id)}
 
     # ---- changes, each one record of the log
 
@@ -102,7 +100,7 @@ class OffsetStore:
         target = (group_id, partition)
         if value is None:
             self._remove(group_id, partition, record_offset)
-            for key in list(self._pending_by_target.get(target, ())):
+            for key in list(self._pending_by_group.get(group_id, {}).get(partition, ())):
                 if self._pending[key][target].record_offset < record_offset:
                     self._drop_pending(key, target)
         elif producer is None:
@@ -110,8 +108,7 @@ class OffsetStore:
         else:
             offsets = self._pending.setdefault(producer, {})
             if target not in offsets:
-                self._pending_by_target.setdefault(target, set()).add(producer)
-                self._pending_by_group[group_id] += 1
+                self._pending_by_group.setdefault(group_id, {}).setdefault(partition, set()).add(producer)
             offsets[target] = value._replace(record_offset=record_offset)
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
@@ -142,10 +139,10 @@ class OffsetStore:
         del offsets[target]
         if not offsets:
             del self._pending[producer]
-        producers = self._pending_by_target[target]
-        producers.remove(producer)
-        if not producers:
-            del self._pending_by_target[target]
-        self._pending_by_group[target[0]] -= 1
-        if not self._pending_by_group[target[0]]:
-            del self._pending_by_group[target[0]]
+        group_id, partition = target
+        pending = self._pending_by_group[group_id]
+        pending[partition].remove(producer)
+        if not pending[partition]:
+            del pending[partition]
+        if not pending:
+            del self._pending_by_group[group_id]
