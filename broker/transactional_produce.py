@@ -73,24 +73,15 @@ class ProduceAppend:
 
 
 class Registration:
-    """What has to be awaited before the batches of a transaction may be appended."""
+    """What has to be awaited before these batches of a transaction may be appended: that the registration of their
+    partitions is durable (`flush`), or the end of the transaction before (None).
+    """
 
-    __slots__ = ("flush", "partitions", "producer_epoch", "producer_id", "transactional_id", "version")
+    __slots__ = ("appends", "flush", "transactional_id")
 
-    def __init__(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: list[TopicPartition],
-        version: TransactionVersion,
-        flush: asyncio.Future[None] | None,
-    ) -> None:
+    def __init__(self, transactional_id: str, appends: list[ProduceAppend], flush: asyncio.Future[None] | None) -> None:
         self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.partitions = partitions
-        self.version = version
+        self.appends = appends
         self.flush = flush
 
 
@@ -101,6 +92,7 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
     """
     unregistered: list[ProduceAppend] = []
     for append in appends:
+        append.exempt = False
         if append.is_transactional():
             code = _verify(context, transactional_id, append)
             if code is not ErrorCode.NONE and _comes_to_register(context, transactional_id, append, code):
@@ -131,38 +123,38 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
     if step is None:
         return None
     flush = step if isinstance(step, asyncio.Future) else None
-    return Registration(transactional_id, first.producer_id, first.producer_epoch, partitions, version, flush)
+    return Registration(transactional_id, unregistered, flush)
 
 
 async def registered(context: RequestContext, registration: Registration, appends: list[ProduceAppend]) -> None:
-    """Wait for the registration, and look again whether it still holds: afterwards the batches may be appended."""
+    """Wait for the registration, and look again whether it still holds: afterwards the batches may be appended.
+
+    Who waited for the transaction before is judged all anew: the session in which a batch would have opened the next
+    one may be over, and then the batch is of a transaction that is over, too.
+    """
     coordinator = context.broker.transaction_coordinator
-    codes: dict[TopicPartition, ErrorCode] = {}
-    try:
-        if registration.flush is not None:
-            await asyncio.shield(registration.flush)
-        else:
-            codes = await coordinator.add_partitions_implicitly(
-                registration.transactional_id,
-                registration.producer_id,
-                registration.producer_epoch,
-                registration.partitions,
-                registration.version,
-                by=context,
-            )
-    except KafkaError as error:
-        codes = dict.fromkeys(registration.partitions, error.code)
+    transactional_id = registration.transactional_id
+    deadline = coordinator.wait_deadline()
+    left: Registration | None = registration
+    while left is not None:
+        try:
+            if left.flush is not None:
+                await asyncio.shield(left.flush)
+                break
+            await coordinator.until_settled(transactional_id, deadline, context)
+        except KafkaError as error:
+            for append in left.appends:
+                append.fail(KafkaError(error.code, error.message))
+            break
+        left = register(context, transactional_id, appends)
     for append in appends:
-        if (partition := append.partition) is None or append.header is None or append.exempt:
+        if append.partition is None or append.header is None or append.exempt:
             continue
         # The transaction may have timed out or been fenced meanwhile, that of a partition that had been let through,
         # too: a batch behind its marker would hang.
-        code = codes.get((partition.topic, partition.index), ErrorCode.NONE)
-        if code is ErrorCode.NONE:
-            code = _verify(context, registration.transactional_id, append)
-            if code is not ErrorCode.NONE:
-                _tell(context, registration.transactional_id, append, code)
+        code = _verify(context, transactional_id, append)
         if code is not ErrorCode.NONE:
+            _tell(context, transactional_id, append, code)
             append.fail(KafkaError(code))
 
 

@@ -15,6 +15,7 @@ from oncelog.broker.markers import Marker
 from oncelog.broker.ports import RealFileSystem
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from oncelog.protocol.messages.produce import ProduceRequest
@@ -275,6 +276,25 @@ class TestParked:
         await world.complete()
         assert world.state() is TransactionState.COMPLETE_COMMIT, "the dropped one opened nothing"
         assert world.end_offset(T0) == 4
+
+    async def test_a_batch_whose_session_ends_while_it_waits_opens_nothing(self, world: World) -> None:
+        """Its producer has given it up and aborts; what comes then is another transaction."""
+        producer = await world.session(OLDER, T0)
+        assert await producer.produce(T0) == OK
+        world.free.clear()
+        assert await producer.end(T0) is E.NONE
+        parked = "oncelog_transaction_requests_parked"
+        async with RawConnection(world.broker.address) as other:
+            world.wire.send(producer.end_request(False, []), OLDER.end, 1)
+            await until(lambda: world.broker.metrics.value(parked) == 1)
+            late = asyncio.ensure_future(producer.produce(T0, sequence=2, wire=other))
+            await until(lambda: world.broker.metrics.value(parked) == 2)
+            world.free.set()
+            assert (await world.wire.receive(EndTxnRequest, OLDER.end))[1].error_code == 0
+            assert await late == {E.INVALID_TXN_STATE}
+        assert world.state() is TransactionState.COMPLETE_ABORT
+        await world.stable(T0)
+        assert world.end_offset(T0) == 4, "two batches and two markers"
 
     async def test_past_the_bound_it_is_told_to_come_back(self) -> None:
         settings: dict[str, Any] = {"transaction_pending_wait_max_ms": 30, "logging_level": "error"}
