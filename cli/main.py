@@ -17,6 +17,7 @@ from .consume import consume
 from .failures import explain
 from .group import group
 from .log import log
+from .pipeline import pipeline
 from .produce import produce
 from .serve import serve
 from .topic import topic
@@ -42,7 +43,7 @@ def oncelog() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, group, txn, log):
+for command in (serve, topic, produce, consume, group, txn, log, pipeline):
     oncelog.add_command(command)
 
 

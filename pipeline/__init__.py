@@ -29,11 +29,13 @@ def register(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def spark_session(master: str | None = None, **settings: str) -> SparkSession:
-    """A session with `register` done, on `local[*]` unless another master is named here or by spark-submit.
+def spark_session(
+    master: str | None = None, *, app_name: str = "oncelog", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with `register` done, on `local[*]` unless another master is named.
 
-    `settings` are Spark's, with underscores for dots: `spark_driver_memory="2g"`. Workers use this Python. Raises
-    RequirementError, which says what to install, without pyspark, pyarrow or Java.
+    `settings` are Spark's: `{"spark.driver.memory": "2g"}`. Workers use this Python. Raises RequirementError, which
+    says what to install, without pyspark, pyarrow or Java.
     """
     from .requirements import require_java, require_spark
 
@@ -41,7 +43,7 @@ def spark_session(master: str | None = None, **settings: str) -> SparkSession:
     require_java()
     from .session import build
 
-    return register(build(master, {name.replace("_", "."): value for name, value in settings.items()}))
+    return register(build(master or "local[*]", app_name, settings or {}))
 
 
 def write_stream(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> DataStreamWriter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,13 +13,15 @@ from pyspark.sql import SparkSession
 DEFAULTS: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 
-def build(master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """Make the session, or return the one there is with these settings."""
+def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    """Make the session, or return the one there is."""
     # Workers must find oncelog, pyarrow and numpy: they run in the Python that runs this.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("oncelog")
-    if master is not None or "SPARK_REMOTE" not in os.environ:
-        builder = builder.master(master or "local[*]")
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # pyspark says so whenever pandas is there, also to those who don't use it, as the pipeline doesn't.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in {**DEFAULTS, **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -42,9 +42,11 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(problem)
     session = spark_session(
         "local[2]",
-        spark_driver_memory="700m",
-        spark_sql_shuffle_partitions="2",
-        spark_sql_adaptive_enabled="false",
+        settings={
+            "spark.driver.memory": "700m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+        },
     )
     session.sparkContext.setLogLevel("OFF")
     yield session

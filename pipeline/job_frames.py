@@ -1,0 +1,115 @@
+"""From a job's file to Spark's frames: sources, transforms, and the writers of its sinks."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+
+from .frames import write, write_stream
+from .job_spec import AVAILABLE_NOW, Job, JobError, Sink, Source, Transform, Watermark, seconds
+from .source import NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+RECORD: Final = ("key", "topic", "partition", "offset", "timestamp")
+
+
+class JobFrames:
+    """The frames of a job, by name; SQL knows them by the same names."""
+
+    def __init__(self, spark: SparkSession, job: Job) -> None:
+        self.job = job
+        self.frames: dict[str, DataFrame] = {}
+        self._spark = spark
+        for source in job.sources:
+            self._add(source.name, self._source(source), source.watermark)
+        for transform in job.transforms:
+            self._add(transform.name, self._transform(transform), transform.watermark)
+
+    def of(self, sink: Sink) -> DataFrame:
+        """The rows as they go to the sink."""
+        frame = self.frames[sink.frame]
+        if sink.format == NAME and (sink.key or sink.json):
+            value = sf.to_json(sf.struct("*")).alias("value")
+            return frame.select(*([sf.expr(sink.key).cast("string").alias("key")] if sink.key else []), value)
+        return frame
+
+    def options(self, sink: Sink) -> dict[str, str]:
+        """All options of a sink."""
+        options = {**(self.job.options if sink.format == NAME else {}), **sink.options}
+        if self.of(sink).isStreaming:
+            options["checkpointLocation"] = f"{self.job.checkpoint}/{sink.name}"
+        return options
+
+    def start(self, sink: Sink) -> StreamingQuery | None:
+        """Start a sink's query; a batch frame is written at once, None."""
+        frame, options = self.of(sink), self.options(sink)
+        if not frame.isStreaming:
+            self._write(frame, sink, options)
+            return None
+        writer: DataStreamWriter
+        if sink.format == NAME:
+            writer = write_stream(frame, options, tasks=sink.tasks)
+        else:
+            writer = frame.writeStream.format(sink.format).options(**options)
+        trigger = sink.trigger or self.job.trigger
+        writer = writer.queryName(f"{self.job.name}-{sink.name}").outputMode(sink.output_mode)
+        if trigger == AVAILABLE_NOW:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{round(seconds(trigger, 'trigger') * 1000)} milliseconds").start()
+
+    # -- inside
+
+    def _add(self, name: str, frame: DataFrame, watermark: Watermark | None) -> None:
+        if watermark is not None:
+            frame = frame.withWatermark(watermark.column, watermark.delay)
+        frame.createOrReplaceTempView(name)
+        self.frames[name] = frame
+
+    def _source(self, source: Source) -> DataFrame:
+        reader = self._spark.readStream if source.stream else self._spark.read
+        options = {**(self.job.options if source.format == NAME else {}), **source.options}
+        reader = reader.format(source.format).options(**options)
+        if source.schema:
+            reader = reader.schema(source.schema)
+        frame = reader.load()
+        if source.json:
+            record = [sf.col(name).alias(f"_{name}") for name in RECORD]
+            parsed = sf.from_json(sf.col("value").cast("string"), source.json).alias("json")
+            frame = frame.select(parsed, *record).select("json.*", *(f"_{name}" for name in RECORD))
+        return frame.selectExpr(*source.select) if source.select else frame
+
+    def _transform(self, transform: Transform) -> DataFrame:
+        if transform.sql:
+            return self._spark.sql(transform.sql)
+        return _function(transform, self.job.directory)(self._spark, dict(self.frames))
+
+    def _write(self, frame: DataFrame, sink: Sink, options: dict[str, str]) -> None:
+        if sink.format == NAME:
+            write(frame, options, tasks=sink.tasks)
+        else:
+            frame.write.format(sink.format).options(**options).mode(sink.output_mode).save()
+
+
+def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]:
+    """The function that `python = "module:function"` names. The job file's directory is looked at first."""
+    module, colon, name = transform.python.partition(":")
+    if not colon:
+        raise JobError(f'transform {transform.name!r}: python = {transform.python!r} is not "module:function"')
+    sys.path.insert(0, str(directory))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise JobError(f"transform {transform.name!r}: {transform.python} cannot be imported: {error}") from error
+    finally:
+        sys.path.remove(str(directory))
+    assert callable(found)
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,82 @@
+"""What a running job tells of itself: batch, rows, rate and lag of each query, as values, as text and as metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class Progress(NamedTuple):
+    """One micro-batch of one query. `lag` counts offsets that wait at the sources, None where they do not say."""
+
+    query: str
+    batch_id: int
+    rows: int
+    rows_per_second: float
+    duration_ms: int
+    lag: int | None
+
+    def __str__(self) -> str:
+        lag = "" if self.lag is None else f", lag {self.lag:,}"
+        rate = f"{self.rows_per_second:,.0f} rows/s"
+        return f"{self.query}: batch {self.batch_id}, {self.rows:,} rows in {self.duration_ms:,} ms, {rate}{lag}"
+
+
+def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
+    """Read Spark's own progress, parsed."""
+    lags = [_lag(source) for source in told["sources"]]
+    known = [lag for lag in lags if lag is not None]
+    return Progress(
+        query,
+        int(told["batchId"]),
+        int(told["numInputRows"]),
+        float(told.get("processedRowsPerSecond") or 0.0),
+        int(told["durationMs"].get("triggerExecution", 0)),
+        sum(known) if known else None,
+    )
+
+
+def _lag(source: Mapping[str, Any]) -> int | None:
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if not latest:
+        return None
+    return sum(max(offset - end.get(partition, 0), 0) for partition, offset in latest.items())
+
+
+def _offsets(told: Any) -> dict[tuple[str, str], int]:
+    """`{"topic": {"0": 23}}`, parsed or as text; empty for anything else."""
+    try:
+        parsed = json.loads(told) if isinstance(told, str) else told
+        return {(topic, one): int(offset) for topic, some in parsed.items() for one, offset in some.items()}
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+class JobMetrics:
+    """The job's metrics in a registry of their own; docs/pipeline.md lists them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ["query"]
+        self._rows = Counter("oncelog_pipeline_rows", "Rows read.", labels, registry=self.registry)
+        self._batches = Counter("oncelog_pipeline_batches", "Micro-batches done.", labels, registry=self.registry)
+        self._batch = Gauge("oncelog_pipeline_batch", "Number of the last batch.", labels, registry=self.registry)
+        self._rate = Gauge("oncelog_pipeline_rows_per_second", "Of the last batch.", labels, registry=self.registry)
+        self._lag = Gauge("oncelog_pipeline_lag", "Offsets waiting at the sources.", labels, registry=self.registry)
+        self._restarts = Counter("oncelog_pipeline_restarts", "Restarts of queries.", labels, registry=self.registry)
+
+    def batch(self, progress: Progress) -> None:
+        """Count a batch."""
+        self._rows.labels(progress.query).inc(progress.rows)
+        self._batches.labels(progress.query).inc()
+        self._batch.labels(progress.query).set(progress.batch_id)
+        self._rate.labels(progress.query).set(progress.rows_per_second)
+        if progress.lag is not None:
+            self._lag.labels(progress.query).set(progress.lag)
+
+    def restarted(self, query: str) -> None:
+        """Count a restart."""
+        self._restarts.labels(query).inc()

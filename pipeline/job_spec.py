@@ -1,0 +1,240 @@
+"""A job file: sources, transforms, sinks and how they run, read from TOML and checked before Spark is started.
+
+`${NAME}` and `${NAME:-default}` in a text stand for a variable of the command line or the environment. An unknown key
+is refused with a suggestion; every message names the place in the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|millisecond|second|minute|hour|day)s?")
+_SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+AVAILABLE_NOW: Final = "available-now"
+
+
+class JobError(ValueError):
+    """The job cannot run as it is written, or has failed for good; the message says where and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watermark:
+    """How late rows may come, by a timestamp column."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A frame to begin with, known to SQL by its name."""
+
+    name: str
+    format: str = "oncelog"
+    stream: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    json: str = ""
+    """Columns of a JSON value, as DDL: they take the place of `value`; the others are there as `_key`, `_offset`, …"""
+    schema: str = ""
+    """Columns of a file source, as DDL."""
+    select: tuple[str, ...] = ()
+    """SQL expressions to keep instead of all columns."""
+    watermark: Watermark | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """A frame made from others: by SQL over their names, or by a Python function (spark, frames) → frame."""
+
+    name: str
+    sql: str = ""
+    python: str = ""
+    watermark: Watermark | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """Where a frame goes. A stream's position is kept under the job's checkpoint, by the sink's name."""
+
+    name: str
+    frame: str
+    format: str = "oncelog"
+    options: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    """SQL expression of the record's key; with it, or with json, the value is the row as JSON."""
+    json: bool = False
+    output_mode: str = "append"
+    trigger: str = ""
+    tasks: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The whole file."""
+
+    name: str
+    checkpoint: str
+    sources: tuple[Source, ...]
+    transforms: tuple[Transform, ...]
+    sinks: tuple[Sink, ...]
+    master: str = "local[*]"
+    trigger: str = "1 second"
+    max_restarts: int = 10
+    restart_window: str = "10 minutes"
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of every oncelog source and sink."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    directory: Path = Path()
+    """Where the file lies: Python transforms are found there."""
+
+    @property
+    def restart_window_s(self) -> float:
+        """The window in seconds."""
+        return seconds(self.restart_window, "restart_window")
+
+
+def load(path: Path, variables: Mapping[str, str] | None = None) -> Job:
+    """Read and check a job file. Raises JobError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(f"{path} is no TOML: {error}") from None
+    return parse(_filled(raw, {**os.environ, **(variables or {})}, str(path)), str(path), path.resolve().parent)
+
+
+def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
+    """Check the content of a job file. Raises JobError."""
+    raw = dict(raw)
+    sources = tuple(_table(Source, one, f"{where}: source") for one in raw.pop("source", []))
+    transforms = tuple(_table(Transform, one, f"{where}: transform") for one in raw.pop("transform", []))
+    sinks = tuple(_table(Sink, one, f"{where}: sink") for one in raw.pop("sink", []))
+    job = _table(
+        Job,
+        {**raw, "sources": sources, "transforms": transforms, "sinks": sinks, "directory": directory},
+        where,
+        hidden=("sources", "transforms", "sinks", "directory"),
+    )
+    _check(job, where)
+    return job
+
+
+def seconds(text: str, where: str) -> float:
+    """A duration such as "10 seconds" in seconds. Raises JobError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise JobError(f'{where}: {text!r} is no duration such as "10 seconds" or "5 minutes"')
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> T:
+    """One table of the file as its dataclass."""
+    if not isinstance(raw, Mapping):
+        raise JobError(f"{where}: is no table")
+    values = {("frame" if name == "from" else name): value for name, value in raw.items()}
+    name = values.get("name")
+    where = f"{where} {name!r}" if isinstance(name, str) and not hidden else where
+    known = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            offered = [one for one in known if one not in hidden]
+            near = difflib.get_close_matches(key, offered, n=1)
+            raise JobError(
+                f"{where}: there is no {key!r}; {f'did you mean {near[0]}?' if near else ', '.join(offered)}"
+            )
+    if isinstance(values.get("watermark"), Mapping):
+        values["watermark"] = _table(Watermark, values["watermark"], f"{where}: watermark")
+    for key in ("options", "spark"):
+        if key in values:
+            values[key] = {name: _option(value) for name, value in _flat(values[key])}
+    if "select" in values:
+        values["select"] = tuple(values["select"])
+    for key, value in values.items():
+        expected = {"str": str, "bool": bool, "int": int, "int | None": int}.get(str(known[key].type))
+        if expected is not None and (not isinstance(value, expected) or (expected is int and value is True)):
+            raise JobError(f"{where}: {key} = {value!r} is no {expected.__name__}")
+    try:
+        return cls(**values)
+    except TypeError as error:
+        missing = re.findall(r"'(\w+)'", str(error))
+        raise JobError(
+            f"{where}: {', '.join('from' if one == 'frame' else one for one in missing)} is missing"
+        ) from None
+
+
+def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Options, whether they are written with quoted dots or as nested tables."""
+    found: list[tuple[str, Any]] = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", value))
+    return found
+
+
+def _option(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check(job: Job, where: str) -> None:
+    if not job.sources or not job.sinks:
+        raise JobError(f"{where}: a job needs at least one [[source]] and one [[sink]]")
+    known: set[str] = set()
+    for name in (*(one.name for one in job.sources), *(one.name for one in job.transforms)):
+        if not re.fullmatch(r"[A-Za-z]\w*", name):
+            raise JobError(f"{where}: {name!r} is no name for SQL: use letters, digits and _")
+        if name in known:
+            raise JobError(f"{where}: there are two frames {name!r}")
+        known.add(name)
+    for transform in job.transforms:
+        if bool(transform.sql) == bool(transform.python):
+            raise JobError(f"{where}: transform {transform.name!r} needs either sql or python")
+    names = [sink.name for sink in job.sinks]
+    for sink in job.sinks:
+        if names.count(sink.name) > 1:
+            raise JobError(f"{where}: there are two sinks {sink.name!r}: their checkpoints would be one")
+        if not re.fullmatch(r"[\w-]+", sink.name):
+            raise JobError(f"{where}: sink {sink.name!r}: use letters, digits, _ and -")
+        if sink.frame not in known:
+            raise JobError(f"{where}: sink {sink.name!r}: there is no frame {sink.frame!r}, only {', '.join(known)}")
+        if sink.output_mode not in ("append", "update", "complete"):
+            raise JobError(f"{where}: sink {sink.name!r}: output_mode is append, update or complete")
+        trigger = sink.trigger or job.trigger
+        if trigger != AVAILABLE_NOW:
+            seconds(trigger, f"{where}: trigger")
+    if job.max_restarts < 0:
+        raise JobError(f"{where}: max_restarts is below 0")
+    seconds(job.restart_window, f"{where}: restart_window")
+
+
+def _filled(raw: Any, variables: Mapping[str, str], where: str) -> Any:
+    """The content with variables replaced."""
+    if isinstance(raw, str):
+        return _VARIABLE.sub(lambda found: _value(found, variables, where), raw)
+    if isinstance(raw, Mapping):
+        return {name: _filled(value, variables, where) for name, value in raw.items()}
+    if isinstance(raw, list):
+        return [_filled(value, variables, where) for value in raw]
+    return raw
+
+
+def _value(found: re.Match[str], variables: Mapping[str, str], where: str) -> str:
+    value = variables.get(found[1], found[2])
+    if value is None:
+        raise JobError(
+            f"{where}: ${{{found[1]}}} is not set: give --var {found[1]}=..., or a default ${{{found[1]}:-...}}"
+        )
+    return value
