@@ -71,6 +71,17 @@ class ProduceAppend:
             self.fail(failure)
         return failure is None
 
+    def has_room(self) -> bool:
+        """Whether the disk has. One that is full would fill further by transactions that nothing can be written in."""
+        assert self.partition is not None
+        assert self.records is not None
+        try:
+            self.partition.log.check_room(len(self.records))
+        except KafkaError as error:
+            self.fail(error)
+            return False
+        return True
+
 
 class Registration:
     """What has to be awaited before these batches of a transaction may be appended: that the registration of their
@@ -95,7 +106,9 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
         append.exempt = False
         if append.is_transactional():
             code = _verify(context, transactional_id, append)
-            if code is not ErrorCode.NONE and _comes_to_register(context, transactional_id, append, code):
+            if code is ErrorCode.NONE or not _comes_to_register(context, transactional_id, append, code):
+                continue
+            if append.has_room():
                 unregistered.append(append)
     if not unregistered:
         return None

@@ -28,6 +28,11 @@ class DiskSpace:
         self._granted = 0
 
     def require(self, size: int) -> None:
+        """`size` bytes are about to be written. Raise KAFKA_STORAGE_ERROR unless they may be, above the reserve."""
+        self.check(size)
+        self._granted -= size
+
+    def check(self, size: int) -> None:
         """Raise KAFKA_STORAGE_ERROR unless `size` bytes may be written above the reserve."""
         if size > self._granted:
             available = self._fs.free_space(self._directory) - self.reserve_bytes
@@ -37,7 +42,6 @@ class DiskSpace:
                     " kept for transactions in progress; free space there, the broker goes on by itself"
                 )
             self._granted = min(available, max(_GRANT, size))
-        self._granted -= size
 
     def refresh(self) -> None:
         """Ask the system at the next write."""

@@ -159,6 +159,11 @@ class PartitionLog(RetainedLog):
         self._appended(last_offset + 1)
         return AppendResult(base_offset, last_offset, log_append_time, self.log_start_offset, False)
 
+    def check_room(self, size: int) -> None:
+        """Raise KAFKA_STORAGE_ERROR when a client's batch of that size would be refused for want of space."""
+        if self._disk_space is not None and not self.config.internal:
+            self._disk_space.check(size)
+
     def _append_many(
         self, batches: Buffer, origin: AppendOrigin, leader_epoch: int, transaction_version: int
     ) -> AppendResult:

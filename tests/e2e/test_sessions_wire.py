@@ -469,3 +469,26 @@ async def test_a_disk_that_is_full_but_for_the_reserve_holds_no_transaction_open
         assert await producer.end(T0) is E.NONE
         await world.stable(T0)
         assert world.end_offset(T0) == 4, "the batch before, and the markers"
+
+
+@pytest.mark.parametrize("speech", [NEWER, OLDER], ids=str)
+async def test_a_full_disk_is_not_filled_further_by_transactions_that_can_write_nothing(speech: Speech) -> None:
+    disk = NearlyFull()
+    settings: dict[str, Any] = {"log_reserve_bytes": 1 << 20, "logging_level": "error"}
+    async with Broker(fs=disk, **settings) as broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("t", 3)
+        world = World(broker, wire)
+        producer = await world.session(speech, T0)
+        await asyncio.sleep(0.3)  # for COMPLETE_COMMIT to be in the log
+        state = ("__transaction_state", broker.transaction_coordinator._state._state_log.partition_for("id"))
+        before = world.end_offset(state)
+        disk.free = 1 << 20
+        broker.log_manager._disk_space.refresh()
+        for _ in range(5):
+            assert await producer.produce(T0) == {E.KAFKA_STORAGE_ERROR}
+        assert world.state() is TransactionState.COMPLETE_COMMIT, "none was opened"
+        assert world.end_offset(state) == before
+        disk.free = 1 << 40
+        assert await producer.produce(T0) == OK
+        assert await producer.end(T0) is E.NONE
+        await world.stable(T0)
