@@ -93,7 +93,8 @@ class Producer:
         transaction = self.transaction
         coordinator = self.run.coordinator
         if self.version is TransactionVersion.TV_2:
-            code = (await coordinator.add_partitions_implicitly(self.tid, *who, [partition]))[partition]
+            await coordinator.add_partitions(self.tid, *who, [partition], self.version)
+            code = coordinator.verify(self.tid, *who, partition)
         else:
             if partition not in self.registered:
                 await coordinator.add_partitions(self.tid, *who, [partition])

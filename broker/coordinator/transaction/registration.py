@@ -121,28 +121,6 @@ class PartitionRegistration(TransactionCore):
                 await asyncio.shield(result)
             return
 
-    async def add_partitions_implicitly(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        version: TransactionVersion = TransactionVersion.TV_2,
-        *,
-        by: Caller = UNKNOWN_CALLER,
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Like `add_partitions`, for batches that register by coming: a code for each partition.
-
-        Produce v12+ and TxnOffsetCommit v5+ (KIP-890), and with TV_0 older ones that open a session's transaction.
-        NONE means that it is durable; look again (`admit_now`) before appending.
-        """
-        code = ErrorCode.NONE
-        try:
-            await self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, version=version, by=by)
-        except KafkaError as error:
-            code = _for_produce(error.code)
-        return dict.fromkeys(partitions, code)
-
     def admit_now(
         self,
         transactional_id: str,

@@ -206,13 +206,14 @@ class TestWaitingForThePreviousTransaction:
             who = await begin(w)
             next_who = await w.coordinator.end_txn("id", *who, True, TV2)
             assert next_who == (who.producer_id, who.producer_epoch + 1)
-            call = asyncio.ensure_future(w.coordinator.add_partitions_implicitly("id", *next_who, [P0]))
+            call = asyncio.ensure_future(w.coordinator.add_partitions("id", *next_who, [P0], TV2))
             await settle()
             assert not call.done()
             w.partitions.flush()
-            assert await call == {P0: ErrorCode.NONE}
-            late = await w.coordinator.add_partitions_implicitly("id", *who, [P0])
-            assert late == {P0: ErrorCode.INVALID_PRODUCER_EPOCH}
+            await call
+            assert w.coordinator.verify("id", *next_who, P0) is ErrorCode.NONE
+            late = w.coordinator.add_partitions("id", *who, [P0], TV2)
+            assert await code_of(late) is ErrorCode.INVALID_PRODUCER_EPOCH
 
     async def test_retried_commit_waits_and_is_answered_once(self) -> None:
         async with world(flush_on_ask=False) as w:
@@ -310,7 +311,7 @@ class TestMarkers:
             object.__setattr__(entry.metadata, "producer_epoch", 32766)
             answer = await w.coordinator.end_txn("id", who.producer_id, 32766, True, TV2)
             assert answer == (who.producer_id + 1, 0)
-            assert await w.coordinator.add_partitions_implicitly("id", *answer, [P0]) == {P0: ErrorCode.NONE}
+            await w.coordinator.add_partitions("id", *answer, [P0], TV2)
             retry = await code_of(w.coordinator.end_txn("id", who.producer_id, 32766, True, TV2))
             assert retry is ErrorCode.PRODUCER_FENCED, "the next transaction has begun"
             assert w.partitions.written[0].producer_epoch == 32767
