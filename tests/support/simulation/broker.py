@@ -100,6 +100,7 @@ class SimulatedBroker:
         self.fs = fs
         self.log = log
         self.lives = 0
+        self._stopping = False
         self._config = config
         self._rng = rng
         self._broker: Broker | None = None
@@ -107,7 +108,7 @@ class SimulatedBroker:
     @property
     def up(self) -> bool:
         """Whether connections are accepted."""
-        return self._broker is not None and self._broker._listener is not None
+        return self._broker is not None and self._broker._listener is not None and not self._stopping
 
     @property
     def broker(self) -> Broker:
@@ -148,9 +149,14 @@ class SimulatedBroker:
 
     async def stop(self) -> None:
         """Stop in order."""
-        broker, self._broker = self._broker, None
-        if broker is not None:
-            await broker.stop()
+        broker = self._broker
+        if broker is not None and not self._stopping:
+            self._stopping = True
+            try:
+                await broker.stop()
+            finally:
+                self._stopping = False
+            self._broker = None
 
 
 def copy_of(fs: FaultyFileSystem) -> FaultyFileSystem:

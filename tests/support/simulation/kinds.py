@@ -8,7 +8,7 @@ design:
 * with generation (kip447, tv2): one id per worker; TxnOffsetCommit names member and generation, OffsetFetch waits for
   pending commits. A zombie's commit is refused by the group.
 * aware: as that, and InitProducerId claims the partitions for the generation: it ends whatever touches them, and from
-  then on refuses commits without, or with a smaller, generation.
+  then on refuses commits without, or with a smaller, generation. So that afterwards even a plain fetch will do.
 
 So anyone may take over from one with a generation or a claim, and only classic or aware from classic: nothing would
 stop a classic zombie from committing after a worker that is merely "with generation" read the offsets.
@@ -40,6 +40,7 @@ class Kind:
     group_aware: bool = False
     session: bool = False
     fresh_ids: bool = False
+    assigned_id: bool = False
     static: bool = False
     member_id: bool = True
 
@@ -72,14 +73,38 @@ KINDS = {
              require_stable=True, extension=True, group_aware=True, session=True),
         Kind("aware, v4 session", False, True, False, init=4, produce=9, offsets=4, end=4, fetch=7,
              require_stable=True, extension=True, group_aware=True, session=True),
+        Kind("aware, static", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=9, require_stable=True,
+             extension=True, group_aware=True, static=True),
+        Kind("aware, plain fetch", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=7,
+             require_stable=False, extension=True, group_aware=True),
+        Kind("aware, id assigned", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=9,
+             require_stable=True, extension=True, group_aware=True, assigned_id=True),
+        Kind("session per partition", True, True, True, init=5, produce=12, offsets=5, end=5, fetch=9,
+             require_stable=True, extension=True, session=True),
         Kind("session", False, True, True, init=5, produce=12, offsets=5, end=5, fetch=9, require_stable=True,
              extension=True, session=True),
     )
 }  # fmt: skip
 
 CLASSIC = ("classic", "classic, v5 fetch", "classic tv2")
-GENERATION = ("kip447", "kip447, fresh ids", "kip447 per partition", "tv2", "tv2, static", "session")
-AWARE = ("aware", "aware, no member id", "aware, pre-registered", "aware, v4 session")
+GENERATION = (
+    "kip447",
+    "kip447, fresh ids",
+    "kip447 per partition",
+    "tv2",
+    "tv2, static",
+    "session",
+    "session per partition",
+)
+AWARE = (
+    "aware",
+    "aware, no member id",
+    "aware, pre-registered",
+    "aware, v4 session",
+    "aware, static",
+    "aware, id assigned",
+    "aware, plain fetch",
+)
 
 MIXES: tuple[tuple[str, ...], ...] = (CLASSIC, GENERATION, AWARE, AWARE + CLASSIC, AWARE + GENERATION)
 """Kinds that may work in one group at the same time."""

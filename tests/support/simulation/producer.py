@@ -61,6 +61,7 @@ class Producer:
         self.caller = Caller(worker.process, late=self.kind.late, extension=self.kind.extension)
         self.producer_id = -1
         self.epoch = -1
+        self._is_initialised = False
         self._sequences: dict[int, int] = {}
         self._session: set[int] = set()
         """Output partitions that are registered beyond the transaction, as far as this producer knows."""
@@ -74,7 +75,7 @@ class Producer:
     async def _init(self, producer_id: int, epoch: int) -> None:
         worker = self.worker
         request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
+            transactional_id=None if self.kind.assigned_id and not self._is_initialised else self.transactional_id,
             transaction_timeout_ms=worker.plan.timeout_ms,
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -84,6 +85,10 @@ class Producer:
             request.consumer_group_generation = worker.generation
             request.assigned_partitions = [AssignedPartitions(INPUT, worker.assigned)] if worker.assigned else []
         answer = await self.caller.ask(lambda: request, self.kind.init, lambda answer: [answer.error_code])
+        if request.transactional_id is None:
+            assert answer.transactional_id, "an id is assigned"
+            self.transactional_id = answer.transactional_id
+        self._is_initialised = True
         self._become(answer.producer_id, answer.producer_epoch)
         self._uncertain = False
         self._end_session()
@@ -165,6 +170,7 @@ class Producer:
                 self.kind.produce,
                 lambda answer: [p.error_code for t in answer.responses for p in t.partition_responses],
             )
+            self.worker.world.acknowledged("records")
         except (Abortable, Fenced):
             self._uncertain = True
             raise
@@ -204,6 +210,7 @@ class Producer:
         await self.caller.ask(
             make, kind.offsets, lambda answer: [p.error_code for t in answer.topics for p in t.partitions]
         )
+        worker.world.acknowledged("offsets")
 
     async def end(self, transaction: Transaction, commit: bool, *, knows_what_is_written: bool = True) -> None:
         """Commit or abort; repeated until it is answered."""

@@ -11,14 +11,15 @@ from .worker import WorkerPlan
 
 @dataclass(frozen=True)
 class Event:
-    """At `at` seconds something happens; `target` is a worker's slot where there is one, `for_s` how long it lasts.
+    """At `at` seconds something happens; `target` is 0, 1 or 2, and `for_s` how long it lasts.
 
-    crash: the broker's power fails, and it comes back after for_s. crash told: the same, but at the very moment at
-    which the next client learns how its transaction ended. kill: the broker's process alone ends. die: a worker ends
-    and is started again after for_s. halt: it stands still for for_s. leave: it leaves its group, and comes back after
-    for_s. rejoin: it asks for another assignment. storm: connections break. mire: frames are slow. fence: an operator
-    fences an id of the worker. full: the disk is full, for target 0 with its reserve. sync fails: the disk refuses to
-    sync, and the broker is restarted.
+    The broker: crash: its power fails. crash told: the same, at the very moment at which the next client is told how
+    its transaction ended (target 0), or that its offsets (1) or records (2) are safe. kill: its process alone ends.
+    stop: it is stopped in order. full: its disk is full, for target 0 with the reserve. sync fails: its disk refuses to
+    sync, and it is restarted.
+    A worker (the target's): die: it ends, and is started again. halt: it stands still. leave: it leaves its group, and
+    comes back. rejoin: it asks for another assignment. fence: an operator fences an id of it.
+    The network: storm: connections break. mire: frames are slow.
     """
 
     at: float
@@ -29,7 +30,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One history. `max_epoch` is where producer epochs end; with `compacts` the broker compacts its own topics."""
+    """One history. `max_epoch` is where producer epochs end, `broker` one of world.BROKERS."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -39,50 +40,36 @@ class Scenario:
     length_s: float = 5.0
     sync_s: float = 0.002
     max_epoch: int = 32767
-    compacts: bool = False
+    broker: str = "plain"
 
 
 KINDS_OF_EVENTS = {
     "crash": 3,
-    "crash told": 2,
+    "crash told": 7,
     "kill": 2,
     "die": 4,
     "halt": 5,
     "leave": 3,
-    "rejoin": 8,
+    "rejoin": 6,
     "storm": 4,
     "mire": 3,
     "fence": 2,
 }
 
 
-def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES) -> Scenario:
-    """The scenario of a seed."""
+def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended: bool | None = None) -> Scenario:
+    """The scenario of a seed. In a contended one workers often stand still in the middle of a transaction, and others
+    take their partitions over meanwhile; None: as the seed says."""
     rng = Random(seed)
     mix = rng.choice(mixes)
+    if contended is None:
+        contended = rng.random() < 0.4
     workers = tuple(
-        WorkerPlan(
-            kind=rng.choice(mix),
-            timeout_ms=rng.choice((800, 2000, 2000, 4000)),
-            session_ms=rng.choice((800, 1500, 3000)),
-            lazy=rng.choice((1, 1, 2, 4)),
-            aborts=rng.choice((0.0, 0.1, 0.3)),
-            think_s=rng.choice((0.01, 0.05, 0.3)),
-            stalls=rng.choice((0.0, 0.03, 0.1)),
-            rebalance_ms=rng.choice((150, 500, 2000)),
-        )
-        for _ in range(rng.choice((1, 2, 2, 2, 3)))
+        _contender(rng, mix) if contended else _worker(rng, mix)
+        for _ in range(rng.choice((2, 2, 3) if contended else (1, 2, 2, 3)))
     )
     length_s = rng.choice((1.5, 2.0, 3.0))
-    events = tuple(
-        Event(
-            at=round(rng.random() * length_s, 3),
-            what=rng.choices(list(KINDS_OF_EVENTS), list(KINDS_OF_EVENTS.values()))[0],
-            target=rng.randrange(len(workers)),
-            for_s=round(rng.choice((0.05, 0.3, 1.0, 2.5)) * (0.5 + rng.random()), 3),
-        )
-        for _ in range(rng.choice((0, 2, 4, 6, 8)))
-    )
+    events = tuple(_event(rng, len(workers), length_s) for _ in range(rng.choice((0, 2, 4, 6, 8))))
     return Scenario(
         seed,
         workers,
@@ -90,7 +77,42 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES) -> Scenario:
         inputs=rng.choice((1, 2, 3)),
         outputs=rng.choice((1, 2)),
         length_s=length_s,
-        sync_s=rng.choice((0.001, 0.005, 0.05)),
+        sync_s=rng.choice((0.001, 0.02, 0.1)),
         max_epoch=rng.choice((32767, 32767, 6)),
-        compacts=rng.random() < 0.15,
+        broker=rng.choices(("plain", "compacting", "forgetful"), (70, 12, 18))[0],
+    )
+
+
+def _worker(rng: Random, mix: tuple[str, ...]) -> WorkerPlan:
+    return WorkerPlan(
+        kind=rng.choice(mix),
+        timeout_ms=rng.choice((800, 2000, 2000, 4000)),
+        session_ms=rng.choice((800, 1500, 3000)),
+        lazy=rng.choice((1, 1, 2, 4)),
+        aborts=rng.choice((0.0, 0.1, 0.3)),
+        think_s=rng.choice((0.01, 0.05, 0.3)),
+        stalls=rng.choice((0.0, 0.03, 0.1)),
+        rebalance_ms=rng.choice((150, 500, 2000)),
+    )
+
+
+def _contender(rng: Random, mix: tuple[str, ...]) -> WorkerPlan:
+    return WorkerPlan(
+        kind=rng.choice(mix),
+        timeout_ms=rng.choice((2000, 4000)),
+        session_ms=rng.choice((800, 3000)),
+        lazy=1,
+        aborts=0.0,
+        think_s=0.01,
+        stalls=0.25,
+        rebalance_ms=150,
+    )
+
+
+def _event(rng: Random, workers: int, length_s: float) -> Event:
+    return Event(
+        at=round(rng.random() * length_s, 3),
+        what=rng.choices(list(KINDS_OF_EVENTS), list(KINDS_OF_EVENTS.values()))[0],
+        target=rng.randrange(3),
+        for_s=round(rng.choice((0.05, 0.3, 1.0, 2.5)) * (0.5 + rng.random()), 3),
     )

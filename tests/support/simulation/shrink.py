@@ -40,13 +40,7 @@ def shrunk(scenario: Scenario, *, other_seeds: int = 30) -> Scenario:
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     for slot in range(len(scenario.workers)):
         if len(scenario.workers) > 1:
-            yield replace(
-                scenario,
-                workers=scenario.workers[:slot] + scenario.workers[slot + 1 :],
-                events=tuple(
-                    replace(event, target=min(event.target, len(scenario.workers) - 2)) for event in scenario.events
-                ),
-            )
+            yield replace(scenario, workers=scenario.workers[:slot] + scenario.workers[slot + 1 :])
     for number in range(len(scenario.events)):
         yield replace(scenario, events=scenario.events[:number] + scenario.events[number + 1 :])
     plain = WorkerPlan(scenario.workers[0].kind)
@@ -55,6 +49,6 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             if getattr(plan, name) != getattr(plain, name):
                 simpler = replace(plan, **{name: getattr(plain, name)})
                 yield replace(scenario, workers=(*scenario.workers[:slot], simpler, *scenario.workers[slot + 1 :]))
-    for name, least in (("inputs", 1), ("outputs", 1), ("compacts", False), ("max_epoch", 32767)):
+    for name, least in (("inputs", 1), ("outputs", 1), ("broker", "plain"), ("max_epoch", 32767)):
         if getattr(scenario, name) != least:
             yield replace(scenario, **{name: least})

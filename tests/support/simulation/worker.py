@@ -285,7 +285,7 @@ class Worker:
         for partition in partitions:
             start = self._positions[partition]
             inputs[partition] = start, start + self.rng.randint(1, 2)
-        transaction = self.world.begin(self, transactional_id, inputs)
+        transaction = self.world.begin(self, producer.transactional_id, inputs)
         for partition, (start, end) in inputs.items():
             for offset in range(start, end):
                 target = (partition + offset) % self.world.outputs

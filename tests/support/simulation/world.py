@@ -25,7 +25,7 @@ from .worker import Worker
 RESERVE = 64 * 1024
 INPUTS = 3
 OUTPUTS = 2
-SETTLE_S = 12.0
+SETTLE_S = 9.5
 """Longer than every timeout: transactions (4 s), sessions (3 s), late frames (5 s), pending waits (1 s)."""
 
 SETTINGS = {
@@ -37,13 +37,23 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.enable": "false",
 }
-COMPACTING = SETTINGS | {
-    "log.cleaner.enable": "true",
-    "log.cleaner.backoff.ms": "200",
-    "log.cleaner.min.cleanable.ratio": "0.01",
-    "offsets.topic.segment.bytes": "1024",
-    "transaction.state.log.segment.bytes": "1024",
+BROKERS = {
+    "plain": SETTINGS,
+    "compacting": SETTINGS
+    | {
+        "log.cleaner.enable": "true",
+        "log.cleaner.backoff.ms": "200",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+        "offsets.topic.segment.bytes": "1024",
+        "transaction.state.log.segment.bytes": "1024",
+    },
+    "forgetful": SETTINGS
+    | {
+        "transactional.id.expiration.ms": "1500",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    },
 }
+"""Settings of the broker; a forgetful one lets ids expire that are idle for a moment."""
 
 
 class SimulationLoop(VirtualTimeLoop):
@@ -59,9 +69,9 @@ class SimulationLoop(VirtualTimeLoop):
 
 
 @cache
-def _prepared(compacts: bool) -> tuple[BrokerConfig, FaultyFileSystem]:
+def _prepared(broker: str) -> tuple[BrokerConfig, FaultyFileSystem]:
     """The broker's settings, and a disk with the topics."""
-    config = BrokerConfig(COMPACTING if compacts else SETTINGS)
+    config = BrokerConfig(BROKERS[broker])
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
         return config, runner.run(new_disk(config, {INPUT: INPUTS, OUTPUT: OUTPUTS}))
 
@@ -78,7 +88,7 @@ class World:
         self.trace: list[str] = []
         self.log = Silent()
         self.weather = Weather(Random(self.rng.getrandbits(32)))
-        config, disk = _prepared(scenario.compacts)
+        config, disk = _prepared(scenario.broker)
         self.broker = SimulatedBroker(copy_of(disk), config, Random(self.rng.getrandbits(32)), self.log)
         self.network = Network(self.broker, self.weather)
         self.transactions: list[Transaction] = []
@@ -88,7 +98,7 @@ class World:
         self._disk = Random(self.rng.getrandbits(32))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending = False
-        self._crash_when_told: float | None = None
+        self._crash_when_told: dict[str, float] = {}
 
     # ---- for workers
 
@@ -109,7 +119,11 @@ class World:
     def told(self, transaction: Transaction) -> None:
         """A worker learned how its transaction ended."""
         self.note(f"{transaction.worker} is told {transaction.told} of {transaction.number}")
-        down_s, self._crash_when_told = self._crash_when_told, None
+        self.acknowledged("end")
+
+    def acknowledged(self, what: str) -> None:
+        """Some client has just been told that its records, its offsets or its decision are safe."""
+        down_s = self._crash_when_told.pop(what, None)
         if down_s is not None:
             self._spawn(self.restart_broker(power=True, down_s=down_s))
 
@@ -181,22 +195,29 @@ class World:
         self._tasks.add(worker.task)
 
     async def _happen(self, event: Event) -> None:
-        worker = self.workers[event.target]
+        slot = event.target % len(self.workers)
+        worker = self.workers[slot]
         weather = self.weather
         if event.what in ("crash", "kill"):
             await self.restart_broker(power=event.what == "crash", down_s=event.for_s)
+        elif event.what == "stop" and self.broker.up:
+            checks.look(self)
+            await self.broker.stop()
+            self.network.break_all()
+            await asyncio.sleep(event.for_s)
+            await self.broker.start()
         elif event.what == "crash told":
-            self._crash_when_told = event.for_s
+            self._crash_when_told[("end", "offsets", "records")[event.target]] = event.for_s
         elif event.what == "die":
             worker.kill()
             await asyncio.sleep(event.for_s)
-            if self.workers[event.target] is worker:
-                self._start(event.target)
+            if self.workers[slot] is worker:
+                self._start(slot)
         elif event.what == "leave":
             await worker.leave()
             await asyncio.sleep(event.for_s)
-            if self.workers[event.target] is worker:
-                self._start(event.target)
+            if self.workers[slot] is worker:
+                self._start(slot)
         elif event.what == "rejoin":
             worker.wishes += 1
         elif event.what == "halt":
@@ -219,7 +240,7 @@ class World:
             if self.broker.up and self.broker.broker.log_manager.failed is not None:
                 await self.restart_broker(power=event.target == 0, down_s=0.1)
         elif event.what == "fence":
-            await self._fence(f"app-{event.target % self.inputs}" if worker.kind.per_partition else f"w{event.target}")
+            await self._fence(f"app-{event.target % self.inputs}" if worker.kind.per_partition else f"w{slot}")
 
     async def _fence(self, transactional_id: str) -> None:
         try:
