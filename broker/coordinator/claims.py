@@ -47,7 +47,8 @@ class ClaimKeeper(Protocol):
         """Claims of the group on these partitions, or all (None), are gone, in this very step.
 
         `forget`: the group itself is gone, so nothing of it has to be remembered. None: durable; else a future, which
-        the caller shares. Raises KafkaError, as the future does, in a coordinator's codes; then nothing has changed.
+        the caller shares. Raises KafkaError, as the future does, in a coordinator's codes; then nothing has changed, or
+        of very many claims some are gone: it is to be asked again.
         """
 
 

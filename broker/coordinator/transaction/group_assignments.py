@@ -28,7 +28,7 @@ from ..claims import NO_GENERATION, Claim, TopicPartition
 NOTHING_FORGOTTEN = -2
 """Below every generation, `NO_GENERATION` included."""
 
-_SPENT_AT_ONCE: Final = 100
+_SPENT_AT_ONCE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)

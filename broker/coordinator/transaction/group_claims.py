@@ -4,8 +4,9 @@ Owns the assignments, the records that change them, and their replay. Never deci
 anybody; `group_initialisation.py` does.
 
 Every change is one batch in the group's state partition, and in effect with its append: memory is at any moment what a
-replay would give, and nobody may be told of a change before it is durable. Order counts at equal generation, so a
-record that is rewritten takes those that were made after it along, in their order.
+replay would give, and nobody may be told of a change before it is durable. Very many claims are dropped by several
+changes, one after the other. Order counts at equal generation, so a record that is rewritten takes those that were made
+after it along, in their order.
 
 Invariants
 
@@ -17,7 +18,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -34,6 +35,10 @@ FORGOTTEN: Final = ""
 """The transactional id under which a group's `forgotten_generation` is recorded: nobody can have it."""
 
 _LATE_LOOK_S: Final = 0.05
+
+_DROPPED_AT_ONCE: Final = 200_000
+_RECORD_OVERHEAD: Final = 40
+"""Bytes."""
 
 _APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -248,19 +253,22 @@ class GroupClaims:
         group = self._groups.get(group_id)
         if group is None:
             return None
-        changes: dict[str, Assignment | None]
         if partitions is None:
-            changes = dict.fromkeys(group.held)
+            names, gone = sorted(group.held), None
             found = list(group.found)
         else:
             gone = frozenset(partitions)
-            names = {name for partition in gone for name in group.holding(partition)}
-            changes = {name: shrunk(group.held[name], group.held[name].partitions - gone) for name in names}
+            names = sorted({name for partition in gone for name in group.holding(partition)})
             found = [partition for partition in gone if partition in group.found]
-        if not (changes or found or forget):
+        if not (names or found or forget):
             return None
-        durable = self._write(group_id, group, changes, found, forget=forget)
-        self._events.dropped(group_id, reason, changes, "all" if partitions is None else len(partitions))
+        durable = None
+        for some in list(_slices(names, group, gone)):
+            held = {name: group.held[name] for name in some if name in group.held}
+            changes = {name: None if gone is None else shrunk(one, one.partitions - gone) for name, one in held.items()}
+            durable = self._write(group_id, group, changes, found, forget=forget)
+            found = []
+        self._events.dropped(group_id, reason, names, "all" if partitions is None else len(partitions))
         return durable
 
     def forget_transactional_id(self, transactional_id: str) -> None:
@@ -378,6 +386,21 @@ class GroupClaims:
     def _forget_if_blank(self, group_id: str) -> None:
         if self._groups[group_id].is_blank:
             del self._groups[group_id]
+
+
+def _slices(names: list[str], group: GroupAssignments, gone: frozenset[TopicPartition] | None) -> Iterator[list[str]]:
+    """The ids, at least one slice of them, in portions that fit into a batch: a group may have any number of them."""
+    some: list[str] = []
+    size = 0
+    for name in names:
+        some.append(name)
+        size += len(name.encode()) + _RECORD_OVERHEAD
+        size += 0 if gone is None else sum(len(topic) for topic, _ in group.held[name].partitions - gone)
+        if size >= _DROPPED_AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some or not names:
+        yield some
 
 
 def _coordinator_error(error: KafkaError) -> KafkaError:
