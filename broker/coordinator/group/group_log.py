@@ -26,7 +26,8 @@ from .rebalance import Stored
 from .records import decode_group, decode_key, decode_offset, encode_group, encode_offset, group_key, offset_key
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
-_RECORDS_PER_BATCH: Final = 1000
+_TOMBSTONES_PER_BATCH: Final = 30
+"""As many as fit into a batch, however long the group's name is."""
 _REPLAY_SLICE: Final = 2000
 
 _COORDINATOR_CODES: Final = {
@@ -88,8 +89,8 @@ class GroupLog:
     def remove(self, group_id: str, partitions: Iterable[TopicPartition], *, group_too: bool) -> None:
         """Append tombstones for a group's offsets and, where `group_too`, for the group itself, which comes last."""
         targets: list[tuple[TopicPartition, None]] = [(target, None) for target in partitions]
-        for start in range(0, len(targets), _RECORDS_PER_BATCH):
-            self.put_offsets(group_id, targets[start : start + _RECORDS_PER_BATCH])
+        for start in range(0, len(targets), _TOMBSTONES_PER_BATCH):
+            self.put_offsets(group_id, targets[start : start + _TOMBSTONES_PER_BATCH])
         if group_too:
             self._append(self.partition_for(group_id), [(group_key(group_id), None)])
 

@@ -31,7 +31,8 @@ from .transaction_log import decode_key, decode_value, encode_key, encode_value
 _REPLAY_SLICE = 2000
 """Records after which a replay lets the event loop run."""
 
-_TOMBSTONES_PER_BATCH = 500
+_TOMBSTONES_PER_BATCH = 30
+"""As many as fit into a batch however long the ids are: one that doesn't fit would keep all of them for ever."""
 
 _COMPLETION_DELAY_S = 0.2
 """How long a COMPLETE_* waits for the id's next record before it is written by itself."""

@@ -10,6 +10,7 @@ import pytest
 from oncelog.broker.coordinator.group.offsets import Claim
 from oncelog.broker.coordinator.group.records import decode_key, decode_offset
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.batch_limit import limit_batches
 from support.group_world import GroupWorld, in_virtual_time
 
 O0, O1, P0 = ("orders", 0), ("orders", 1), ("payments", 0)
@@ -354,6 +355,18 @@ async def test_a_group_is_deleted_with_its_offsets_for_good() -> None:
             await world.restart()
         with refused(ErrorCode.GROUP_ID_NOT_FOUND):
             world.coordinator.delete_group("g")
+
+
+@in_virtual_time
+async def test_a_group_with_the_longest_name_is_deleted_with_all_its_offsets() -> None:
+    async with GroupWorld() as world:
+        world.topics.topics["orders"].partitions = 100
+        name = "g" * 32_767
+        for index in range(100):
+            world.commit({("orders", index): 1}, group=name)
+        limit_batches(world.log)
+        world.coordinator.delete_group(name)
+        assert world.committed(group=name) == {}
 
 
 @in_virtual_time

@@ -10,6 +10,7 @@ from oncelog.broker.coordinator.transaction.queries import TransactionFilter
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import decode_value
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.batch_limit import limit_batches
 from support.transaction_ports import CoordinatorWorld, settle
 
 S = TransactionState
@@ -422,6 +423,15 @@ class TestTime:
             with pytest.raises(KafkaError) as raised:
                 w.coordinator.describe("id")
             assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    async def test_long_ids_expire_as_well_and_hold_up_no_others(self) -> None:
+        async with world() as w:
+            for index in range(400):
+                await w.coordinator.init_producer_id(f"{index:03}" + "x" * (32_000 if index % 2 else 1), 60_000)
+            limit_batches(w.log)
+            w.clock.advance(604_800_000)
+            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            assert w.coordinator.list(TransactionFilter()) == []
 
     async def test_id_with_an_open_transaction_never_expires(self) -> None:
         async with world() as w:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from types import FrameType
-from typing import Any
 
 import pytest
 from oncelog.broker.coordinator.transaction.transaction_log import decode_key
-from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.transaction_log import GroupAssignmentKey
+from support.batch_limit import limit_batches
 from support.group_aware_world import GROUP, GroupAwareWorld
 from support.group_world import Topics, in_virtual_time
 
@@ -109,22 +109,6 @@ async def test_of_a_group_that_is_no_more_nothing_is_kept(has_offsets: bool) -> 
         assert world.in_force() == {}
 
 
-MAX_MESSAGE_BYTES = 1_048_588
-
-
-def limit_batches(world: GroupAwareWorld) -> None:
-    """Refuse what a real log refuses."""
-    append = world.log.append
-
-    def checked(partition: int, records: Iterable[tuple[bytes, bytes | None]], **fields: Any) -> Any:
-        records = list(records)
-        if sum(len(key) + len(value or b"") for key, value in records) > MAX_MESSAGE_BYTES:
-            raise KafkaError(E.MESSAGE_TOO_LARGE)
-        return append(partition, records, **fields)
-
-    world.log.append = checked  # type: ignore[method-assign]
-
-
 @pytest.mark.parametrize("how", ["group", "by hand", "offsets", "topic"])
 @in_virtual_time
 async def test_any_number_of_claims_can_be_dropped(how: str) -> None:
@@ -133,7 +117,7 @@ async def test_any_number_of_claims_can_be_dropped(how: str) -> None:
         for index in range(60):
             assert await world.init_code(f"{index:02}" + "x" * 30_000, 3, partition(index)) is E.NONE
         world.world.commit({partition(0): 1})
-        limit_batches(world)
+        limit_batches(world.log)
         coordinator = world.world.coordinator
         if how == "group":
             coordinator.delete_group(GROUP)
@@ -156,7 +140,7 @@ async def test_what_is_left_of_claims_that_are_dropped_in_portions_keeps_its_own
         for index in range(45):
             mine, ours = partition(index), partition(45 + index)
             assert await world.init_code(f"{index:02}" + "x" * 30_000, 3, mine, ours) is E.NONE
-        limit_batches(world)
+        limit_batches(world.log)
         world.claims.drop(GROUP, [partition(index) for index in range(45)], "offsets deleted")
         left = {partition(45 + index): (f"{index:02}" + "x" * 30_000, 3) for index in range(45)}
         assert world.in_force() == left

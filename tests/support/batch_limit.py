@@ -1,0 +1,23 @@
+"""A simulated state log that refuses what a real one refuses: batches above max.message.bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from oncelog.protocol.errors import ErrorCode, KafkaError
+
+MAX_MESSAGE_BYTES = 1_048_588
+
+
+def limit_batches(log: Any) -> None:
+    """From now on `log.append` raises MESSAGE_TOO_LARGE, and appends nothing, when the records are too many bytes."""
+    append = log.append
+
+    def checked(partition: int, records: Iterable[tuple[bytes, bytes | None]], **fields: Any) -> Any:
+        records = list(records)
+        if sum(len(key) + len(value or b"") for key, value in records) > MAX_MESSAGE_BYTES:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        return append(partition, records, **fields)
+
+    log.append = checked
