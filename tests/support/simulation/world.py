@@ -98,6 +98,7 @@ class World:
         self._disk = Random(self.rng.getrandbits(32))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending = False
+        self._crashing = False
         self._crash_when_told: dict[str, float] = {}
 
     # ---- for workers
@@ -200,7 +201,7 @@ class World:
         weather = self.weather
         if event.what in ("crash", "kill"):
             await self.restart_broker(power=event.what == "crash", down_s=event.for_s)
-        elif event.what == "stop" and self.broker.up:
+        elif event.what == "stop" and self.broker.up and not self._crashing:
             checks.look(self)
             await self.broker.stop()
             self.network.break_all()
@@ -258,17 +259,16 @@ class World:
         fs.capacity = None
 
     async def restart_broker(self, *, power: bool, down_s: float) -> None:
-        """Crash the broker and bring it back; once at a time."""
-        if not self.broker.up:
+        """Crash the broker and bring it back; not while that is being done."""
+        if not self.broker.up or self._crashing:
             return
+        self._crashing = True
         checks.look(self)
-        crashed = self.broker.broker
-        listener = self.broker.listener
         crash = asyncio.ensure_future(self.broker.crash(power=power))
         await asyncio.sleep(0)
         self.network.break_all()
         await crash
-        del crashed, listener
+        self._crashing = False
         await asyncio.sleep(down_s)
         await self.broker.start()
         checks.look(self)
