@@ -185,8 +185,9 @@ async def test_the_first_records_survive_an_abort(job: Job, reset: str | None) -
     async with processor:
         running = asyncio.create_task(processor.run())
         async with asyncio.timeout(WAIT_S):
-            while len(processor._workers[0]._consumer._subscription.positions()) < PARTITIONS:
-                await asyncio.sleep(0.01)
+            worker = processor._workers[0]
+            while worker._dirty or len(worker._consumer._subscription.positions()) < PARTITIONS:
+                await asyncio.sleep(0.01)  # before that, the end of the topic may be looked up once more
         await job.fill(range(30))
         await job.until_committed(30)
         await stop(processor, running)
