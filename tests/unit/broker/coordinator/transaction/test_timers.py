@@ -1,0 +1,60 @@
+"""When the coordinator looks for transactions past their timeout."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from oncelog.broker.coordinator.transaction.timers import TransactionTimers
+from support.group_world import Silent, in_virtual_time
+from support.virtual_time import LoopClock
+
+INTERVAL_MS = 10_000
+
+
+class Looks:
+    """Timers whose looks take `cost_s` and find another transaction that ends at once; `times` is when they were."""
+
+    def __init__(self, cost_s: float) -> None:
+        self.cost_s = cost_s
+        self.times: list[float] = []
+        self.busy_s = 0.0
+        self.clock = LoopClock()
+        self.timers = TransactionTimers(
+            self.clock,
+            Silent(),
+            abort_interval_ms=INTERVAL_MS,
+            expiry_interval_ms=3_600_000,
+            abort_timed_out=self._look,
+            remove_expired=lambda now_ms: None,
+        )
+
+    def _look(self, now_ms: int) -> int:
+        loop: Any = asyncio.get_running_loop()
+        self.times.append(loop.time())
+        loop._jumping.now += self.cost_s
+        self.busy_s += self.cost_s
+        loop.call_soon(lambda: self.timers.expect(self.clock.now_ms() + 1))
+        return now_ms + 1
+
+
+@in_virtual_time
+async def test_a_look_is_made_when_the_first_transaction_ends() -> None:
+    looks = Looks(0)
+    looks.timers.start()
+    began = asyncio.get_running_loop().time()
+    looks.timers.expect(looks.clock.now_ms() + 500)
+    await asyncio.sleep(0.502)
+    assert round(looks.times[0] - began, 3) == 0.501
+    await looks.timers.stop()
+
+
+@in_virtual_time
+async def test_however_short_the_timeouts_looks_leave_time_for_everything_else() -> None:
+    looks = Looks(0.05)
+    looks.timers.start()
+    looks.timers.expect(looks.clock.now_ms())
+    await asyncio.sleep(20)
+    await looks.timers.stop()
+    assert 30 <= len(looks.times) <= 41
+    assert looks.busy_s <= 2.1, "a tenth"
