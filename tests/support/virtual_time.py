@@ -14,23 +14,32 @@ class Deadlock(RuntimeError):
     """Everything waits for something that will never happen."""
 
 
-class _JumpingSelector(selectors.DefaultSelector):
+class JumpingSelector(selectors.DefaultSelector):
+    """Where the loop would wait, time passes."""
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
 
-    def select(self, timeout: float | None = None) -> Any:
+    def jump(self, timeout: float | None) -> None:
+        """The wait is over."""
         if timeout is None:
             raise Deadlock("nothing is ready and no timer is set")
-        self.now += max(timeout, 0)
+        if timeout > 0:
+            self.now += timeout
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.jump(timeout)
         return super().select(0)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Use as `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
 
+    selector = JumpingSelector
+
     def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+        self._jumping = self.selector()
         super().__init__(self._jumping)
 
     def time(self) -> float:

@@ -11,7 +11,7 @@ from oncelog.broker.config import BrokerConfig
 from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from support.faulty_filesystem import FaultyFileSystem
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import JumpingSelector, VirtualTimeLoop
 
 from . import checks
 from .broker import Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
@@ -56,8 +56,18 @@ BROKERS = {
 """Settings of the broker; a forgetful one lets ids expire that are idle for a moment."""
 
 
+class _BlindSelector(JumpingSelector):
+    """Nobody else is there: no sockets, no threads."""
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.jump(timeout)
+        return []
+
+
 class SimulationLoop(VirtualTimeLoop):
     """Work for threads is done at once."""
+
+    selector = _BlindSelector
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future: asyncio.Future[Any] = self.create_future()
