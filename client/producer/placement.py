@@ -130,17 +130,28 @@ class RecordPlacement:
         timestamp_ms: int | None,
         headers: Headers,
     ) -> Delivery:
-        """Add a record, waiting for the topic's metadata and for room: at most max.block.ms, then KafkaTimeoutError."""
+        """Add a record, waiting for the topic's metadata and for room: at most max.block.ms, then KafkaTimeoutError.
+
+        One that still waits when its transaction ends does not go into the next: IllegalStateError.
+        """
+        manager = self.transactions.manager if self.transactions is not None else None
+        number = manager.number if manager is not None else 0
+
+        def add(has_waited: bool = False) -> Delivery | None:
+            if manager is not None:
+                manager.check_same(number)
+            return self.append(topic, value, key, partition, timestamp_ms, headers, has_waited)
+
         try:
             async with asyncio.timeout(self._max_block_s):
                 queues = self._accumulator.topic(topic)
                 while not queues.queues or queues.unplaced is not None:
                     if (unknown := await asyncio.shield(self._learn(queues))) is not None:
                         raise type(unknown)(unknown.code, unknown.message) from unknown
-                delivery = self.append(topic, value, key, partition, timestamp_ms, headers)
+                delivery = add()
                 while delivery is None:
                     await self._accumulator.room(record_size(key, value, headers))
-                    delivery = self.append(topic, value, key, partition, timestamp_ms, headers, has_waited=True)
+                    delivery = add(has_waited=True)
                 return delivery
         except TimeoutError as late:
             if isinstance(late, KafkaError):

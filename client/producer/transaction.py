@@ -45,7 +45,8 @@ class RecordSink(Protocol):
 
 
 class Transaction:
-    """One transaction as a block: `async with producer.transaction() as txn`. What is sent with `txn` belongs to it.
+    """One transaction as a block: `async with producer.transaction() as txn`. What is sent with `txn` belongs to it,
+    and to no other: a straggler that uses `txn` when it is over gets IllegalStateError.
 
     At the end of the block it commits. On an exception, also a cancellation, it aborts and the exception goes on. When
     the commit fails because the transaction can only be aborted, it is aborted and AbortableError raised: run it again.
@@ -57,6 +58,7 @@ class Transaction:
         self._records = records
         self._transactions = transactions
         self._partitions = partitions
+        self._number = -1
 
     async def __aenter__(self) -> Self:
         if self._transactions.manager.state is State.UNINITIALIZED and self._transactions.initialises_itself:
@@ -67,12 +69,15 @@ class Transaction:
             if self._transactions.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                 await self._abort_after(error)
             raise
+        self._number = self._transactions.manager.number
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         manager = self._transactions.manager
+        if manager.number != self._number:
+            return  # it was ended in the block, and another one begun that is not this one's to end
         if error is None:
             if manager.state is State.READY:
                 return  # it was committed or aborted in the block
@@ -114,6 +119,7 @@ class Transaction:
         headers: Headers = (),
     ) -> Delivery:
         """Hand over a record at once, as `Producer.send` does; the commit waits for it and fails with it."""
+        self._transactions.manager.check_same(self._number)
         return self._records.send(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
@@ -129,6 +135,7 @@ class Transaction:
         headers: Headers = (),
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
+        self._transactions.manager.check_same(self._number)
         return await self._records.enqueue(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
@@ -139,8 +146,10 @@ class Transaction:
         group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
     ) -> None:
         """Commit consumed offsets (of the next records to read) in this transaction; see `Producer.send_offsets`."""
+        self._transactions.manager.check_same(self._number)
         await self._transactions.send_offsets(offsets, group_metadata)
 
     async def abort(self) -> None:
         """Abort now; the block then ends without committing."""
+        self._transactions.manager.check_same(self._number)
         await self._transactions.abort()

@@ -61,6 +61,8 @@ class TransactionManager:
         self.group_aware = False
         """Whether the last initialisation claimed the group's partitions (transaction extension)."""
         self.state = State.UNINITIALIZED
+        self.number = 0
+        """How many transactions were begun: tells one from the next."""
         self.error: KafkaError | None = None
         self.producer_id = -1
         self.producer_epoch = -1
@@ -119,6 +121,7 @@ class TransactionManager:
         """Begin a transaction, in which only `allowed` is written to; nothing is sent for it."""
         self.require(State.READY, doing="begin_transaction")
         self.become(State.IN_TRANSACTION)
+        self.number += 1
         self.allowed = allowed
 
     def finished(self) -> None:
@@ -224,6 +227,13 @@ class TransactionManager:
             f"{where} is not among the {len(allowed)} partitions that begin_transaction(partitions) named{known}: the "
             "record was not sent. Name the partition there, or call begin_transaction() without partitions"
         )
+
+    def check_same(self, number: int) -> None:
+        """Raise IllegalStateError for a straggler of another transaction than the present one."""
+        if number != self.number:
+            raise IllegalStateError(
+                "the transaction that this was for is over, and another one has begun: nothing was sent"
+            )
 
     def wrote(self, partition: Partition) -> None:
         """The partition has something of this transaction."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
@@ -27,6 +27,9 @@ from .transaction_manager import Partition, TransactionManager
 from .transaction_state import State
 
 log = logging.getLogger(__name__)
+
+_GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
+"""The states in which something may still be sent for the transaction."""
 
 
 class Transactions:
@@ -178,7 +181,7 @@ class Transactions:
             await self._calls.commit_offsets(positions, group)
         except KafkaError as error:
             # Also after a time-out nobody knows what was written: the transaction can only be aborted.
-            if manager.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+            if manager.state in _GOES_ON:
                 manager.offsets_in_doubt()
                 raise manager.fail_abortable(error.code, error.message) from error
             raise
@@ -269,7 +272,8 @@ class Transactions:
     # -- adding partitions (transaction.version 1)
 
     def _register(self) -> None:
-        if self._registering is None:
+        # Not once the transaction has failed: what it still wants to add stays until it is aborted.
+        if self._registering is None and self.manager.state in _GOES_ON:
             self._registering = asyncio.get_running_loop().create_future()
             self._spawn(self._add_partitions(), "add partitions to the transaction")
 
@@ -277,11 +281,11 @@ class Transactions:
         manager, done = self.manager, self._registering
         assert done is not None
         try:
-            while manager.unregistered and manager.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+            while manager.unregistered and manager.state in _GOES_ON:
                 await self._calls.add_partitions(set(manager.unregistered))
                 self._sender.wake()
         except KafkaError as error:
-            if manager.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+            if manager.state in _GOES_ON:
                 manager.fail_abortable(error.code, error.message)
         finally:
             self._registering = None
