@@ -12,10 +12,14 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from .transaction import Attempt, SinkState
+
+MAX_AGE_S: Final = 7 * 86_400
 
 
 def remember(attempt: Attempt) -> None:
@@ -26,6 +30,9 @@ def remember(attempt: Attempt) -> None:
         new = path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(asdict(attempt)))
         new.replace(path)
+        for other in path.parent.glob("*.json"):  # of drivers that were killed
+            if time.time() - other.stat().st_mtime > MAX_AGE_S:
+                other.unlink(missing_ok=True)
 
 
 def recall(transactional_id: str) -> Attempt | None:

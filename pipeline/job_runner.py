@@ -73,7 +73,7 @@ class JobRunner:
             pieces.append(f"\nsink {sink.name} ({sink.format}) from {sink.frame}: {frame.schema.simpleString()}")
             if sink.format == NAME:
                 SinkSettings(self.frames.options(sink), frame.schema, streaming=frame.isStreaming)
-            pieces.append(frame._jdf.queryExecution().optimizedPlan().toString().rstrip())
+            pieces.append(frame._jdf.queryExecution().analyzed().toString().rstrip())
         return "\n".join(pieces) + "\n"
 
     def run(self) -> None:

@@ -1,0 +1,148 @@
+"""What a read is divided into, where rows go, and which options are refused: no Spark, no broker."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+np = pytest.importorskip("numpy")
+pytest.importorskip("pyspark")
+
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from oncelog import ConfigError, TopicPartition  # noqa: E402
+from oncelog.client.config import ConsumerConfig, ProducerConfig  # noqa: E402
+from oncelog.pipeline import attempts  # noqa: E402
+from oncelog.pipeline.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
+from oncelog.pipeline.options import SINK_OPTIONS, SOURCE_OPTIONS, Options, Position, Subscription  # noqa: E402
+from oncelog.pipeline.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
+from oncelog.pipeline.rows import RowError, grouped  # noqa: E402
+from oncelog.pipeline.sink import SinkSettings  # noqa: E402
+from oncelog.pipeline.source import source_schema  # noqa: E402
+from oncelog.pipeline.transaction import Attempt, SinkState  # noqa: E402
+from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
+from pyspark.sql.types import StructType  # noqa: E402
+
+BOOTSTRAP = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+WAITING = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 100), st.integers(0, 1000)), min_size=1)
+
+
+@given(WAITING, st.integers(1, 500))
+def test_a_limit_is_kept_and_every_read_gets_on(waiting: dict[int, tuple[int, int]], most: int) -> None:
+    start = {TopicPartition("t", one): begin for one, (begin, _) in waiting.items()}
+    end = {TopicPartition("t", one): begin + size for one, (begin, size) in waiting.items()}
+    until = limited(start, end, most)
+    taken = {one: until[one] - start[one] for one in end}
+    assert all(0 <= taken[one] <= end[one] - start[one] for one in end)
+    total = sum(end.values()) - sum(start.values())
+    assert sum(taken.values()) <= most or until == end
+    assert sum(taken.values()) >= min(1, total)
+    assert from_json(to_json(until)) == until
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=5), st.integers(1, 20), st.none() | st.integers(1, 300))
+def test_split_ranges_are_the_same_offsets(sizes: list[int], least: int, most: int | None) -> None:
+    ranges = [OffsetRange("t", one, 5, 5 + size) for one, size in enumerate(sizes)]
+    parts = split(ranges, least, most)
+    for one in ranges:
+        mine = [part for part in parts if part.partition == one.partition]
+        assert mine[0].start == one.start
+        assert mine[-1].end == one.end
+        assert all(before.end == after.start for before, after in pairwise(mine))
+        assert all(part.end > part.start for part in mine)
+    assert len(parts) >= min(least, sum(sizes))
+    assert most is None or all(part.end - part.start <= most for part in parts)
+
+
+def test_arrow_and_spark_have_one_schema() -> None:
+    assert to_arrow_schema(source_schema(False), timezone="UTC") == SCHEMA
+    assert to_arrow_schema(source_schema(True), timezone="UTC") == SCHEMA_WITH_HEADERS
+
+
+def batch(**columns: list[object]) -> pa.RecordBatch:
+    kinds = {"partition": pa.int32(), "value": pa.binary(), "key": pa.string(), "topic": pa.string()}
+    return pa.RecordBatch.from_pydict({name: pa.array(some, kinds[name]) for name, some in columns.items()})
+
+
+def test_rows_go_to_their_topic_and_partition_in_order() -> None:
+    rows = batch(value=[b"0", b"1", None, b"3", b"4"], topic=["a", "b", "a", "a", "b"], partition=[1, None, 0, 1, 2])
+    found = {one.partition: one.value.to_pylist() for one in grouped(rows, "", False, lambda topic: 3, own=5)}
+    assert found == {
+        TopicPartition("a", 1): [b"0", b"3"],
+        TopicPartition("a", 0): [None],
+        TopicPartition("b", 2): [b"1", b"4"],  # without key and partition: task 5's own is 5 % 3
+    }
+    assert {one.partition.topic for one in grouped(rows, "c", False, lambda topic: 3, own=0)} == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"value": [b"x"], "topic": ["a"], "partition": [3]}, "topic 'a': the column partition is 3 in a row"),
+        ({"value": [b"x"], "topic": ["a"], "partition": [-1]}, "is -1 in a row, the topic has 3 partitions"),
+        ({"value": [b"x"], "topic": [None]}, "the column topic is null"),
+    ],
+)
+def test_rows_that_cannot_be_written_are_refused(columns: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(RowError) as refused:
+        list(grouped(batch(**columns), "", False, lambda topic: 3, own=0))
+    assert message in str(refused.value)
+
+
+def test_options_of_the_client_and_of_the_other_side() -> None:
+    both = {**BOOTSTRAP, "KAFKA.linger.ms": "7", "kafka.max.poll.records": "9", "kafka.client.id": "me"}
+    producer = Options(both, SINK_OPTIONS).client(ProducerConfig, client_id="default", linger_ms=3)
+    assert (producer.linger_ms, producer.client_id) == (7, "me")
+    consumer = Options(both, SOURCE_OPTIONS).client(ConsumerConfig)
+    assert (consumer.max_poll_records, consumer.client_id) == (9, "me")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "kafka.bootstrap.servers: is required"),
+        ({**BOOTSTRAP}, "give exactly one of subscribe, subscribePattern and assign"),
+        ({**BOOTSTRAP, "assign": "t"}, "is not JSON"),
+        ({**BOOTSTRAP, "subscribePattern": "("}, "is no regular expression"),
+        ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 of t-0 is no number"),
+        ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": 1}'}, "is not JSON"),
+        ({**BOOTSTRAP, "subscribe": "t", "nonsense": "1"}, "is no option of format"),
+    ],
+)
+def test_source_options_that_cannot_be_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(options)
+    assert message in str(refused.value)
+
+
+def read(options: dict[str, str]) -> None:
+    given = Options(options, SOURCE_OPTIONS)
+    Subscription.of(given)
+    Position.of(given, "starting", -1)
+
+
+def test_a_query_has_one_name_however_its_checkpoint_is_spelled() -> None:
+    schema = StructType().add("value", "string")
+
+    def name(location: str) -> str:
+        options = {**BOOTSTRAP, "topic": "t", "checkpointLocation": location}
+        return SinkSettings(options, schema, streaming=True).transactional_id
+
+    assert name("/data/c") == name("file:///data/c") == name("file:/data/c") == name("/data/c/")
+    assert len({name("/data/c"), name("/data/d"), name("s3a://data/c")}) == 3
+
+
+def test_an_attempt_is_remembered_for_its_driver_only(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(attempts.tempfile, "gettempdir", lambda: str(tmp_path))
+    attempt = Attempt("q", "state", 1, 2, 2, 3.5, SinkState("owner", 4))
+    attempts.remember(attempt)
+    assert attempts.recall("q") == attempt
+    assert attempts.recall("other") is None
+    monkeypatch.setattr(attempts, "_driver", lambda: -5)
+    assert attempts.recall("q") is None
+    monkeypatch.undo()
+    monkeypatch.setattr(attempts.tempfile, "gettempdir", lambda: str(tmp_path))
+    attempts.forget("q")
+    assert attempts.recall("q") is None
