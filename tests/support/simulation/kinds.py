@@ -10,6 +10,9 @@ design:
 * aware: as that, and InitProducerId claims the partitions for the generation: it ends whatever touches them, and from
   then on refuses commits without, or with a smaller, generation. So that afterwards even a plain fetch will do.
 
+The claims of a group go when its last member leaves. A zombie of the classic kind that sleeps for so long is fenced by
+nobody any more; so where both kinds work, some member stays.
+
 So anyone may take over from one with a generation or a claim, and only classic or aware from classic: nothing would
 stop a classic zombie from committing after a worker that is merely "with generation" read the offsets.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from .kinds import MIXES
+from .kinds import AWARE, CLASSIC, MIXES
 from .worker import WorkerPlan
 
 
@@ -30,7 +30,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One history. `max_epoch` is where producer epochs end, `broker` one of world.BROKERS."""
+    """One history. `max_epoch` is where producer epochs end, `broker` one of world.BROKERS; with `steady` there is
+    one more member, which does nothing but stay: claims go with the last member of a group."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -41,6 +42,7 @@ class Scenario:
     sync_s: float = 0.002
     max_epoch: int = 32767
     broker: str = "plain"
+    steady: bool = False
 
 
 KINDS_OF_EVENTS = {
@@ -70,6 +72,7 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
     )
     length_s = rng.choice((1.5, 2.0, 3.0))
     events = tuple(_event(rng, len(workers), length_s) for _ in range(rng.choice((0, 2, 4, 6, 8))))
+    has_both = any(worker.kind in CLASSIC for worker in workers) and any(worker.kind in AWARE for worker in workers)
     return Scenario(
         seed,
         workers,
@@ -80,6 +83,7 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
         sync_s=rng.choice((0.001, 0.02, 0.1)),
         max_epoch=rng.choice((32767, 32767, 6)),
         broker=rng.choices(("plain", "compacting", "forgetful"), (70, 12, 18))[0],
+        steady=has_both,
     )
 
 

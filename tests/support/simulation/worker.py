@@ -28,6 +28,7 @@ from .producer import GROUP, INPUT, Producer
 if TYPE_CHECKING:
     from .world import World
 
+IDLE = "idle"
 REBALANCE = frozenset({ErrorCode.REBALANCE_IN_PROGRESS})
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID})
 
@@ -39,7 +40,8 @@ class Rejoin(Exception):
 @dataclass(frozen=True)
 class WorkerPlan:
     """What a worker is like. `lazy` is how many transactions it does between two looks at its group, `stalls` how
-    often it stands still in the middle of a transaction, as a process does that is out of memory."""
+    often it stands still in the middle of a transaction, as a process does that is out of memory. An idle one is a
+    member without partitions."""
 
     kind: str
     timeout_ms: int = 2000
@@ -49,6 +51,7 @@ class WorkerPlan:
     think_s: float = 0.3
     stalls: float = 0.0
     rebalance_ms: int = 1000
+    idle: bool = False
 
 
 class Worker:
@@ -137,7 +140,11 @@ class Worker:
                     member_id=self.member_id,
                     group_instance_id=self.instance_id,
                     protocol_type="consumer",
-                    protocols=[JoinGroupRequestProtocol("p", f"{self.slot} {self.wishes}".encode())],
+                    protocols=[
+                        JoinGroupRequestProtocol(
+                            "p", f"{IDLE if self.plan.idle else ''} {self.slot} {self.wishes}".encode()
+                        )
+                    ],
                 ),
                 5 if self.kind.static else 3,
             )
@@ -158,9 +165,10 @@ class Worker:
     async def _sync(self, joined: JoinGroupResponse) -> bool:
         assignments = []
         if joined.leader == joined.member_id and not joined.skip_assignment:
-            members = sorted(joined.members, key=lambda member: (bytes(member.metadata), member.member_id))
-            parts: dict[str, list[int]] = {member.member_id: [] for member in members}
-            for partition in range(self.world.inputs):
+            parts: dict[str, list[int]] = {member.member_id: [] for member in joined.members}
+            members = [member for member in joined.members if not bytes(member.metadata).startswith(IDLE.encode())]
+            members.sort(key=lambda member: (bytes(member.metadata), member.member_id))
+            for partition in range(self.world.inputs if members else 0):
                 # Partitions wander from generation to generation.
                 owner = members[(partition + joined.generation_id) % len(members)]
                 parts[owner.member_id].append(partition)
@@ -267,7 +275,7 @@ class Worker:
                 for partitions in self._shares():
                     if partitions:
                         await self._transaction(partitions)
-                await self.process.sleep(self.rng.random() * self.plan.think_s)
+                await self.process.sleep(0.25 if self.plan.idle else self.rng.random() * self.plan.think_s)
             await self._heartbeat()
 
     def _shares(self) -> list[list[int]]:

@@ -20,7 +20,7 @@ from .kinds import Kind
 from .network import Disconnected, Link, Network, Weather
 from .producer import INPUT, OUTPUT, Transaction
 from .scenario import Event, Scenario
-from .worker import Worker
+from .worker import Worker, WorkerPlan
 
 RESERVE = 64 * 1024
 INPUTS = 3
@@ -105,6 +105,7 @@ class World:
         self.workers: dict[int, Worker] = {}
         self.seen: dict[int, list[tuple[int, bytes]]] = {}
         self._incarnations = 0
+        self._steady: Worker | None = None
         self._disk = Random(self.rng.getrandbits(32))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending = False
@@ -172,7 +173,7 @@ class World:
                     await checks.memory_is_what_the_log_says(self)
                     checks.at_rest(self)
             finally:
-                for worker in self.workers.values():
+                for worker in self._all_workers():
                     worker.kill()
                 self.network.break_all()
                 await self.broker.stop()
@@ -185,11 +186,18 @@ class World:
         start = loop.time()
         for slot in range(len(self.scenario.workers)):
             self._start(slot)
+        if self.scenario.steady:
+            plan = WorkerPlan("aware, static", session_ms=60_000, rebalance_ms=150, idle=True)
+            self._steady = Worker(self, len(self.workers), plan, 0)
+            self._run(self._steady)
         for event in self.scenario.events:
             await asyncio.sleep(max(0.0, start + event.at - loop.time()))
             self.note(f"-- {event.what} {event.target} for {event.for_s}")
             self._spawn(self._happen(event))
         await asyncio.sleep(max(0.0, start + self.scenario.length_s - loop.time()))
+
+    def _all_workers(self) -> list[Worker]:
+        return [*self.workers.values(), *([] if self._steady is None else [self._steady])]
 
     def _spawn(self, call: Any) -> None:
         task = asyncio.get_running_loop().create_task(call)
@@ -201,6 +209,9 @@ class World:
         self._incarnations += 1
         worker = Worker(self, slot, self.scenario.workers[slot], self._incarnations)
         self.workers[slot] = worker
+        self._run(worker)
+
+    def _run(self, worker: Worker) -> None:
         worker.start()
         assert worker.task is not None
         self._tasks.add(worker.task)
@@ -287,7 +298,7 @@ class World:
         """No more faults, no more work; what is on its way arrives, what is appended becomes durable."""
         self._ending = True
         self.weather.breaks = self.weather.slow = 0.0
-        for worker in self.workers.values():
+        for worker in self._all_workers():
             worker.process.halt()
             worker.kill()
         self.broker.fs.capacity = None
