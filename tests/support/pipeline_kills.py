@@ -1,8 +1,8 @@
 """A pipeline job as a process, and kill -9 of its parts: what comes out is held against what went in.
 
 The job reads a topic in small micro-batches and writes each to two topics in one transaction. Killed are, at random
-moments: the driver's Python and its JVM, Python workers (planners, tasks and commits), and the broker. A driver that
-died is started again; everything else mends itself.
+moments: the driver's Python and its JVM, one Python worker (a planner, a task, a commit) or all, and the broker. A
+driver that died is started again; everything else mends itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from = "routed"
 """
 
 PARTITIONS = 3
-KINDS = ("driver", "jvm", "worker", "worker", "broker")
+KINDS = ("driver", "jvm", "worker", "workers", "broker")
 
 
 class KillableBroker(Protocol):
@@ -129,8 +129,9 @@ class PipelineKills:
             found = self._processes("java" if kind == "jvm" else "python")
             if not found:
                 return False
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self.random.choice(found).kill()
+            for process in found if kind == "workers" else [self.random.choice(found)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
         self.killed[kind] += 1
         return True
 
