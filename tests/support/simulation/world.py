@@ -16,7 +16,7 @@ from support.virtual_time import JumpingSelector, VirtualTimeLoop
 from . import checks
 from .broker import Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
 from .client import Unexpected
-from .kinds import Kind
+from .kinds import AWARE, Kind
 from .network import Disconnected, Link, Network, Weather
 from .producer import INPUT, OUTPUT, Transaction
 from .scenario import Event, Scenario
@@ -169,8 +169,11 @@ class World:
                 await checks.memory_is_what_the_log_says(self)
                 await asyncio.sleep(SETTLE_S)
                 checks.at_rest(self)
-                if self.scenario.seed % 4 == 0:  # it takes a while
+                if self.scenario.seed % 4 == 0:  # these take a while
                     await checks.memory_is_what_the_log_says(self)
+                    checks.at_rest(self)
+                elif self.scenario.seed % 4 == 1:
+                    await self._go_on()
                     checks.at_rest(self)
             finally:
                 for worker in self._all_workers():
@@ -264,12 +267,13 @@ class World:
         elif event.what == "fence":
             await self._fence(f"app-{event.target % self.inputs}" if worker.kind.per_partition else f"w{slot}")
 
-    async def _fence(self, transactional_id: str) -> None:
+    async def _fence(self, transactional_id: str, *, must_do: bool = False) -> None:
         try:
             link = Link(self.network, "operator", late=False)
             request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-            await link.send(request, 4)
+            answer = await link.send(request, 4)
             link.close()
+            assert not (must_do and answer.error_code), f"{transactional_id} is blocked: {answer}"
         except Disconnected:
             return
 
@@ -311,6 +315,25 @@ class World:
         if self.broker.broker.log_manager.failed is not None:
             await self.restart_broker(power=False, down_s=0.1)
         self._raise_failures()
+
+    async def _go_on(self) -> None:
+        """Whatever happened, a new worker takes over and gets on, and nobody's transactional id is blocked."""
+        done = len(self.transactions)
+        with_claims = any(plan.kind in AWARE for plan in self.scenario.workers)
+        plan = WorkerPlan("aware" if with_claims else "tv2", aborts=0.0)
+        worker = self.workers[99] = Worker(self, 99, plan, self._incarnations + 1)
+        self._run(worker)
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            told = [transaction for transaction in self.transactions[done:] if transaction.told]
+            if {partition for transaction in told for partition in transaction.inputs} == set(range(self.inputs)):
+                break
+        else:
+            raise AssertionError(f"a new worker gets no further than {self.transactions[done:]}")
+        worker.kill()
+        for transactional_id in sorted({transaction.transactional_id for transaction in self.transactions}):
+            await self._fence(transactional_id, must_do=True)
+        await asyncio.sleep(SETTLE_S)
 
     def _raise_failures(self) -> None:
         for task in self._tasks:
