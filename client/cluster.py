@@ -27,6 +27,7 @@ from .connection import Connection, ConnectionOptions
 from .errors import ConfigError, IllegalStateError, KafkaTimeoutError, NetworkError, error_for
 from .links import Links
 from .metadata import ClusterMetadata, Node, TopicMetadata
+from .shared_task import outcome_of
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class Cluster:
         else:
             self._refreshing = asyncio.create_task(self._refresh(), name="metadata refresh")
             self._refreshing.add_done_callback(self._refreshed)
-        return await asyncio.shield(self._refreshing)
+        return await outcome_of(self._refreshing)
 
     async def topic(self, name: str, timeout_s: float) -> TopicMetadata:
         """Wait until the topic is known, with a leader for at least one partition; asks as often as needed.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from .backoff import ExponentialBackoff
 from .connection import Connection, ConnectionOptions
 from .metadata import Node
+from .shared_task import outcome_of
 
 
 class Link:
@@ -61,7 +62,7 @@ class Links:
         if link.attempt is None:
             link.attempt = asyncio.create_task(self._connect(link), name=f"connect to {node.host}:{node.port}")
             link.attempt.add_done_callback(lambda task: self._attempted(link, task))
-        return await asyncio.shield(link.attempt)
+        return await outcome_of(link.attempt)
 
     def failing(self, node_id: int) -> bool:
         """Return whether the last attempt to connect to the node failed."""

@@ -18,6 +18,7 @@ from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import BufferFullError, KafkaTimeoutError, error_for
 from ..metadata import ClusterMetadata
+from ..shared_task import outcome_of
 from .accumulator import RecordAccumulator, TopicQueues, UnplacedRecord
 from .batch import Delivery
 from .partitioner import partition_for_key
@@ -146,7 +147,7 @@ class RecordPlacement:
             async with asyncio.timeout(self._max_block_s):
                 queues = self._accumulator.topic(topic)
                 while not queues.queues or queues.unplaced is not None:
-                    if (unknown := await asyncio.shield(self._learn(queues))) is not None:
+                    if (unknown := await outcome_of(self._learn(queues))) is not None:
                         raise type(unknown)(unknown.code, unknown.message) from unknown
                 delivery = add()
                 while delivery is None:

@@ -100,10 +100,11 @@ class Producer:
         self._open = self._placement.open = True
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Send what is left, then disconnect; an open transaction is aborted.
+        """Send what is left, then disconnect. A commit under way is waited for; an open transaction is aborted.
 
         Raises the first failure of a delivery that nobody awaited. What is not acknowledged within `timeout_s`
-        (default: delivery.timeout.ms) fails. May be called twice.
+        (default: delivery.timeout.ms) fails; a transaction that is not decided by then is left to the coordinator,
+        which aborts it after transaction.timeout.ms. May be called twice.
         """
         if not self._open:
             self._was_closed = True
@@ -112,7 +113,7 @@ class Producer:
         self._was_closed = True
         try:
             if self._transactions is not None:
-                await self._transactions.abandon()
+                await self._transactions.abandon(timeout_s)
             else:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(timeout_s):

@@ -34,7 +34,7 @@ from ...protocol.messages.txn_offset_commit import (
 from ...protocol.schema import Response
 from ..cluster import Cluster, KeyType
 from ..connection import Connection
-from ..errors import CommitUnknownError, UnsupportedVersionError
+from ..errors import CommitUnknownError, IllegalStateError, UnsupportedVersionError
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata
 from .coordinator_call import CHANNEL, Build, CoordinatorCaller, Lost, Refusals, worst
 from .transaction_manager import Partition, TransactionManager
@@ -237,7 +237,7 @@ class TransactionCalls:
             raise
         except KafkaError as error:
             if committed and lost.answers:
-                can_ask = manager.state is not State.FATAL_ERROR
+                can_ask = manager.state is not State.FATAL_ERROR and not isinstance(error, IllegalStateError)
                 self._undecided(committed, lost)
                 raise CommitUnknownError(error.code, error.message, can_ask) from error
             self._undecided(committed, lost)

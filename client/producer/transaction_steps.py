@@ -8,9 +8,10 @@ transaction is being decided, and an abort, or a new initialisation, waits for w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -56,6 +57,7 @@ class Transactions:
         """Whether a block may initialise the producer: not once the caller has named an assignment."""
         self._registering: asyncio.Future[None] | None = None
         self._sending_offsets: set[asyncio.Future[None]] = set()
+        self._deciding: set[asyncio.Future[None]] = set()
 
     def use(self, sender: Sender) -> None:
         """Work with this sender."""
@@ -197,47 +199,66 @@ class Transactions:
         """See Producer.commit_transaction."""
         manager = self.manager
         manager.require(State.IN_TRANSACTION, State.COMMIT_UNKNOWN, doing="commit_transaction")
-        before = manager.state
-        manager.become(State.COMMITTING_TRANSACTION)
-        try:
-            await self._accumulator.flush()
-            await self._offsets_sent()
-        except asyncio.CancelledError:
-            if manager.state is State.COMMITTING_TRANSACTION:
-                manager.become(before)
-            raise
-        manager.require(State.COMMITTING_TRANSACTION, doing="commit_transaction")
-        if manager.started:
-            await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
-        self._finish()
+        with self._decision():
+            before = manager.state
+            manager.become(State.COMMITTING_TRANSACTION)
+            try:
+                await self._accumulator.flush()
+                await self._offsets_sent()
+            except asyncio.CancelledError:
+                if manager.state is State.COMMITTING_TRANSACTION:
+                    manager.become(before)
+                raise
+            manager.require(State.COMMITTING_TRANSACTION, doing="commit_transaction")
+            if manager.started:
+                await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
+            self._finish()
 
     async def abort(self) -> None:
         """See Producer.abort_transaction."""
         manager = self.manager
         manager.require(State.IN_TRANSACTION, State.ABORTABLE_ERROR, doing="abort_transaction")
-        manager.become(State.ABORTING_TRANSACTION)
-        try:
-            await self._settle()
-            if manager.started and manager.state is State.ABORTING_TRANSACTION:
-                await self._calls.end(committed=False)
-                manager.started = False  # a second abort goes on from here: the old epoch may be fenced by then
-            if manager.epoch_bump_needed and manager.state is State.ABORTING_TRANSACTION:
-                await self._calls.init_producer_id(bump_epoch=True)
-        except BaseException:
-            if manager.state is State.ABORTING_TRANSACTION:
-                manager.become(State.ABORTABLE_ERROR)
-            raise
-        manager.require(State.ABORTING_TRANSACTION, doing="abort_transaction")
-        self._finish()
+        with self._decision():
+            manager.become(State.ABORTING_TRANSACTION)
+            try:
+                await self._settle()
+                if manager.started and manager.state is State.ABORTING_TRANSACTION:
+                    await self._calls.end(committed=False)
+                    manager.started = False  # a second abort goes on from here: the old epoch may be fenced by then
+                if manager.epoch_bump_needed and manager.state is State.ABORTING_TRANSACTION:
+                    await self._calls.init_producer_id(bump_epoch=True)
+            except BaseException:
+                if manager.state is State.ABORTING_TRANSACTION:
+                    manager.become(State.ABORTABLE_ERROR)
+                raise
+            manager.require(State.ABORTING_TRANSACTION, doing="abort_transaction")
+            self._finish()
 
-    async def abandon(self) -> None:
-        """The producer is closed: abort what is open, as well as that is possible; never raises."""
+    async def abandon(self, timeout_s: float | None = None) -> None:
+        """The producer is closed: see what is being decided through, then abort what is open, as well as that is
+        possible within the timeout; raises nothing.
+        """
         try:
-            if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
-                await self.abort()
-        except KafkaError as error:
-            log.warning("the open transaction could not be aborted, its timeout will: %s", error)
+            async with asyncio.timeout(timeout_s):
+                while self._deciding:
+                    await asyncio.wait(set(self._deciding))
+                if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+                    await self.abort()
+        except (KafkaError, TimeoutError) as error:
+            why = str(error) or "no time is left"
+            log.warning("the open transaction could not be aborted, its timeout will: %s", why)
         self._give_up_records()
+
+    @contextlib.contextmanager
+    def _decision(self) -> Iterator[None]:
+        """What is done in it is waited for when the producer is closed."""
+        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deciding.add(under_way)
+        try:
+            yield
+        finally:
+            self._deciding.discard(under_way)
+            under_way.set_result(None)
 
     async def _settle(self) -> None:
         """Give up what was not sent yet, and wait for what was."""

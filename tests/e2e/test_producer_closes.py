@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from oncelog import KafkaError, Producer
+from oncelog import Admin, KafkaError, Producer
+from oncelog.client.errors import CommitUnknownError, IllegalStateError
+from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import ProduceRequest
 from support.proxy import FaultProxy
@@ -54,3 +56,66 @@ async def test_a_cancelled_close_decides_every_delivery(bootstrap: str, proxy: F
     await asyncio.gather(closing, return_exceptions=True)
     for delivery in deliveries:
         assert isinstance(await outcome(waiting(delivery)), KafkaError)
+
+
+async def in_transaction(address: str, topic: str, transactional_id: str) -> Producer:
+    producer = Producer(bootstrap_servers=address, transactional_id=transactional_id, linger_ms=0)
+    await producer.start()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send(topic, b"0")
+    return producer
+
+
+async def test_closing_a_transactional_producer_takes_no_longer_than_it_may(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    producer = await in_transaction(proxy.address, topic, fresh_name("transactional"))
+    proxy.hold(EndTxnRequest, 60.0, times=10)
+    async with asyncio.timeout(10):
+        await producer.close(timeout_s=0.2)
+
+
+async def test_closing_waits_for_a_commit_under_way(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
+    topic, transactional_id = make_topic(bootstrap, fresh_name("topic")), fresh_name("transactional")
+    producer = await in_transaction(proxy.address, topic, transactional_id)
+    proxy.hold(ProduceRequest, 0.5)
+    producer.send(topic, b"1")
+    committing = asyncio.create_task(producer.commit_transaction())
+    await asyncio.sleep(0)
+    await producer.close()
+    await committing
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        described = await admin.describe_transactions([transactional_id])
+    assert described[transactional_id].state in ("PrepareCommit", "CompleteCommit")
+
+
+async def test_a_commit_cut_off_by_a_close_is_not_known_and_cannot_be_asked_for(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    producer = await in_transaction(proxy.address, topic, fresh_name("transactional"))
+    proxy.hold(EndTxnRequest, 60.0)
+    committing = asyncio.create_task(producer.commit_transaction())
+    async with asyncio.timeout(10):
+        while not proxy.seen["EndTxn"]:
+            await asyncio.sleep(0.01)
+        await producer.close(timeout_s=0.1)
+        with pytest.raises(CommitUnknownError) as caught:
+            await committing
+    assert not caught.value.can_ask_again
+
+
+async def test_who_waits_for_a_broker_when_the_producer_is_closed_is_told_so(
+    proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    producer = Producer(bootstrap_servers=proxy.address, transactional_id=fresh_name("transactional"))
+    await producer.start()
+    proxy.down = True
+    proxy.break_connections()
+    initialising = asyncio.create_task(producer.init_transactions())
+    await asyncio.sleep(0.2)
+    await producer.close()
+    with pytest.raises(IllegalStateError, match="closed"):  # and not CancelledError: nobody has cancelled it
+        await initialising
