@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, TypeAlias
 
 from ....protocol.codec import UnknownRecord
@@ -149,10 +150,10 @@ class TransactionStateManager:
             self._completion_timer.cancel()
         self.write_completed()
 
-    def remove_expired(self, now_ms: int, expiration_ms: int) -> list[TransactionMetadata]:
-        """Write tombstones for ids that have been idle too long, and forget them; returns what was forgotten."""
+    def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> list[TransactionMetadata]:
+        """Write tombstones for at most so many ids that have been idle too long, and forget them; returns them."""
         removed = []
-        for partition, entries in self._expired(now_ms, expiration_ms).items():
+        for partition, entries in self._expired(now_ms, expiration_ms, most).items():
             for start in range(0, len(entries), _TOMBSTONES_PER_BATCH):
                 batch = entries[start : start + _TOMBSTONES_PER_BATCH]
                 keys = [(encode_key(entry.metadata.transactional_id), None) for entry in batch]
@@ -225,11 +226,15 @@ class TransactionStateManager:
             if reason is not None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
-    def _expired(self, now_ms: int, expiration_ms: int) -> dict[int, list[TransactionEntry]]:
+    def _expired(self, now_ms: int, expiration_ms: int, most: int) -> dict[int, list[TransactionEntry]]:
+        idle = (
+            entry
+            for entry in self.entries()
+            if entry.pending is None and entry.metadata.has_expired(now_ms, expiration_ms)
+        )
         expired: dict[int, list[TransactionEntry]] = {}
-        for entry in self.entries():
-            if entry.pending is None and entry.metadata.has_expired(now_ms, expiration_ms):
-                expired.setdefault(entry.partition, []).append(entry)
+        for entry in islice(idle, most):
+            expired.setdefault(entry.partition, []).append(entry)
         return expired
 
     def _completion_due(self) -> None:

@@ -15,6 +15,9 @@ from ...ports import Clock
 
 _REST: Final = 9
 
+_NEXT_PORTION_S: Final = 0.1
+"""When the ids that one portion of an expiry left are looked at."""
+
 
 class TransactionTimers:
     """The coordinator's clockwork; times in ms since the epoch."""
@@ -27,9 +30,12 @@ class TransactionTimers:
         abort_interval_ms: int,
         expiry_interval_ms: int,
         abort_timed_out: Callable[[int], int | None],
-        remove_expired: Callable[[int], None],
+        remove_expired: Callable[[int], bool],
     ) -> None:
-        """`abort_timed_out(now_ms)` returns the next deadline, None when it knows none."""
+        """`abort_timed_out(now_ms)` returns the next deadline, None when it knows none.
+
+        `remove_expired(now_ms)` returns whether it has left some for the next portion.
+        """
         self._clock = clock
         self._logger = logger
         self._abort_interval_ms = abort_interval_ms
@@ -86,15 +92,17 @@ class TransactionTimers:
         self._rest_until_ms = self._clock.now_ms() + round((loop.time() - began) * 1000 * _REST)
         self._arm(max(next_ms, self._rest_until_ms))
 
-    def _arm_expiry(self) -> None:
+    def _arm_expiry(self, more: bool = False) -> None:
         loop = asyncio.get_running_loop()
-        self._expiry = loop.call_later(self._expiry_interval_ms / 1000, self._expire)
+        delay_s = self._expiry_interval_ms / 1000
+        self._expiry = loop.call_later(min(delay_s, _NEXT_PORTION_S) if more else delay_s, self._expire)
 
     def _expire(self) -> None:
         if not self._running:
             return
+        more = False
         try:
-            self._remove_expired(self._clock.now_ms())
+            more = self._remove_expired(self._clock.now_ms())
         except Exception:
             self._logger.exception("expiry_failed")
-        self._arm_expiry()
+        self._arm_expiry(more)

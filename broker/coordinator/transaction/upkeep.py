@@ -29,6 +29,9 @@ from .state_manager import TransactionStateManager
 TIMEOUT: Final = Cause.own("transaction timeout")
 SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the level of sessions")
 
+EXPIRED_AT_ONCE: Final = 500
+"""Ids that are forgotten in one go."""
+
 LOOK_AGAIN_MS: Final = 100
 """After a look at a transaction past its timeout that met a transition: about as long as a slow disk takes."""
 
@@ -114,12 +117,17 @@ class TransactionUpkeep:
                     self._logger.exception("timeout_abort_failed", **described(metadata))
         return next_deadline
 
-    def remove_expired(self, now_ms: int) -> None:
-        """Forget ids that have been idle for transactional.id.expiration.ms; never one with an open transaction."""
-        for metadata in self._state.remove_expired(now_ms, self._expiration_ms):
+    def remove_expired(self, now_ms: int) -> bool:
+        """Forget ids that have been idle for transactional.id.expiration.ms; never one with an open transaction.
+
+        A portion at a time, so that the event loop is not held; True when there may be more to forget.
+        """
+        removed = self._state.remove_expired(now_ms, self._expiration_ms, EXPIRED_AT_ONCE)
+        for metadata in removed:
             self._events.expired(metadata, now_ms - metadata.last_update_timestamp_ms)
             for forgotten in self.on_transactional_id_expired:
                 forgotten(metadata.transactional_id)
+        return len(removed) == EXPIRED_AT_ONCE
 
     def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> None:
         before = entry.metadata

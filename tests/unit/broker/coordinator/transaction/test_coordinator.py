@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from oncelog.broker.coordinator.transaction import upkeep
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
 from oncelog.broker.coordinator.transaction.queries import TransactionFilter
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
@@ -431,6 +432,18 @@ class TestTime:
             limit_batches(w.log)
             w.clock.advance(604_800_000)
             w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            assert w.coordinator.list(TransactionFilter()) == []
+
+    async def test_many_ids_expire_in_portions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(upkeep, "EXPIRED_AT_ONCE", 4)
+        async with world() as w:
+            for index in range(10):
+                await w.coordinator.init_producer_id(f"id-{index}", 60_000)
+            w.clock.advance(604_800_000)
+            left = []
+            while w.coordinator.upkeep.remove_expired(w.clock.now_ms()):
+                left.append(len(w.coordinator.list(TransactionFilter())))
+            assert left == [6, 2]
             assert w.coordinator.list(TransactionFilter()) == []
 
     async def test_id_with_an_open_transaction_never_expires(self) -> None:

@@ -19,6 +19,7 @@ class Looks:
         self.cost_s = cost_s
         self.times: list[float] = []
         self.busy_s = 0.0
+        self.portions = 0
         self.clock = LoopClock()
         self.timers = TransactionTimers(
             self.clock,
@@ -26,8 +27,12 @@ class Looks:
             abort_interval_ms=INTERVAL_MS,
             expiry_interval_ms=3_600_000,
             abort_timed_out=self._look,
-            remove_expired=lambda now_ms: None,
+            remove_expired=self._expire,
         )
+
+    def _expire(self, now_ms: int) -> bool:
+        self.portions -= 1
+        return self.portions > 0
 
     def _look(self, now_ms: int) -> int:
         loop: Any = asyncio.get_running_loop()
@@ -58,3 +63,15 @@ async def test_however_short_the_timeouts_looks_leave_time_for_everything_else()
     await looks.timers.stop()
     assert 30 <= len(looks.times) <= 41
     assert looks.busy_s <= 2.1, "a tenth"
+
+
+@in_virtual_time
+async def test_what_one_portion_of_an_expiry_leaves_comes_soon_and_not_an_interval_later() -> None:
+    looks = Looks(0)
+    looks.portions = 4
+    looks.timers.start()
+    await asyncio.sleep(3600 + 0.35)
+    assert looks.portions == 0
+    await asyncio.sleep(3500)
+    assert looks.portions == 0, "then at the interval again"
+    await looks.timers.stop()
