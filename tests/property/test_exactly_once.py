@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.simulation.kinds import MIXES
-from support.simulation.scenario import KINDS_OF_EVENTS, Event, Scenario, scenario
+from support.simulation.scenario import KINDS_OF_EVENTS, Event, Scenario, needs_steady_member, scenario
 from support.simulation.worker import WorkerPlan
 from support.simulation.world import BROKERS, history
 
@@ -88,6 +88,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         sync_s=draw(st.sampled_from((0.001, 0.05))),
         max_epoch=draw(st.sampled_from((32767, 6))),
         broker=draw(st.sampled_from(list(BROKERS))),
+        steady=needs_steady_member(workers),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
@@ -72,7 +73,6 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
     )
     length_s = rng.choice((1.5, 2.0, 3.0))
     events = tuple(_event(rng, len(workers), length_s) for _ in range(rng.choice((0, 2, 4, 6, 8))))
-    has_both = any(worker.kind in CLASSIC for worker in workers) and any(worker.kind in AWARE for worker in workers)
     return Scenario(
         seed,
         workers,
@@ -83,8 +83,14 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
         sync_s=rng.choice((0.001, 0.02, 0.1)),
         max_epoch=rng.choice((32767, 32767, 6)),
         broker=rng.choices(("plain", "compacting", "forgetful"), (70, 12, 18))[0],
-        steady=has_both,
+        steady=needs_steady_member(workers),
     )
+
+
+def needs_steady_member(workers: Iterable[WorkerPlan]) -> bool:
+    """Whether exactly-once rests on claims alone, which go with the last member; see `kinds`."""
+    kinds = {worker.kind for worker in workers}
+    return not kinds.isdisjoint(CLASSIC) and not kinds.isdisjoint(AWARE)
 
 
 def _worker(rng: Random, mix: tuple[str, ...]) -> WorkerPlan:
