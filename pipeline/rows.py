@@ -86,18 +86,23 @@ def grouped(batch: pa.RecordBatch, topic: str, headers: bool, counts: PartitionC
 
 def targets(key: pa.Array, given: pa.Array | None, count: int, spread: NDArray[np.int64]) -> NDArray[np.int32]:
     """The partition of each row of one topic: as given, by its key, or by its number in `spread`. Raises RowError."""
+    if given is not None and not given.null_count:
+        return _checked(given.to_numpy(), count)
     found = (spread % count).astype(np.int32)
     keyed = key.is_valid().to_numpy(zero_copy_only=False)
     if keyed.any():
         found = np.where(keyed, partitions_for_keys(key, count), found)
     if given is not None and given.null_count < len(given):
         named = given.is_valid().to_numpy(zero_copy_only=False)
-        numbers = pc.fill_null(given, 0).to_numpy(zero_copy_only=False)
-        wrong = numbers[named & ((numbers < 0) | (numbers >= count))]
-        if wrong.size:
-            raise RowError(f"the column partition is {wrong[0]} in a row, the topic has {count} partitions")
-        found = np.where(named, numbers, found)
+        found = np.where(named, _checked(pc.fill_null(given, 0).to_numpy(), count), found)
     return found.astype(np.int32)
+
+
+def _checked(numbers: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
+    if wrong.size:
+        raise RowError(f"the column partition is {wrong[0]} in a row, the topic has {count} partitions")
+    return numbers
 
 
 def _by_topic(columns: dict[str, pa.Array], topic: str, count: int) -> Iterator[tuple[str, pa.Array | None]]:

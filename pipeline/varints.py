@@ -46,22 +46,28 @@ def read(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
 def write(numbers: Numbers) -> tuple[Bytes, Numbers]:
     """Return the varints of these numbers end to end, and the length of each in bytes."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    lengths = sizes(numbers)
+    lengths = _sizes(zigzag)
     longest = int(lengths.max(initial=1))
     if longest == 1:
         return zigzag.astype(np.uint8), lengths
-    table = np.empty((len(numbers), longest), np.uint8)
-    for column in range(longest):
-        table[:, column] = (zigzag >> np.uint64(7 * column)).astype(np.uint8) & 0x7F
-    columns = np.arange(longest)
-    table[columns < lengths[:, None] - 1] |= 0x80
-    return table[columns < lengths[:, None]], lengths
+    begin = np.cumsum(lengths)
+    data = np.empty(int(begin[-1]), np.uint8)
+    begin -= lengths
+    for _ in range(longest):
+        more = zigzag > 0x7F
+        data[begin] = (zigzag & np.uint64(0x7F)).astype(np.uint8) | (more.astype(np.uint8) << 7)
+        unfinished = np.flatnonzero(more)
+        begin, zigzag = begin[unfinished] + 1, zigzag[unfinished] >> np.uint64(7)
+    return data, lengths
 
 
 def sizes(numbers: Numbers) -> Numbers:
     """Return how many bytes the varint of each number takes."""
-    zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    lengths = np.ones(len(numbers), np.int64)
+    return _sizes(((numbers << 1) ^ (numbers >> 63)).view(np.uint64))
+
+
+def _sizes(zigzag: NDArray[np.uint64]) -> Numbers:
+    lengths = np.ones(len(zigzag), np.int64)
     limit = 1 << 7
     while (longer := zigzag >= np.uint64(limit)).any():
         lengths += longer
