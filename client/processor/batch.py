@@ -31,6 +31,12 @@ class Batch:
         for partition in partitions:
             self.offsets.pop(partition, None)
 
+    def copy(self) -> Batch:
+        """Return the same, which later changes of this one leave alone."""
+        batch = Batch()
+        batch.records, batch.offsets = list(self.records), dict(self.offsets)
+        return batch
+
     def by_partition(self) -> dict[TopicPartition, Batch]:
         """Return the same, one batch for each partition."""
         batches: dict[TopicPartition, Batch] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
@@ -48,6 +49,28 @@ class ProcessorOptions:
             )
         if self.max_batch_records < 1:
             raise ConfigError("max_batch_records", f"{self.max_batch_records} is below 1")
+        if self.max_batch_s < 0:
+            raise ConfigError("max_batch_ms", f"{self.max_batch_s * 1000:g} is negative")
+        if not callable(self.process):
+            raise ConfigError("process", f"{self.process!r} is not callable")
+        self._check_topics()
+
+    def _check_topics(self) -> None:
+        if bool(self.topics) == (self.pattern is not None):
+            raise ConfigError("topics", "give either topics or a pattern: what is there to process?", "pattern")
+        wrong = next((name for name in self.topics if not isinstance(name, str)), None)
+        if wrong is not None:
+            raise ConfigError("topics", f"{wrong!r} is not a topic's name")
+        dead, pattern = self.dead_letter_topic, None
+        if self.pattern is not None:
+            try:
+                pattern = re.compile(self.pattern)
+            except re.error as error:
+                raise ConfigError("pattern", f"{self.pattern!r} is not a regular expression: {error}") from None
+        if dead is not None and (dead in self.topics or (pattern is not None and pattern.fullmatch(dead))):
+            raise ConfigError(
+                "dead_letter_topic", f"{dead!r} is read from as well: its records would come again and again", "topics"
+            )
 
     def of_worker(self, number: int) -> Self:
         """Return the options of one of several workers: each has names of its own."""
@@ -80,7 +103,7 @@ def each(transform: Transform, *, dead_letters: bool) -> Process:
         for record in records:
             try:
                 made = transform(record)
-                outputs = list(await made if inspect.isawaitable(made) else made)
+                outputs = _outputs(await made if inspect.isawaitable(made) else made)
             except Exception as error:
                 if not dead_letters or not transaction.is_poison(error):
                     raise
@@ -90,3 +113,9 @@ def each(transform: Transform, *, dead_letters: bool) -> Process:
                 transaction.send(*output)
 
     return process
+
+
+def _outputs(made: Iterable[OutputRecord]) -> list[OutputRecord]:
+    if isinstance(made, OutputRecord):
+        raise TypeError("transform returned one OutputRecord: it has to return a list of them, or be a generator")
+    return list(made)

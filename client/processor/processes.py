@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import multiprocessing
+import pickle
 import signal
 import threading
 from collections import deque
@@ -80,6 +81,10 @@ class WorkerProcesses:
             raise ConfigError("restarts", f"{restarts} in {restart_window_s} s, or stop_timeout_s, cannot be negative")
         self._factory = factory
         self._arguments = dict(arguments or {})
+        try:
+            pickle.dumps(self._arguments)
+        except Exception as error:
+            raise ConfigError("arguments", f"cannot be sent to another process: {error}") from None
         self._restarts = restarts
         self._window_s = restart_window_s
         self._stop_timeout_s = stop_timeout_s
@@ -141,18 +146,21 @@ class WorkerProcesses:
     def _start(self, child: _Child) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        child.report = Report(Stage.STARTING)
-        child.died.clear()
-        child.process = context.Process(
+        process = context.Process(
             target=main,
             args=(self._factory, child.number, self._arguments, theirs),
             name=f"oncelog-worker-{child.number}",
         )
-        child.pipe = ours
         try:
-            child.process.start()
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
         finally:
             theirs.close()  # the child's end of the pipe lives in the child only, so that either sees the other's death
+        child.report = Report(Stage.STARTING)
+        child.died.clear()
+        child.process, child.pipe = process, ours
         asyncio.get_running_loop().add_reader(child.process.sentinel, self._notice, child, child.process.sentinel)
 
     def _notice(self, child: _Child, sentinel: int) -> None:

@@ -71,6 +71,8 @@ class Processor:
             raise ConfigError("workers", f"{workers} is below 1")
         if process is None:
             assert transform is not None
+            if not callable(transform):
+                raise ConfigError("transform", f"{transform!r} is not callable")
             process = each(transform, dead_letters=dead_letter_topic is not None)
         both = {**(config or {}), **settings}
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": group_id}

@@ -67,6 +67,8 @@ class Worker(RebalanceListener):
         """The assignment that the producers were initialised for: its generation commits the offsets."""
         self._dirty = True
         """Nothing may be processed before `_recover`."""
+        self._outdated = False
+        """The present assignment was refused: only another one is of use."""
         self._stopping = asyncio.Event()
         self._metrics = metrics
 
@@ -154,7 +156,7 @@ class Worker(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
         self._metrics.rebalances += 1
-        self._dirty = True
+        self._dirty, self._outdated = True, False
         self._consumer.wakeup()
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
@@ -169,6 +171,8 @@ class Worker(RebalanceListener):
         batch, assignment = self._batch, self._owned
         if assignment is None or self._assignment() != assignment:
             raise AbortableError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership is over: what was gathered is dropped")
+        # A rebalance that goes on beside it drops what is gathered; records without their offsets would come twice.
+        batch = batch.copy()
         group = assignment.metadata
         rebalance = asyncio.ensure_future(self._consumer.until_rebalance())
         tasks = [
@@ -289,6 +293,8 @@ class Worker(RebalanceListener):
 
     def _assignment(self) -> ConsumerAssignment | None:
         """The group's present assignment; None: polling has to bring about one."""
+        if self._outdated:
+            return None
         try:
             return self._consumer.group_assignment()
         except RebalanceInProgressError:
@@ -304,6 +310,7 @@ class Worker(RebalanceListener):
                 await self._producers.initialise(assignment)
                 self._owned = assignment
         except IllegalGenerationError:
+            self._outdated = True
             self._consumer.enforce_rebalance("the generation of the assignment is over")
             raise
         self._batch = Batch()
