@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..client.config import ProducerConfig
 from ..protocol.errors import KafkaError
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.2
+POLL_S: Final = 0.2
+_RAISED: Final = re.compile(r"[\w.]+(Error|Exception): ")
 
 
 class _Running:
@@ -166,7 +168,8 @@ class JobRunner:
 
 
 def _reason(failure: str) -> str:
-    """The line of a failure that says why: Spark's are long."""
-    lines = [line.strip() for line in failure.splitlines() if line.strip()]
-    told = [line for line in lines if "Error: " in line or "Exception: " in line]
-    return (told or lines or ["no reason was given"])[-1][:500]
+    """The line of a failure that says why: Spark's have plans and stacks around it."""
+    told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    errors = [line for line in lines if _RAISED.match(line)]
+    return (errors[-1] if errors else lines[0] if lines else "no reason was given")[:500]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from oncelog.pipeline import job_spec
 from oncelog.pipeline.job_progress import Progress
-from oncelog.pipeline.job_runner import JobRunner
+from oncelog.pipeline.job_runner import JobRunner, _reason
 from oncelog.pipeline.job_spec import JobError
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ options = { subscribe = "t" }
 name = "output"
 from = "input"
 """
+
+
+def test_a_failure_is_told_in_one_line() -> None:
+    spark = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"
+        "Traceback (most recent call last):\n  File x\n    raise Y\n"
+        "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1\n"
+        "=== Streaming Query ===\n+- a plan\nJVM stacktrace: java.lang.Exception: x"
+    )
+    assert _reason(spark) == "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1"
+    assert _reason("[A] b\nc") == "[A] b"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +74,7 @@ def last_values(topics: Any, topic: str) -> dict[str, dict[str, Any]]:
 
 def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     data = pytest.importorskip("oncelog.demo.flights")
-    rows = list(data.flights(3000))
+    rows = list(data.flights(1200))
     airlines, airports = data.airline_names(), data.airport_names()
     names = {name: topics.make(name.lower()) for name in ("FLIGHTS", "CLEANED", "HOURLY", "LATEST")}
     topics.send(names["FLIGHTS"], [data.flight_record(row)[1].decode() for row in rows])
@@ -73,7 +84,7 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
         "CHECKPOINT": str(tmp_path / "checkpoint"),
         "TABLES": str(data._directory()),
         "PARQUET": str(tmp_path / "parquet"),
-        "PER_BATCH": "2000",
+        "PER_BATCH": "800",
         "LEAST": "20",
     }
     told: list[Progress] = []
@@ -84,7 +95,7 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
     runner.run()
 
     cleaned = [json.loads(one.value) for one in topics.records(names["CLEANED"])]
-    assert sorted(one["row"] for one in cleaned) == list(range(3000))
+    assert sorted(one["row"] for one in cleaned) == list(range(1200))
     by_row = {one["row"]: one for one in cleaned}
     hours: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     late: dict[str, list[int]] = defaultdict(list)
@@ -107,6 +118,6 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
     latest = sorted(means, key=lambda dest: (-means[dest], dest))[:10]
     listed = [json.loads(one.value)["dest"] for one in topics.records(names["LATEST"])]
     assert listed[-10:] == latest
-    assert spark.read.parquet(str(tmp_path / "parquet")).count() == 3000
+    assert spark.read.parquet(str(tmp_path / "parquet")).count() == 1200
     assert {one.query for one in told} == {"cleaned", "hourly", "latest", "parquet"}
-    assert sum(one.rows for one in told if one.query == "cleaned") == 3000
+    assert sum(one.rows for one in told if one.query == "cleaned") == 1200
