@@ -15,6 +15,7 @@ from ...protocol.errors import KafkaError
 from ..cluster import Cluster
 from ..config import AdminConfig
 from ..errors import IllegalStateError, error_for
+from ..given import names_of, positions_of
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
@@ -105,7 +106,7 @@ class Admin:
 
     async def delete_topics(self, names: Iterable[str], *, raise_errors: bool = True) -> dict[str, KafkaError | None]:
         """Delete topics; raises the first failure, or with `raise_errors=False` returns all."""
-        outcomes = await topics.delete_topics(self._calls, names)
+        outcomes = await topics.delete_topics(self._calls, names_of(names, "topics"))
         return _raised(outcomes) if raise_errors else outcomes
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
@@ -117,7 +118,7 @@ class Admin:
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
         """Return partitions, leaders and replicas of topics; raises if one does not exist."""
-        calls, wanted = self._calls, list(names)
+        calls, wanted = self._calls, names_of(names, "topics")
         metadata = await calls.retrying(lambda: calls.cluster.refresh(wanted), "describe topics")
         described = {}
         for name in wanted:
@@ -177,17 +178,21 @@ class Admin:
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
         """Return the groups of all coordinators, with `states` only those in these states."""
-        return await groups.list_groups(self._calls, states)
+        return await groups.list_groups(self._calls, names_of(states, "states"))
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return members and state of groups; one that does not exist has the state Dead."""
-        return {group_id: await groups.describe_group(self._calls, group_id) for group_id in group_ids}
+        return {
+            group_id: await groups.describe_group(self._calls, group_id) for group_id in names_of(group_ids, "groups")
+        }
 
     async def delete_groups(
         self, group_ids: Iterable[str], *, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
         """Delete groups that have no members, with their offsets."""
-        outcomes = {group_id: await groups.delete_group(self._calls, group_id) for group_id in group_ids}
+        outcomes = {
+            group_id: await groups.delete_group(self._calls, group_id) for group_id in names_of(group_ids, "groups")
+        }
         return _raised(outcomes) if raise_errors else outcomes
 
     async def group_offsets(
@@ -204,10 +209,7 @@ class Admin:
         raise_errors: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
         """Set the offsets of a group that has no members."""
-        values = {
-            TopicPartition(*one): OffsetAndMetadata(at) if isinstance(at, int) else at for one, at in offsets.items()
-        }
-        outcomes = await groups.alter_group_offsets(self._calls, group_id, values)
+        outcomes = await groups.alter_group_offsets(self._calls, group_id, positions_of(offsets))
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_group_offsets(
@@ -244,7 +246,9 @@ class Admin:
         id. `timeout_ms` (default.api.timeout.ms) bounds the call, and is the transaction timeout that the id is given
         meanwhile, which transaction.max.timeout.ms of the broker limits.
         """
-        return await transactions.fence(self._calls_within(timeout_ms), transactional_ids)
+        return await transactions.fence(
+            self._calls_within(timeout_ms), names_of(transactional_ids, "transactional ids")
+        )
 
     async def list_transactions(
         self,
@@ -262,7 +266,7 @@ class Admin:
         """
         return await transactions.list_transactions(
             self._calls,
-            states=list(states),
+            states=names_of(states, "states"),
             producer_ids=list(producer_ids),
             min_duration_ms=min_duration_ms,
             pattern=pattern,
@@ -273,8 +277,8 @@ class Admin:
 
         An id that is not known: KafkaError with TRANSACTIONAL_ID_NOT_FOUND.
         """
-        described = {}
-        for transactional_id, one in (await transactions.describe_transactions(self._calls, transactional_ids)).items():
+        wanted, described = names_of(transactional_ids, "transactional ids"), {}
+        for transactional_id, one in (await transactions.describe_transactions(self._calls, wanted)).items():
             if isinstance(one, KafkaError):
                 raise one
             described[transactional_id] = one

@@ -20,6 +20,7 @@ from typing import Final, Self
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
+from ..given import positions_of
 from ..metadata import PartitionMetadata
 from ..offset_lookup import list_offsets
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -358,7 +359,7 @@ class Consumer:
         KafkaTimeoutError after default.api.timeout.ms.
         """
         coordinator = self._with_group("commit()")
-        values = coordinator.commits.consumed() if offsets is None else _offsets(offsets)
+        values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
         await coordinator.offsets.commit(values, in_group=self._subscription.automatic, timeout_s=self._api_timeout_s)
 
     def commit_async(
@@ -366,7 +367,7 @@ class Consumer:
     ) -> asyncio.Future[None]:
         """Commit in the background, without retries; the future, and the callback, tell how it went."""
         coordinator = self._with_group("commit_async()")
-        values = coordinator.commits.consumed() if offsets is None else _offsets(offsets)
+        values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
         task = coordinator.commits.in_background(values)
 
         def done(task: asyncio.Task[None]) -> None:
@@ -469,11 +470,3 @@ class Consumer:
         if not self._closed:
             self._fetcher.wake()
             self._awake.set()
-
-
-def _offsets(offsets: Mapping[TopicPartition, OffsetLike]) -> dict[TopicPartition, OffsetAndMetadata]:
-    values = {TopicPartition(*one): OffsetAndMetadata(at) if isinstance(at, int) else at for one, at in offsets.items()}
-    for one, at in values.items():
-        if at.offset < 0:
-            raise IllegalStateError(f"cannot commit offset {at.offset} for {one}")
-    return values

@@ -55,6 +55,8 @@ class Initialisation:
 
     def plan(self, assignment: GroupAssignment | None, group_id: str | None) -> Plan:
         """Put together what was given and what is set; raises ConfigError where the group is missing or given twice."""
+        if assignment is not None and not isinstance(assignment, GroupAssignment):
+            raise TypeError(f"{assignment!r} is not a GroupAssignment, such as consumer.group_assignment() returns")
         of_assignment = assignment.group_id if isinstance(assignment, ConsumerAssignment) else ""
         if of_assignment and group_id is not None and group_id != of_assignment:
             raise ConfigError("group_id", f"{group_id!r} is not the assignment's, {of_assignment!r}: leave it out")

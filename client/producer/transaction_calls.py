@@ -35,7 +35,7 @@ from ...protocol.schema import Response
 from ..cluster import Cluster, KeyType
 from ..connection import Connection
 from ..errors import CommitUnknownError, IllegalStateError, UnsupportedVersionError
-from ..values import ConsumerGroupMetadata, OffsetAndMetadata
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .coordinator_call import CHANNEL, Build, CoordinatorCaller, Lost, Refusals, worst
 from .transaction_manager import Partition, TransactionManager
 from .transaction_state import State
@@ -156,7 +156,7 @@ class TransactionCalls:
         )
 
     async def commit_offsets(
-        self, offsets: Mapping[Partition, OffsetAndMetadata], group: ConsumerGroupMetadata
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
         """Write offsets as part of the transaction: they count when it commits."""
         manager = self._manager

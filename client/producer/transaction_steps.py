@@ -18,7 +18,8 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import AbortableError, ConfigError, error_for
-from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, OffsetAndMetadata, Offsets
+from ..given import partitions_of, positions_of
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
 from .coordinator_call import CoordinatorCaller
 from .initialisation import SETTING, Initialisation
@@ -95,7 +96,7 @@ class Transactions:
         if partitions is None:
             manager.begin()
             return
-        allowed = frozenset((topic, index) for topic, index in partitions)
+        allowed = partitions_of(partitions)
         await self._know(allowed)
         manager.begin(allowed)
         self._accumulator.restrict(allowed)
@@ -138,8 +139,10 @@ class Transactions:
             return ConsumerGroupMetadata(given)
         if isinstance(given, ConsumerAssignment):
             return given.metadata
-        if given is not None:
+        if isinstance(given, ConsumerGroupMetadata):
             return given
+        if given is not None:
+            raise TypeError(f"{given!r} is not a consumer's group_metadata() or group_assignment()")
         manager = self.manager
         if manager.group is None:
             raise ConfigError(
@@ -167,13 +170,9 @@ class Transactions:
         """See Producer.send_offsets."""
         manager = self.manager
         manager.require(State.IN_TRANSACTION, doing="send_offsets")
-        group = self._group(group_metadata)
-        if not offsets:
+        group, positions = self._group(group_metadata), positions_of(offsets)
+        if not positions:
             return
-        positions: dict[tuple[str, int], OffsetAndMetadata] = {
-            partition: position if isinstance(position, OffsetAndMetadata) else OffsetAndMetadata(position)
-            for partition, position in offsets.items()
-        }
         self._accumulator.close_open_batches()  # the records can travel while the offsets do
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sending_offsets.add(under_way)
