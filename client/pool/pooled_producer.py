@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...protocol.records import Headers
-from ..errors import IllegalStateError
+from ..errors import CommitUnknownError, IllegalStateError
 from ..producer import Delivery, Producer, Transaction
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, Offsets
 
@@ -117,7 +117,11 @@ class _Block:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loan.check()
-        await self._transaction.__aexit__(kind, error, trace)
+        try:
+            await self._transaction.__aexit__(kind, error, trace)
+        except CommitUnknownError as unknown:
+            # The pool has another producer take this one's place, and there is nobody to ask with it.
+            raise CommitUnknownError(unknown.code, unknown.message, can_ask_again=False) from unknown
 
 
 class PooledProducer:

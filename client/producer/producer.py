@@ -231,7 +231,10 @@ class Producer:
 
     @property
     def group_aware(self) -> bool:
-        """Whether the last `init_transactions` claimed the group's partitions at the broker (transaction extension)."""
+        """Whether the last `init_transactions` claimed the group's partitions at the broker (transaction extension).
+
+        No longer once the producer has met a broker that was downgraded since.
+        """
         return self._transactions is not None and self._transactions.manager.group_aware
 
     async def init_transactions(

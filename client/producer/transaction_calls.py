@@ -74,6 +74,8 @@ class TransactionCalls:
         self._manager.version = 2 if newest >= 2 and speaks else 1
         self._manager.extension = connection.extension_aware and self._manager.version >= 2
         self._manager.forget_session()
+        if not connection.extension_aware:
+            self._manager.group_aware = False  # claims that a downgraded broker keeps fence nobody
         self._learned_from = connection
 
     def learn_anew(self) -> None:

@@ -59,7 +59,7 @@ class TransactionManager:
         self.group: ConsumerGroupMetadata | None = None
         """Who offsets are committed for unless the caller says otherwise."""
         self.group_aware = False
-        """Whether the last initialisation claimed the group's partitions (transaction extension)."""
+        """Whether claims on the group's partitions, made by the last initialisation, are in force."""
         self.state = State.UNINITIALIZED
         self.number = 0
         """How many transactions were begun: tells one from the next."""

@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 from oncelog import Admin, Consumer, Producer, ProducerFencedError
-from oncelog.client.errors import ConfigError, IllegalStateError
+from oncelog.client.errors import CommitUnknownError, ConfigError, IllegalStateError
 from oncelog.client.pool import PoolExhaustedError, TransactionalProducerPool
+from oncelog.protocol.messages.end_txn import EndTxnRequest
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 WAIT_S = 30.0
@@ -374,3 +376,27 @@ async def test_closing_aborts_what_is_open_and_refuses_what_waits(bootstrap: str
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         TransactionalProducerPool(**{"prefix": "p", **wrong})  # type: ignore[arg-type]
+
+
+async def test_an_unknown_commit_sends_nobody_to_ask_a_producer_that_is_gone(
+    bootstrap: str, topic: str, prefix: str
+) -> None:
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        pool_of(proxy.address, prefix, size=1, exclusive=True, max_block_ms=1000, request_timeout_ms=1000) as pool,
+    ):
+        async with pool.transaction() as txn:
+            await txn.send(topic, b"1")
+
+        async def cut_off() -> None:
+            async with pool.transaction() as txn:
+                await txn.send(topic, b"2")
+                proxy.break_after(EndTxnRequest, times=1000)
+
+        with pytest.raises(CommitUnknownError) as caught:
+            await cut_off()
+        assert not caught.value.can_ask_again
+        proxy.clear_faults()
+        async with pool.transaction() as txn:  # the initialisation of the next producer finds what was decided
+            await txn.send(topic, b"3")
+    assert await values(bootstrap, topic) == [b"1", b"2", b"3"]

@@ -141,6 +141,22 @@ def test_offsets_without_a_group_need_a_member_id_in_the_fall_back() -> None:
     in_world(test, 2, transactional_group_id="group")
 
 
+def test_claims_of_a_broker_that_was_downgraded_stand_in_for_no_member_id() -> None:
+    async def test(world: World) -> None:
+        task = init(world, GroupAssignment(3, MINE), group_id="group")
+        await world.cluster.answer(InitProducerIdRequest, OK)
+        await task
+        assert world.manager.group_aware
+        world.cluster.features["group.aware.transaction"] = 0
+        world.cluster.reconnect()
+        await world.transactions.begin()
+        assert not world.manager.group_aware
+        with pytest.raises(ConfigError, match="KIP-447"):
+            await world.transactions.send_offsets({TopicPartition("a", 2): 5})
+
+    in_world(test, 2, group_aware=1)
+
+
 def test_offsets_need_a_group_from_somewhere() -> None:
     async def test(world: World) -> None:
         await world.begin()
