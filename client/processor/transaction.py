@@ -77,9 +77,13 @@ class ProcessorTransaction:
         """Whether an error is a record's own fault, and there is a topic for such records."""
         return self._dead_letter_topic is not None and is_poison(error)
 
+    def close(self) -> None:
+        """Take nothing more: what a task that the function left behind sends must not get into the next transaction."""
+        self._over = True
+
     async def finish(self) -> None:
         """Send what there was no room for. The processor calls it."""
-        self._over = True
+        self.close()
         for record in self._held:
             await self._producer.enqueue(
                 record.topic,

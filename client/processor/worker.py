@@ -215,6 +215,8 @@ class Worker(RebalanceListener):
 
             log.warning("%r goes to %s: %r", batch.records[0].origin, self._options.dead_letter_topic, error)
             await self._one_transaction(owned, batch, group, rebalance, bury)
+        if self._options.on_progress is not None:  # what it raises is no fault of the records, which are committed
+            self._options.on_progress(self._metrics)
 
     async def _one_transaction(
         self,
@@ -237,6 +239,8 @@ class Worker(RebalanceListener):
         except BaseException:
             await owned.abort()
             raise
+        finally:
+            transaction.close()
         await self._commit(owned, batch, group)
         owned.clean = True
         self._isolation.passed(batch)
@@ -246,14 +250,13 @@ class Worker(RebalanceListener):
         metrics.records_in += len(batch.records)
         metrics.records_out += transaction.records
         metrics.dead_letters += transaction.dead_letters
-        if self._options.on_progress is not None:
-            self._options.on_progress(metrics)
 
     async def _call(
         self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
     ) -> None:
         """Run the function; one that may be waited for is cancelled when the group rebalances meanwhile."""
-        result = process(batch.records, transaction)
+        # A list of its own: what the function leaves of it says nothing of what there was.
+        result = process(list(batch.records), transaction)
         if not inspect.isawaitable(result):
             return
         running = asyncio.ensure_future(result)

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from oncelog.client.errors import IllegalGenerationError
+from oncelog.client.consumer import ConsumerRecord
+from oncelog.client.consumer.record import BatchOrigin
+from oncelog.client.errors import IllegalGenerationError, IllegalStateError, RetriableError
+from oncelog.client.processor import ProcessorTransaction
 from oncelog.client.processor.metrics import Metrics
 from oncelog.client.processor.options import ProcessorOptions
-from oncelog.client.processor.worker import Worker
+from oncelog.client.processor.worker import Worker, _Poisoned
 from oncelog.client.values import ConsumerAssignment, OffsetAndMetadata, TopicPartition
 from oncelog.protocol.errors import ErrorCode
 
@@ -58,6 +61,7 @@ class Recorder:
         self.clean = True
         self.committed: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
         self._offsets: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        self.sent: list[tuple[str, bytes | None]] = []
         self.refused: set[int] = set()
         self.initialised: list[int] = []
 
@@ -71,6 +75,13 @@ class Recorder:
 
     async def begin_transaction(self) -> None:
         self._offsets = {}
+        self.sent = []
+
+    def send(self, topic: str, value: bytes | None, **_: Any) -> None:
+        self.sent.append((topic, value))
+
+    async def abort(self) -> None:
+        self.clean = True
 
     async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], _: Any) -> None:
         self._offsets = offsets
@@ -79,22 +90,26 @@ class Recorder:
         self.committed.append(self._offsets)
 
 
-def make(process: Any) -> tuple[Worker, Member, Recorder]:
-    options = ProcessorOptions(
-        topics=("t",),
-        pattern=None,
-        process=process,
-        application_id="g",
-        transactional_id="x",
-        group_aware=True,
-        dead_letter_topic=None,
-        max_batch_records=10,
-        max_batch_s=0.0,
-        consumer_settings={"group_id": "g", "auto_offset_reset": "earliest"},
-        producer_settings={},
-        on_progress=None,
-    )
-    worker, recorder = Worker(options, Metrics()), Recorder()
+def record(offset: int) -> ConsumerRecord:
+    return ConsumerRecord(BatchOrigin(A, 0, 0), offset, 0, None, b"%d" % offset, [])
+
+
+def make(process: Any, **options: Any) -> tuple[Worker, Member, Recorder]:
+    given: dict[str, Any] = {
+        "topics": ("t",),
+        "pattern": None,
+        "process": process,
+        "application_id": "g",
+        "transactional_id": "x",
+        "group_aware": True,
+        "dead_letter_topic": None,
+        "max_batch_records": 10,
+        "max_batch_s": 0.0,
+        "consumer_settings": {"group_id": "g", "auto_offset_reset": "earliest"},
+        "producer_settings": {},
+        "on_progress": None,
+    }
+    worker, recorder = Worker(ProcessorOptions(**{**given, **options}), Metrics()), Recorder()
     member = Member(worker)
     worker._consumer = worker._beginnings._consumer = member  # type: ignore[assignment]
     worker._producers = recorder  # type: ignore[assignment]
@@ -132,3 +147,47 @@ async def test_refused_without_end_it_says_so(generations: int) -> None:
         with pytest.raises(IllegalGenerationError):
             await worker.run()
     assert recorder.initialised == list(range(1, generations + 1))
+
+
+async def test_what_the_function_does_to_its_list_does_not_decide_which_record_is_to_blame() -> None:
+    def process(records: list[ConsumerRecord], _: Any) -> None:
+        while records:
+            if records.pop(0).offset == 3:
+                raise ValueError("this one")
+
+    worker, _, recorder = make(process, dead_letter_topic="dead")
+    worker._owned = ASSIGNMENT
+    worker._batch.add(A, [record(offset) for offset in range(5)], OffsetAndMetadata(5))
+    with pytest.raises(_Poisoned):
+        await worker._transact()
+    assert not recorder.committed
+
+
+async def test_a_record_that_is_committed_is_not_buried_for_what_on_progress_raises() -> None:
+    def on_progress(metrics: Metrics) -> None:
+        raise ValueError("no disk for the statistics")
+
+    worker, _, recorder = make(lambda records, _: None, dead_letter_topic="dead", on_progress=on_progress)
+    worker._owned = ASSIGNMENT
+    worker._batch.add(A, [record(4)], OffsetAndMetadata(5))
+    with pytest.raises(ValueError, match="statistics"):
+        await worker._transact()
+    assert recorder.committed == [{A: OffsetAndMetadata(5)}]
+    assert not recorder.sent
+
+
+async def test_a_task_that_the_function_left_behind_sends_nothing_in_the_next_transaction() -> None:
+    given: list[ProcessorTransaction] = []
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        given.append(transaction)
+        raise RetriableError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "later")
+
+    worker, _, recorder = make(process)
+    worker._owned = ASSIGNMENT
+    worker._batch.add(A, [record(4)], OffsetAndMetadata(5))
+    with pytest.raises(RetriableError):
+        await worker._transact()
+    with pytest.raises(IllegalStateError, match="over"):
+        given[0].send("t", b"late")
+    assert not recorder.sent
