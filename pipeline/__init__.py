@@ -46,11 +46,13 @@ def spark_session(
     return register(build(master or "local[*]", app_name, settings or {}))
 
 
-def write_stream(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> DataStreamWriter:
+def write_stream(
+    df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
+) -> DataStreamWriter:
     """The exactly-once writer of a streaming frame: a Kafka transaction per micro-batch. See `frames.write_stream`."""
     from .frames import write_stream as prepare
 
-    return prepare(df, options, tasks=tasks)
+    return prepare(df, options, output_mode=output_mode, tasks=tasks)
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:

@@ -24,9 +24,9 @@ from pyspark.sql.types import BinaryType, IntegerType
 
 from ..client.errors import ConfigError
 from .blocking import BlockingCluster
-from .options import SINK_OPTIONS, Options
+from .options import BATCH, QUERY, SINK_OPTIONS, Options
 from .rows import RowError, check_columns, targets
-from .sink import SinkSettings
+from .sink import QUERY_ID, SinkSettings
 from .source import NAME
 
 if TYPE_CHECKING:
@@ -39,16 +39,32 @@ COUNTS_MAX_AGE_S: Final = 60.0
 COLUMNS: Final = ("key", "value", "topic", "partition", "headers")
 
 
-def write_stream(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> DataStreamWriter:
+def write_stream(
+    df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
+) -> DataStreamWriter:
     """Return the stream's writer, repartitioned, with these options: `.trigger(...).start()` it.
 
     `options` are those of the sink, and Spark's: `checkpointLocation` is required. `tasks`: how many Spark tasks write
     at once, by default as many as the cluster has cores. Raises ConfigError for options or columns that cannot be.
+
+    `output_mode`: append, complete or update. Spark refuses update for data sources in Python, so there each
+    micro-batch is written as a batch, with the same transaction, state and checks.
     """
     if not df.isStreaming:
         raise ConfigError("write_stream", "is for streaming frames: use write(df, options)")
     SinkSettings(options, df.schema, streaming=True)
-    return repartitioned(df, options, tasks).writeStream.format(NAME).options(**options)
+    if output_mode != "update":
+        frame = repartitioned(df, options, tasks)
+        return frame.writeStream.format(NAME).options(**options).outputMode(output_mode)
+
+    def write_batch(batch: DataFrame, number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        assert query is not None
+        mine = {**options, QUERY: query, BATCH: str(number)}
+        repartitioned(batch, mine, tasks).write.format(NAME).options(**mine).mode("append").save()
+
+    checkpoint = {name: value for name, value in options.items() if name.lower() == "checkpointlocation"}
+    return df.writeStream.outputMode("update").options(**checkpoint).foreachBatch(write_batch)
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:

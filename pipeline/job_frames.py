@@ -57,11 +57,11 @@ class JobFrames:
             return None
         writer: DataStreamWriter
         if sink.format == NAME:
-            writer = write_stream(frame, options, tasks=sink.tasks)
+            writer = write_stream(frame, options, output_mode=sink.output_mode, tasks=sink.tasks)
         else:
-            writer = frame.writeStream.format(sink.format).options(**options)
+            writer = frame.writeStream.format(sink.format).options(**options).outputMode(sink.output_mode)
         trigger = sink.trigger or self.job.trigger
-        writer = writer.queryName(f"{self.job.name}-{sink.name}").outputMode(sink.output_mode)
+        writer = writer.queryName(f"{self.job.name}-{sink.name}")
         if trigger == AVAILABLE_NOW:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{round(seconds(trigger, 'trigger') * 1000)} milliseconds").start()

@@ -94,6 +94,10 @@ SINK_OPTIONS: Final = (
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode", "mode"})
 """Options of the reader and writer itself, which are passed along."""
 
+QUERY: Final = "oncelog.query"
+BATCH: Final = "oncelog.batch"
+"""What `write_stream` tells the sink of a micro-batch that is written as a batch, in output mode update."""
+
 _NOT_OFFERED: Final = {
     "minoffsetspertrigger": "use maxOffsetsPerTrigger, and a trigger interval to gather more",
     "maxtriggerdelay": "use a trigger interval",
@@ -123,7 +127,7 @@ class Options:
         self._given = {name.lower(): value for name, value in given.items()}
         known = {option.name.lower(): option.name for option in table}
         for name in self._given:
-            if name in known or name.startswith("kafka.") or name in _OF_SPARK or name in _IGNORED:
+            if name in known or name.startswith("kafka.") or name in _OF_SPARK | _IGNORED | {QUERY, BATCH}:
                 if name in _NOT_OFFERED:
                     raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
                 continue

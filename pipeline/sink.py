@@ -31,7 +31,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from . import attempts
 from .arrow_encoder import encode
 from .blocking import BlockingCluster
-from .options import SINK_OPTIONS, Options
+from .options import BATCH, QUERY, SINK_OPTIONS, Options
 from .produce import CLIENT_DEFAULTS, TransactionProducer, Written
 from .rows import check_columns, grouped
 from .transaction import Attempt, SinkState, SinkTransaction
@@ -75,6 +75,9 @@ class SinkSettings:
         self.state_topic = options.text("stateTopic", "__oncelog_pipeline")
         self.adopt = options.flag("adoptQuery", False)
         self.write_id = options.text("writeId")
+        self.query, self.batch_id = options.text(QUERY), options.number(BATCH, at_least=0)
+        """Of a stream's micro-batch that is written as a batch."""
+        streaming = streaming or bool(self.query)
         if streaming and self.write_id:
             raise ConfigError("writeId", "is of batch writes: a stream's batches are told apart by themselves")
         self.transactional_id = options.text("transactionalId") or (
@@ -139,6 +142,28 @@ class _Writer:
         return self.__dict__
 
     # -- in a task
+
+    def is_committed(self, query: str, batch_id: int) -> bool:
+        """Whether this batch was committed already, by a driver that died before Spark wrote that down."""
+        assert self.attempt is not None
+        state = self.attempt.state
+        if state is not None and state.owner == query:
+            if state.batch_id > batch_id:
+                raise StateError(
+                    f"batch {batch_id} is to be written, but batch {state.batch_id} of this query is committed: the "
+                    "checkpoint is older than what was written (restored from a copy?). Use the newest checkpoint, or "
+                    "a new one with startingOffsets"
+                )
+            return state.batch_id == batch_id
+        if batch_id and not self.settings.adopt:
+            found = "none" if state is None else f"only of query {state.owner}"
+            raise StateError(
+                f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}): whether that "
+                "batch is committed cannot be told. It expires when a query is down for longer than the broker's "
+                "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, "
+                "then set adoptQuery=true to write the batch, for this one start"
+            )
+        return False
 
     def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int, committed: bool) -> TaskWritten:
         attempt, context = self.attempt, TaskContext.get()
@@ -237,7 +262,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         assert query is not None
         assert batch is not None
-        return self.write_rows(iterator, query, int(batch), self._is_committed(query, int(batch)))
+        return self.write_rows(iterator, query, int(batch), self.is_committed(query, int(batch)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the batch and its number."""
@@ -247,28 +272,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Abort the batch."""
         self.give_up(messages)
 
-    def _is_committed(self, query: str, batch_id: int) -> bool:
-        """Whether this batch was committed already, by a driver that died before Spark wrote that down."""
-        assert self.attempt is not None
-        state = self.attempt.state
-        if state is not None and state.owner == query:
-            if state.batch_id > batch_id:
-                raise StateError(
-                    f"batch {batch_id} is to be written, but batch {state.batch_id} of this query is committed: the "
-                    "checkpoint is older than what was written (restored from a copy?). Use the newest checkpoint, or "
-                    "a new one with startingOffsets"
-                )
-            return state.batch_id == batch_id
-        if batch_id and not self.settings.adopt:
-            found = "none" if state is None else f"only of query {state.owner}"
-            raise StateError(
-                f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}): whether that "
-                "batch is committed cannot be told. It expires when a query is down for longer than the broker's "
-                "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, "
-                "then set adoptQuery=true to write the batch, for this one start"
-            )
-        return False
-
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """One transaction for the whole write."""
@@ -276,13 +279,17 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows."""
         assert self.attempt is not None
-        state, write_id = self.attempt.state, self.settings.write_id
-        owner = write_id or self.attempt.transactional_id
-        return self.write_rows(iterator, owner, 0, bool(write_id) and state is not None and state.owner == owner)
+        settings, state = self.settings, self.attempt.state
+        if settings.query and settings.batch_id is not None:
+            committed = self.is_committed(settings.query, settings.batch_id)
+            return self.write_rows(iterator, settings.query, settings.batch_id, committed)
+        owner = settings.write_id or self.attempt.transactional_id
+        committed = bool(settings.write_id) and state is not None and state.owner == owner
+        return self.write_rows(iterator, owner, 0, committed)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the write."""
-        self.decide(messages, 0)
+        self.decide(messages, self.settings.batch_id or 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the write."""

@@ -140,7 +140,7 @@ class SinkTransaction:
                 await calls.add_offsets(attempt.transactional_id)
             position = OffsetAndMetadata(state.batch_id, json.dumps({"owner": state.owner}))
             await calls.commit_offsets(
-                {(attempt.state_topic, 0): position}, ConsumerGroupMetadata(attempt.transactional_id)
+                {TopicPartition(attempt.state_topic, 0): position}, ConsumerGroupMetadata(attempt.transactional_id)
             )
             manager.become(State.COMMITTING_TRANSACTION)
             await calls.end(committed=True)

@@ -116,6 +116,25 @@ def test_every_batch_of_a_stream_is_there_once(spark: SparkSession, topics: Any,
     assert topics.values(b) == sorted(str(n) for n in range(1, 40, 2))
 
 
+def test_update_mode_writes_what_changed_once(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
+    source, topic = topics.make("in"), topics.make("out")
+    frame = stream(spark, topics, source).groupBy("value").count()
+    frame = frame.selectExpr("value key", "concat(cast(value as string), '=', count) value")
+    options = {**topics.options, "topic": topic, "checkpointLocation": str(tmp_path / "checkpoint")}
+
+    def update() -> None:
+        query = write_stream(frame, options, output_mode="update").trigger(availableNow=True).start()
+        query.awaitTermination(120)
+
+    topics.send(source, ["a", "b", "a"])
+    update()
+    topics.send(source, ["b", "c"])
+    update()
+    forget_last_commit(tmp_path / "checkpoint")
+    update()
+    assert topics.values(topic) == ["a=2", "b=1", "b=2", "c=1"]
+
+
 def test_a_failed_batch_blocks_nobody_and_is_written_when_it_can_be(
     spark: SparkSession, topics: Any, tmp_path: Path
 ) -> None:
