@@ -3,7 +3,8 @@
 A commit is checked against the group: members name their generation; "simple" consumers (no member id, generation -1)
 may commit only while the group has no members. A transactional commit is not refused because a rebalance is going on
 (KIP-447): its producer is fenced by generation and member id, where the request has them (v3+). An extension-aware
-producer may name a generation without a member: in a group that has members it must be the current one.
+producer may name a generation without a member: in a group that has members it must be the current one, in one that
+they have left not an older one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def check_commit(
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return
     if member_optional and generation_id >= 0 and not member_id and group_instance_id is None:
-        if group.members and generation_id != group.generation_id:
+        # In an emptied group nobody has the present generation, and claims went with the last member: without this
+        # a producer that slept through it all would still be let in.
+        if generation_id < group.generation_id or (group.members and generation_id != group.generation_id):
             raise _wrong_generation(group, generation_id)
     elif generation_id >= 0 or member_id or group_instance_id is not None:
         group.check_member(member_id, group_instance_id)

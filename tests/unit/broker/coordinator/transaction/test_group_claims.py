@@ -358,3 +358,18 @@ async def test_claims_of_generations_that_have_been_stay_when_members_come() -> 
         (joined,) = await world.world.stable_group(1)
         assert joined.generation_id == 1
         assert world.in_force() == {P0: ("a", -1), P1: ("b", 1)}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@in_virtual_time
+async def test_a_producer_that_slept_until_its_group_was_empty_is_late(restarted: bool) -> None:
+    """Claims went with the last member; the generation of a group that members have left is nobody's."""
+    async with GroupAwareWorld() as world:
+        (member,) = await world.world.stable_group(1)
+        await world.init("sleeper", member.generation_id, P0)
+        world.world.leave(member.member_id)
+        assert world.in_force() == {}
+        if restarted:
+            await world.restart()
+        assert world.commit("sleeper", P0, 1, member.generation_id) is E.ILLEGAL_GENERATION
+        assert world.commit("sleeper", P0, 1) is E.NONE, "as any commit to a group without members"
