@@ -320,7 +320,7 @@ class World:
         """Whatever happened, a new worker takes over and gets on, and nobody's transactional id is blocked."""
         done = len(self.transactions)
         with_claims = any(plan.kind in AWARE for plan in self.scenario.workers)
-        plan = WorkerPlan("aware" if with_claims else "tv2", aborts=0.0)
+        plan = WorkerPlan("aware" if with_claims else "tv2", timeout_ms=8000, session_ms=8000, aborts=0.0)
         worker = self.workers[99] = Worker(self, 99, plan, self._incarnations + 1)
         self._run(worker)
         for _ in range(100):
