@@ -91,12 +91,13 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        for task in (self._maintenance, self._refreshing):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
-        await self._links.close()
+        tasks = [task for task in (self._maintenance, self._refreshing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await self._links.close()
 
     # -- metadata
 

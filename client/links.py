@@ -8,7 +8,6 @@ would hold up every answer behind it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 from .backoff import ExponentialBackoff
@@ -38,7 +37,6 @@ class Links:
         self._backoff = backoff
         self._max_idle_s = max_idle_s
         self._links: dict[tuple[int, str], Link] = {}
-        self._closed = False
         self.on_failure: Callable[[Node], None] | None = None
 
     def open_connection(self, node_id: int, channel: str = "") -> Connection | None:
@@ -76,17 +74,20 @@ class Links:
                 connection.close("it was idle for connections.max.idle.ms")
 
     async def close(self) -> None:
-        """Close every connection and wait until the sockets are."""
-        self._closed = True
-        for link in self._links.values():
-            if link.attempt is not None:
-                link.attempt.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await link.attempt
+        """Close every connection and wait until the sockets are; cancelled, it only does not wait."""
+        links = list(self._links.values())
+        self._links.clear()
+        attempts = [link.attempt for link in links if link.attempt is not None]
+        for attempt in attempts:
+            attempt.cancel()
+        for link in links:
+            if link.connection is not None:
+                link.connection.close()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        for link in links:
             if link.connection is not None:
                 link.connection.close()
                 await link.connection.wait_closed()
-        self._links.clear()
 
     async def _connect(self, link: Link) -> Connection:
         loop = asyncio.get_running_loop()

@@ -115,15 +115,18 @@ class GroupLeases:
             self._membership.request_rejoin("suffixes were given up and can go to other processes")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self._membership is not None:
-            await self._membership.leave("the pool is closed")
-            await self._membership.close()
         self._held.clear()
         self._leaving.clear()
-        await self._cluster.close()
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.gather(self._task, return_exceptions=True)
+            if self._membership is not None:
+                await self._membership.leave("the pool is closed")
+        finally:
+            if self._membership is not None:
+                await self._membership.close()
+            await self._cluster.close()
 
     # -- inside
 

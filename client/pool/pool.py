@@ -147,16 +147,20 @@ class TransactionalProducerPool:
         self._open, self._was_closed = False, True
         self._waiting.close(IllegalStateError("the pool is closed"))
         self._renewing.cancel()
-        await asyncio.gather(self._renewing, *self._tasks, return_exceptions=True)
-        producers = [idle.producer for idle in self._idle.values()]
-        for loan in self._loans.values():
-            loan.over = True
-            if loan.producer is not None:
-                producers.append(loan.producer)
-        self._idle.clear()
-        self._loans.clear()
-        await asyncio.gather(*(_close(producer) for producer in producers))
-        await self._leases.close()
+        try:
+            await asyncio.gather(self._renewing, *self._tasks, return_exceptions=True)
+        finally:  # a close that is cancelled must not leave a member behind that keeps the suffixes for ever
+            producers = [idle.producer for idle in self._idle.values()]
+            for loan in self._loans.values():
+                loan.over = True
+                if loan.producer is not None:
+                    producers.append(loan.producer)
+            self._idle.clear()
+            self._loans.clear()
+            try:
+                await asyncio.gather(*(_close(producer) for producer in producers))
+            finally:
+                await self._leases.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

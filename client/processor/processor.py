@@ -117,8 +117,10 @@ class Processor:
         """Close everything; a `run()` that is still running is cancelled."""
         for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        await _close(self._workers)
+        try:
+            await asyncio.gather(*self._running, return_exceptions=True)
+        finally:
+            await _close(self._workers)
 
     @staticmethod
     async def run_processes(

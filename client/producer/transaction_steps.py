@@ -17,7 +17,7 @@ from typing import Any, Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import AbortableError, ConfigError, error_for
+from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError, error_for
 from ..given import partitions_of, positions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
@@ -243,6 +243,10 @@ class Transactions:
                     await asyncio.wait(set(self._deciding))
                 if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                     await self.abort()
+                elif isinstance(self.manager.error, ConcurrentProducerCommitError) and self.manager.started:
+                    # Its offsets were refused, but it need not be fenced: then nobody else ends its transaction.
+                    await self._settle()
+                    await self._calls.end(committed=False)
         except (KafkaError, TimeoutError) as error:
             why = str(error) or "no time is left"
             log.warning("the open transaction could not be aborted, its timeout will: %s", why)

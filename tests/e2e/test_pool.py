@@ -400,3 +400,20 @@ async def test_an_unknown_commit_sends_nobody_to_ask_a_producer_that_is_gone(
         async with pool.transaction() as txn:  # the initialisation of the next producer finds what was decided
             await txn.send(topic, b"3")
     assert await values(bootstrap, topic) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10])
+async def test_a_cancelled_close_leaves_nothing_behind(bootstrap: str, topic: str, prefix: str, steps: int) -> None:
+    before = asyncio.all_tasks()
+    pool = pool_of(bootstrap, prefix, size=2)
+    await pool.start()
+    async with pool.transaction() as txn:
+        await txn.send(topic, b"1")
+    closing = asyncio.create_task(pool.close())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    async with asyncio.timeout(WAIT_S):
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0.01)

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from oncelog.client.errors import AbortableError, CommitUnknownError
+from oncelog.client.errors import AbortableError, CommitUnknownError, ConcurrentProducerCommitError
 from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
 from oncelog.client.values import ConsumerGroupMetadata
-from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from oncelog.protocol.messages.produce import ProduceRequest
@@ -189,5 +189,20 @@ def test_a_commit_waits_for_offsets_that_are_under_way(code: ErrorCode) -> None:
         _, answer = await world.cluster.next(EndTxnRequest)
         answer.set_result(EndTxnResponse(producer_id=7, producer_epoch=1))
         await task
+
+    run(test, 2)
+
+
+def test_a_transaction_whose_offsets_another_producer_has_taken_over_ends_with_the_producer() -> None:
+    async def test(world: World) -> None:
+        task = asyncio.create_task(world.transactions.send_offsets({(TOPIC, 0): 5}, ConsumerGroupMetadata("g")))
+        request, answer = await world.cluster.next(TxnOffsetCommitRequest)
+        answer.set_result(offsets_answered(request, CONCURRENT_PRODUCER_COMMIT))
+        with pytest.raises(ConcurrentProducerCommitError):
+            await task
+        closing = asyncio.create_task(world.transactions.abandon())
+        request = await world.cluster.answer(EndTxnRequest, EndTxnResponse(producer_id=7, producer_epoch=1))
+        assert not request.committed
+        await closing
 
     run(test, 2)
