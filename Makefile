@@ -29,7 +29,7 @@ test: $(READY) ## all tests but the heavy suites; lint, types, import rules and 
 	$(BIN)/pytest tests -m 'not slow'
 
 test-kafka: $(READY) ## the end-to-end tests with the bundled client against Apache Kafka 4.1 (needs java 17, mvn)
-	$(BIN)/pytest tests/e2e --kafka
+	$(BIN)/pytest tests/e2e tests/pipeline --kafka
 
 test-clients: $(READY) ## unmodified clients of other languages on our broker (needs java 17 and mvn, go, npm; skips what is missing)
 	$(BIN)/pytest tests/interop/test_other_languages.py
