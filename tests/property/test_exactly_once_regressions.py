@@ -31,6 +31,20 @@ FOUND = {
         sync_s=0.05,
         broker="compacting",
     ),
+    # A producer that names a generation and no member slept until the group was empty; then its outdated generation was
+    # not looked at, and its claim, or its successor's, had gone with the last member.
+    "asleep-until-the-group-was-empty": Scenario(
+        seed=2,
+        workers=(
+            WorkerPlan("aware, no member id", stalls=0.25, rebalance_ms=150),
+            WorkerPlan("kip447", session_ms=800, think_s=0.01, stalls=0.25, rebalance_ms=150),
+        ),
+        events=(),
+        inputs=1,
+        outputs=1,
+        length_s=3.0,
+        sync_s=0.001,
+    ),
 }
 
 
