@@ -301,6 +301,7 @@ class World:
     async def _end_work(self) -> None:
         """No more faults, no more work; what is on its way arrives, what is appended becomes durable."""
         self._ending = True
+        self._crash_when_told.clear()
         self.weather.breaks = self.weather.slow = 0.0
         for worker in self._all_workers():
             worker.process.halt()
@@ -333,7 +334,7 @@ class World:
         worker.kill()
         for transactional_id in sorted({transaction.transactional_id for transaction in self.transactions}):
             await self._fence(transactional_id, must_do=True)
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(SETTLE_S + 2.0)
 
     def _raise_failures(self) -> None:
         for task in self._tasks:
