@@ -29,7 +29,7 @@ def killed(directory: Path, seed: int, kills: int, rows: int) -> None:
 @needs_java
 @pytest.mark.timeout(600)
 def test_six_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    killed(tmp_path, random.SystemRandom().randrange(1_000_000), kills=6, rows=1500)
+    killed(tmp_path, random.SystemRandom().randrange(1_000_000), kills=6, rows=1000)
 
 
 @needs_java

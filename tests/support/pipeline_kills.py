@@ -65,7 +65,8 @@ class PipelineKills:
     def __init__(self, broker: KillableBroker, directory: Path, seed: int, *, rows: int, per_batch: int = 100) -> None:
         self.broker = broker
         self.directory = directory
-        self.rows = rows
+        self.rows = 0
+        self._first_rows = rows
         self.per_batch = per_batch
         self.random = random.Random(seed)
         self.killed: Counter[str] = Counter()
@@ -76,7 +77,7 @@ class PipelineKills:
         (directory / "job.toml").write_text(JOB)
 
     def __enter__(self) -> PipelineKills:
-        asyncio.run(self._prepare())
+        asyncio.run(self._prepare(self._first_rows))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -89,7 +90,9 @@ class PipelineKills:
         deadline = time.monotonic() + timeout_s
         self._start_driver()
         done, before = 0, 0
-        while (count := self._count()) < self.rows:
+        while (count := self._count()) < self.rows or done < kills:
+            if done < kills and self.rows - count < 3 * self.per_batch:
+                asyncio.run(self._feed(10 * self.per_batch))
             assert time.monotonic() < deadline, f"seed {self.seed}: {count} of {self.rows} rows came out in time"
             # Mostly while the job works again after the last kill, sometimes while it still mends itself.
             if done < kills and (count > before or self.random.random() < 0.01):
@@ -100,7 +103,6 @@ class PipelineKills:
             else:
                 time.sleep(0.2)
             self._revive()
-        assert done == kills, f"seed {self.seed}: only {done} kills before everything had come out: give it more rows"
         assert self.driver is not None
         self.driver.send_signal(signal.SIGTERM)
         assert self.driver.wait(90) == 0, "the job does not end cleanly"
@@ -184,13 +186,18 @@ class PipelineKills:
         except Exception:
             return 0
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, rows: int) -> None:
         async with Admin(bootstrap_servers=self.broker.address) as admin:
             await admin.create_topics([NewTopic(name, PARTITIONS) for name in self.names.values()])
+        await self._feed(rows)
+
+    async def _feed(self, more: int) -> None:
+        """Send the next rows."""
         async with Producer(bootstrap_servers=self.broker.address) as producer:
-            for number in range(self.rows):
+            for number in range(self.rows, self.rows + more):
                 await producer.enqueue(self.names["INPUT"], f"{number:06}".encode(), key=f"{number % 97}".encode())
             await producer.flush()
+        self.rows += more
 
     async def _read(self, timeout_ms: int = 30_000) -> Counter[str]:
         found: Counter[str] = Counter()
