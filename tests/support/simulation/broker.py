@@ -34,13 +34,15 @@ class Silent:
 
     def __init__(self) -> None:
         self.alarms: list[str] = []
+        self.events: set[str] = set()
 
     def bind(self, **_: object) -> Silent:
         return self
 
     def debug(self, event: str, **_: object) -> None: ...
 
-    def info(self, event: str, **_: object) -> None: ...
+    def info(self, event: str, **_: object) -> None:
+        self.events.add(event)
 
     def warning(self, event: str, **_: object) -> None: ...
 
