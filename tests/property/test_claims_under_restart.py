@@ -105,9 +105,16 @@ class History:
         code = self.world.commit(name, partition, self.offset, generation)
         owner, of = self.model.get(partition, (name, -1))
         fenced = owner != name and (generation < 0 or generation < of)
-        assert code is (CONCURRENT_PRODUCER_COMMIT if fenced else ErrorCode.NONE)
+        if 0 <= generation < self.generation_of_members():
+            assert code is ErrorCode.ILLEGAL_GENERATION, "from before the members went"
+        else:
+            assert code is (CONCURRENT_PRODUCER_COMMIT if fenced else ErrorCode.NONE)
         if self.random.random() < 0.8:
             self.world.end(name, commit=self.random.random() < 0.7)
+
+    def generation_of_members(self) -> int:
+        group = self.world.world.coordinator.group(GROUP)
+        return 0 if group is None else group.generation_id
 
     async def plain_commit(self) -> None:
         self.offset += 1
@@ -129,6 +136,7 @@ class History:
         self.world.world.leave(joined.member_id)
         await asyncio.sleep(0.01)
         self.model = {}
+        self.generation = max(self.generation, self.generation_of_members())
 
     async def unfence(self) -> None:
         durable = self.world.claims.drop(GROUP, None, "by hand")
