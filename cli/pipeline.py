@@ -80,6 +80,77 @@ def run(
         sys.exit(1)
 
 
+@pipeline.command(short_help="Run a Spark cluster on this machine.")
+@click.option("--workers", type=click.IntRange(1, 100), default=2, show_default=True, help="How many workers.")
+@click.option("--cores", type=click.IntRange(1), default=1, show_default=True, help="Tasks at a time, per worker.")
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    default="1g",
+    show_default=True,
+    callback=lambda context, option, given: _memory(given),
+    help="For executors, per worker: 512m, 2g.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=7077, show_default=True, help="Of the master; 0: any free one."
+)
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where logs and executors' files lie.  [default: a temporary one]",
+)
+def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | None) -> None:
+    """Run a Spark standalone cluster, a master and workers, on 127.0.0.1 until SIGTERM or SIGINT.
+
+    Prints the line `ready spark://127.0.0.1:PORT` when all workers have registered; what happens goes to stderr. A
+    worker that dies is started again.
+
+    \b
+    oncelog pipeline cluster
+    oncelog pipeline run job.toml --master spark://127.0.0.1:7077
+    """
+    import contextlib
+    import shutil
+    import signal
+    import tempfile
+
+    from ..pipeline.requirements import RequirementError, require_java, require_spark
+    from ..pipeline.standalone import ClusterError, StandaloneCluster
+
+    kept = directory or Path(tempfile.mkdtemp(prefix="oncelog-cluster-"))
+    try:
+        require_spark()
+        require_java()
+        spark = StandaloneCluster(
+            kept, port=port, workers=workers, cores=cores, memory=memory, tell=lambda line: click.echo(line, err=True)
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: spark.request_stop())
+        click.echo(f"logs in {kept}", err=True)
+        try:
+            if (url := spark.start()) is not None:
+                click.echo(f"ready {url}")
+                spark.watch()
+        finally:
+            spark.stop()
+    except (ClusterError, RequirementError) as error:
+        if directory is None:  # only an empty one: logs of what went wrong are kept
+            with contextlib.suppress(OSError):
+                kept.rmdir()
+        click.echo(f"oncelog: {error}", err=True)
+        sys.exit(1)
+    if directory is None:
+        shutil.rmtree(kept, ignore_errors=True)
+
+
+def _memory(given: str) -> str:
+    import re
+
+    if not re.fullmatch(r"[1-9]\d*[mg]", given):
+        raise click.BadParameter(f"{given!r} is not a size such as 512m or 2g", param_hint="--memory")
+    return given
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:

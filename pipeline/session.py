@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import SparkSession
+
+_LOOPBACK: Final = re.compile(r"local|spark://(localhost|127\.[\d.]+)(:\d+)?$")
 
 DEFAULTS: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
@@ -17,7 +20,7 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
     """Make the session, or return the one there is."""
     # Workers must find oncelog, pyarrow and numpy: they run in the Python that runs this.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master.startswith("local"):
+    if _is_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # pyspark says so whenever pandas is there, also to those who don't use it, as the pipeline doesn't.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -25,3 +28,8 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
     for name, value in {**DEFAULTS, **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _is_this_machine(master: str) -> bool:
+    """Whether loopback will do for the driver: Spark's choice, the host's name, may lead nowhere."""
+    return _LOOPBACK.match(master) is not None
