@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash histories bench lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline histories bench lint types docs clean help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY) ## create .venv with oncelog and everything its development needs
 
@@ -35,7 +35,10 @@ test-clients: $(READY) ## unmodified clients of other languages on our broker (n
 	$(BIN)/pytest tests/interop/test_other_languages.py
 
 crash: $(READY) ## 20 runs of the demo's core with kills at random moments
-	$(BIN)/pytest tests/crash -m slow --timeout 3600
+	$(BIN)/pytest tests/crash -m slow --timeout 3600 --ignore tests/crash/test_pipeline_killed.py
+
+crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 with Apache Kafka 4.1, 20 on a cluster (java 17, mvn)
+	$(BIN)/pytest tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
 
 histories: $(READY) ## random histories of transactions in simulated time: make histories FIRST=0 LAST=100000
 	cd tests && ../$(BIN)/python -m support.simulation $(or $(FIRST),0) $(or $(LAST),100000)

@@ -1,8 +1,8 @@
 """A pipeline job as a process, and kill -9 of its parts: what comes out is held against what went in.
 
 The job reads a topic in small micro-batches and writes each to two topics in one transaction. Killed are, at random
-moments: the driver's Python and its JVM, one Python worker (a planner, a task, a commit) or all, and the broker. A
-driver that died is started again; everything else mends itself.
+moments: the driver's Python and its JVM, one Python process of Spark (a planner, a task, a commit) or all, the broker,
+and on a cluster executors and workers. A driver that died is started again; everything else mends itself.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
-from oncelog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from oncelog import KafkaError
+from support.pipeline_topics import PipelineTopics, Undecided
+from support.spark_archive import java_options
+from support.spark_cluster import SparkCluster, is_python, runs
 
 JOB = """
 name = "killed"
 checkpoint = "${CHECKPOINT}"
-master = "${MASTER:-local[2]}"
+master = "${MASTER}"
 trigger = "50 ms"
 max_restarts = 1000
+restart_window = "5 seconds"
 [options]
 "kafka.bootstrap.servers" = "${BOOTSTRAP}"
 "kafka.max.block.ms" = 20000
 "kafka.default.api.timeout.ms" = 20000
 [spark]
 "spark.driver.memory" = "600m"
+"spark.driver.extraJavaOptions" = "${JAVA_OPTIONS}"
+"spark.executor.memory" = "512m"
+"spark.executor.extraJavaOptions" = "${JAVA_OPTIONS}"
 "spark.sql.shuffle.partitions" = "2"
 [[source]]
 name = "input"
@@ -46,8 +53,13 @@ name = "outputs"
 from = "routed"
 """
 
-PARTITIONS = 3
-KINDS = ("driver", "jvm", "worker", "workers", "broker")
+KINDS = {"driver": 2, "jvm": 2, "worker": 3, "workers": 2, "broker": 3}
+"""What is killed, and how often. `worker` is one Python process of Spark, `workers` all of them."""
+CLUSTER_KINDS = {"executor": 3, "daemon": 2}
+"""And on a cluster. `daemon` is a worker as Spark calls it: the machine that executors run on."""
+IMPATIENT = 0.2
+"""How often the next kill does not wait until the job works again."""
+STALL_S = 180.0
 
 
 class KillableBroker(Protocol):
@@ -60,161 +72,190 @@ class KillableBroker(Protocol):
 
 
 class PipelineKills:
-    """`with PipelineKills(...) as kills: kills.run(5); kills.verify()`."""
+    """`with PipelineKills(...) as kills: kills.run(5); kills.verify()`. On local[2], or on `cluster`."""
 
-    def __init__(self, broker: KillableBroker, directory: Path, seed: int, *, rows: int, per_batch: int = 100) -> None:
+    def __init__(
+        self,
+        broker: KillableBroker,
+        directory: Path,
+        seed: int,
+        *,
+        cluster: SparkCluster | None = None,
+        per_batch: int = 100,
+        make_archive: bool = False,
+    ) -> None:
         self.broker = broker
         self.directory = directory
-        self.rows = 0
-        self._first_rows = rows
+        self.cluster = cluster
         self.per_batch = per_batch
         self.random = random.Random(seed)
+        self.seed = seed
         self.killed: Counter[str] = Counter()
-        self.names = {name: f"{name}-{seed}" for name in ("INPUT", "EVEN", "ODD")}
+        self.checked = 0
+        self.took_s = 0.0
         self.driver: subprocess.Popen[bytes] | None = None
         self.log = (directory / "driver.log").open("ab")
-        self.seed = seed
+        self._names = {name: f"{name}-{seed}" for name in ("INPUT", "EVEN", "ODD")}
+        self._topics = PipelineTopics(broker.address, self._names, directory / "checkpoint" / "outputs")
+        self._java_options = java_options(make_archive=make_archive)
+        self._jvm: psutil.Process | None = None
         (directory / "job.toml").write_text(JOB)
 
     def __enter__(self) -> PipelineKills:
-        asyncio.run(self._prepare(self._first_rows))
+        asyncio.run(self._topics.make())
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.driver is not None:
-            self._kill_tree()
+            for process in self._children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.driver.kill()
+            self.driver.wait()
         self.log.close()
 
-    def run(self, kills: int, timeout_s: float = 600) -> None:
-        """Kill so many times while the job works, then wait until everything has come out."""
-        deadline = time.monotonic() + timeout_s
+    def __str__(self) -> str:
+        what = ", ".join(f"{kind} {count}" for kind, count in sorted(self.killed.items()))
+        where = "cluster" if self.cluster is not None else "local[2]"
+        return (
+            f"{where}, {type(self.broker).__name__}, seed {self.seed}: {self.killed.total()} kills ({what}) in "
+            f"{self.took_s:.0f} s, {self._topics.rows:,} rows, checkpoint and sink compared {self.checked} times"
+        )
+
+    def run(self, kills: int) -> None:
+        """Kill so many times while the job works, wait until everything has come out, and stop the job."""
+        began = time.monotonic()
         self._start_driver()
-        done, before = 0, 0
-        while (count := self._count()) < self.rows or done < kills:
-            if done < kills and self.rows - count < 3 * self.per_batch:
-                asyncio.run(self._feed(10 * self.per_batch))
-            assert time.monotonic() < deadline, f"seed {self.seed}: {count} of {self.rows} rows came out in time"
-            # Mostly while the job works again after the last kill, sometimes while it still mends itself.
-            if done < kills and (count > before or self.random.random() < 0.01):
-                before = count
-                time.sleep(self.random.uniform(0.0, 1.5))
-                if self._kill(self.random.choice(KINDS)):
-                    done += 1
-            else:
-                time.sleep(0.2)
-            self._revive()
+        while self.killed.total() < kills:
+            self._wait_for_a_moment()
+            self._kill()
+        self._feed(2 * self.per_batch)
+        self._wait_for_rows(self._topics.rows)
         assert self.driver is not None
         self.driver.send_signal(signal.SIGTERM)
-        assert self.driver.wait(90) == 0, "the job does not end cleanly"
+        assert self.driver.wait(90) == 0, self._told("the job does not end cleanly")
+        self.took_s = time.monotonic() - began
 
     def verify(self) -> None:
-        """Every row once, in the topic and partition where it belongs, and no transaction open."""
-        found = asyncio.run(self._read())
-        wanted = Counter(f"{number:06}" for number in range(self.rows))
-        lost, doubled = wanted - found, found - wanted
-        assert not lost, f"seed {self.seed}: lost {sorted(lost)[:10]} ({len(lost)})"
-        assert not doubled, f"seed {self.seed}: doubled {sorted(doubled)[:10]} ({len(doubled)})"
+        """Every row once, in the topic and partition where it belongs, as the checkpoint says; nothing is open."""
+        try:
+            asyncio.run(self._topics.check_end())
+        except AssertionError as wrong:
+            raise AssertionError(self._told(str(wrong))) from wrong
+        self.checked += 1
+
+    # -- when
+
+    def _wait_for_a_moment(self) -> None:
+        """Mostly some time into a batch after the job works again, sometimes while it still mends itself."""
+        if self.random.random() < IMPATIENT:
+            self._wait_for_rows(self._count() + 1, at_most_s=self.random.uniform(0.0, 6.0))
+        else:
+            self._wait_for_rows(self._count() + 1)
+            time.sleep(self.random.uniform(0.0, 0.8))
+
+    def _wait_for_rows(self, rows: int, at_most_s: float | None = None) -> None:
+        began = time.monotonic()
+        while (count := self._count()) < rows:
+            waited = time.monotonic() - began
+            if at_most_s is not None and waited > at_most_s:
+                return
+            assert waited < STALL_S, self._told(f"hangs: {count} of {self._topics.rows} rows for {waited:.0f} s")
+            self._revive()
+            if rows > self._topics.rows or (
+                rows < self._topics.rows and count + 3 * self.per_batch > self._topics.rows
+            ):
+                self._feed(5 * self.per_batch)
+            time.sleep(0.1)
 
     # -- killing
 
-    def _kill(self, kind: str) -> bool:
-        """Kill -9 one process; False if there is none of the kind now."""
-        assert self.driver is not None
+    def _kill(self) -> None:
+        """Kill -9 something that is there now."""
+        kinds = KINDS if self.cluster is None else KINDS | CLUSTER_KINDS
+        victims = self._victims()
+        possible = {kind: weight for kind, weight in kinds.items() if kind == "broker" or victims.get(kind)}
+        kind = self.random.choices(list(possible), list(possible.values()))[0]
+        self._note(f"kill {kind}")
         if kind == "broker":
             self.broker.kill9()
             self.broker.start()
-        elif self.driver.poll() is not None:
-            return False
-        elif kind == "driver":
-            self.driver.kill()
         else:
-            found = self._processes("java" if kind == "jvm" else "python")
-            if not found:
-                return False
+            found = victims[kind]
             for process in found if kind == "workers" else [self.random.choice(found)]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
         self.killed[kind] += 1
-        return True
+        self._revive()
 
-    def _processes(self, name: str) -> list[psutil.Process]:
+    def _victims(self) -> dict[str, list[psutil.Process]]:
         assert self.driver is not None
-        try:
-            children = psutil.Process(self.driver.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        found = []
-        for child in children:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if child.name().startswith(name):
-                    found.append(child)
+        children = self._children()
+        elsewhere = [] if self.cluster is None else self.cluster.processes()
+        python = [one for one in [*children, *elsewhere] if is_python(one)]
+        found = {
+            "jvm": [one for one in children if runs(one, "SparkSubmit")],
+            "worker": python,
+            "workers": python,
+        }
+        if self.driver.poll() is None:
+            found["driver"] = [psutil.Process(self.driver.pid)]
+        if self.cluster is not None:
+            found |= {"executor": self.cluster.executors(), "daemon": self.cluster.daemons()}
         return found
 
-    def _kill_tree(self) -> None:
-        for process in [*self._processes("java"), *self._processes("python")]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+    def _children(self) -> list[psutil.Process]:
         assert self.driver is not None
-        self.driver.kill()
-        self.driver.wait()
+        try:
+            return list(psutil.Process(self.driver.pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            return []
+
+    # -- the driver
 
     def _revive(self) -> None:
+        """Start the driver again if it has ended; before that, see whether what it left agrees."""
         assert self.driver is not None
-        if self.driver.poll() is not None:
-            self._start_driver()
+        if self.driver.poll() is None:
+            if self._jvm is None:
+                self._jvm = next((one for one in self._children() if runs(one, "SparkSubmit")), None)
+            return
+        if self._jvm is not None and not self._jvm.is_running():
+            # Else a driver's JVM outlives its Python a little, and may commit: the next one is to meet it.
+            with contextlib.suppress(Undecided, KafkaError, OSError, TimeoutError):
+                asyncio.run(self._topics.check(timeout_ms=5000))
+                self.checked += 1
+        self._start_driver()
 
     def _start_driver(self) -> None:
         command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(self.directory / "job.toml")]
         variables = {
-            **self.names,
+            **self._names,
             "BOOTSTRAP": self.broker.address,
             "CHECKPOINT": str(self.directory / "checkpoint"),
             "PER_BATCH": str(self.per_batch),
+            "MASTER": "local[2]" if self.cluster is None else self.cluster.url,
+            "JAVA_OPTIONS": self._java_options,
         }
         for name, value in variables.items():
             command += ["--var", f"{name}={value}"]
-        self.log.write(f"--- driver, killed so far {dict(self.killed)}\n".encode())
-        self.log.flush()
+        self._note("start of the driver")
+        self._jvm = None
         self.driver = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=dict(os.environ))
+
+    def _note(self, what: str) -> None:
+        self.log.write(f"--- {time.strftime('%H:%M:%S')} {what}; so far {dict(self.killed)}\n".encode())
+        self.log.flush()
+
+    def _told(self, what: str) -> str:
+        """What is wrong, with what the driver said last."""
+        last = (self.directory / "driver.log").read_bytes()[-3000:].decode(errors="replace")
+        return f"{what}\n{self}\n{self.directory}/driver.log ends with:\n{last}"
 
     # -- looking
 
     def _count(self) -> int:
-        """Rows that are committed, 0 while nobody can tell."""
-        try:
-            return sum(asyncio.run(self._read(timeout_ms=3000)).values())
-        except Exception:
-            return 0
+        return asyncio.run(self._topics.count())
 
-    async def _prepare(self, rows: int) -> None:
-        async with Admin(bootstrap_servers=self.broker.address) as admin:
-            await admin.create_topics([NewTopic(name, PARTITIONS) for name in self.names.values()])
-        await self._feed(rows)
-
-    async def _feed(self, more: int) -> None:
-        """Send the next rows."""
-        async with Producer(bootstrap_servers=self.broker.address) as producer:
-            for number in range(self.rows, self.rows + more):
-                await producer.enqueue(self.names["INPUT"], f"{number:06}".encode(), key=f"{number % 97}".encode())
-            await producer.flush()
-        self.rows += more
-
-    async def _read(self, timeout_ms: int = 30_000) -> Counter[str]:
-        found: Counter[str] = Counter()
-        everything = [TopicPartition(self.names[name], one) for name in ("EVEN", "ODD") for one in range(PARTITIONS)]
-        async with (
-            asyncio.timeout(timeout_ms / 1000),
-            Consumer(
-                bootstrap_servers=self.broker.address,
-                isolation_level="read_committed",
-                auto_offset_reset="earliest",
-                default_api_timeout_ms=timeout_ms,
-                request_timeout_ms=timeout_ms,
-            ) as consumer,
-        ):
-            consumer.assign(everything)
-            ends = await consumer.end_offsets(everything)
-            while any([await consumer.position(one) < ends[one] for one in everything]):
-                for records in (await consumer.getmany(timeout_ms=100)).values():
-                    found.update(record.value.decode() for record in records if record.value is not None)
-        return found
+    def _feed(self, more: int) -> None:
+        asyncio.run(self._topics.feed(more))
