@@ -13,10 +13,14 @@ INTERVAL_MS = 10_000
 
 
 class Looks:
-    """Timers whose looks take `cost_s` and find another transaction that ends at once; `times` is when they were."""
+    """Timers whose looks take `cost_s` and find another transaction that ends at once; `times` is when they were.
 
-    def __init__(self, cost_s: float) -> None:
+    Not `busy`, they find none.
+    """
+
+    def __init__(self, cost_s: float, *, busy: bool = True) -> None:
         self.cost_s = cost_s
+        self.busy = busy
         self.times: list[float] = []
         self.busy_s = 0.0
         self.portions = 0
@@ -34,7 +38,9 @@ class Looks:
         self.portions -= 1
         return self.portions > 0
 
-    def _look(self, now_ms: int) -> int:
+    def _look(self, now_ms: int) -> int | None:
+        if not self.busy:
+            return None
         loop: Any = asyncio.get_running_loop()
         self.times.append(loop.time())
         loop._jumping.now += self.cost_s
@@ -67,7 +73,7 @@ async def test_however_short_the_timeouts_looks_leave_time_for_everything_else()
 
 @in_virtual_time
 async def test_what_one_portion_of_an_expiry_leaves_comes_soon_and_not_an_interval_later() -> None:
-    looks = Looks(0)
+    looks = Looks(0, busy=False)
     looks.portions = 4
     looks.timers.start()
     await asyncio.sleep(3600 + 0.35)
