@@ -7,7 +7,10 @@ Owns the order that makes it exactly-once:
    any more but this attempt.
 2. The tasks write with the id and epoch of the attempt, each Kafka partition by one task (`produce.py`).
 3. `commit`: the state goes into the same transaction, as offsets of a group that nobody joins, and EndTxn decides both.
-4. `abort`: EndTxn, and an epoch of its own afterwards, so that tasks which still run cannot begin another transaction.
+4. `abort`: the markers have a newer epoch, so that tasks which still run can neither begin another transaction nor add
+   to their partitions. With transaction.version 2 EndTxn does so; before, InitProducerId, for EndTxn's markers have the
+   attempt's own epoch, under which brokers before 3.6 take batches without a transaction: they would be committed with
+   the next one of this producer id.
 
 The state is "batch n of query q is committed". It lies under (state topic, 0) of the group that is named like the
 transactional id. Works with Kafka 2.5 and newer: KIP-447 for stable offsets, KIP-360 for the new epoch.
@@ -47,6 +50,8 @@ class SinkState(NamedTuple):
     owner: str
     """The query's id, or the write's."""
     batch_id: int
+    plan: str = ""
+    """Tells the batch from others that were planned with its number (`plans.py`); empty where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,8 @@ class SinkTransaction:
             await self._check_nothing_else(attempt, written)
             if manager.version < 2:
                 await calls.add_offsets(attempt.transactional_id)
-            position = OffsetAndMetadata(state.batch_id, json.dumps({"owner": state.owner}))
+            told = {"owner": state.owner} | ({"plan": state.plan} if state.plan else {})
+            position = OffsetAndMetadata(state.batch_id, json.dumps(told))
             await calls.commit_offsets(
                 {TopicPartition(attempt.state_topic, 0): position}, ConsumerGroupMetadata(attempt.transactional_id)
             )
@@ -151,23 +157,21 @@ class SinkTransaction:
         """Abort the attempt, if it is still the newest and not decided, and shut out its tasks."""
         manager = self._manager(attempt)
         calls = self._calls(manager)
-        manager.become(State.ABORTING_TRANSACTION)
         try:
-            await calls.end(committed=False)
+            if manager.version >= 2:
+                manager.become(State.ABORTING_TRANSACTION)
+                await calls.end(committed=False)
+            else:
+                # InitProducerId would abort a newer driver's transaction, too: this is refused if there is one.
+                await calls.add_offsets(attempt.transactional_id)
+                await calls.init_producer_id(bump_epoch=True)
         except ProducerFencedError:
-            log.info("%s: nothing to abort, a newer driver has taken over", attempt.transactional_id)
-            return
+            # Also what InitProducerId says after it has aborted: the epoch that it knew is over.
+            log.info("%s: the attempt is over", attempt.transactional_id)
         except (FatalError, AbortableError) as error:
-            if error.code is not ErrorCode.INVALID_TXN_STATE:
+            if error.code not in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
                 raise
             log.info("%s: nothing to abort: %s", attempt.transactional_id, error)
-        if manager.version >= 2:
-            return  # EndTxn has raised the epoch
-        manager = self._manager(attempt)
-        try:
-            await self._calls(manager).init_producer_id(bump_epoch=True)
-        except ProducerFencedError:
-            log.info("%s: a newer driver has taken over", attempt.transactional_id)
 
     def explained(self, attempt: Attempt) -> KafkaError:
         """Why the attempt is fenced: its time was up, or somebody newer has begun."""
@@ -229,7 +233,7 @@ def _state_of(position: OffsetAndMetadata | None) -> SinkState | None:
     if position is None:
         return None
     try:
-        owner = json.loads(position.metadata)["owner"]
-    except (ValueError, KeyError, TypeError):
-        owner = position.metadata
-    return SinkState(str(owner), position.offset)
+        told = json.loads(position.metadata)
+        return SinkState(str(told["owner"]), position.offset, str(told.get("plan", "")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return SinkState(position.metadata, position.offset)

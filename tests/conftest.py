@@ -15,6 +15,7 @@ _numbers = itertools.count()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka", action="store_true", help="run the end-to-end tests against Apache Kafka 4.1 instead")
+    parser.addoption("--kafka-version", help="with --kafka: another version of it, 2.5.1 or 3.9.1 for instance")
 
 
 def pytest_configure() -> None:
@@ -49,9 +50,9 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """Address of a running broker, shared by the session: use fresh topic, group and transactional ids."""
     directory = tmp_path_factory.mktemp("broker")
     if request.config.getoption("--kafka"):
-        from support.apache_kafka import ApacheKafka
+        from support.apache_kafka import VERSION, ApacheKafka
 
-        with ApacheKafka(directory) as kafka:
+        with ApacheKafka(directory, version=request.config.getoption("--kafka-version") or VERSION) as kafka:
             yield kafka.address
         return
     from support.broker import BrokerProcess
