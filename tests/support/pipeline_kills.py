@@ -53,9 +53,9 @@ name = "outputs"
 from = "routed"
 """
 
-KINDS = {"driver": 2, "jvm": 2, "worker": 3, "workers": 2, "broker": 3}
+KINDS = {"driver": 2, "jvm": 2, "worker": 6, "workers": 2, "broker": 4}
 """What is killed, and how often. `worker` is one Python process of Spark, `workers` all of them."""
-CLUSTER_KINDS = {"executor": 3, "daemon": 2}
+CLUSTER_KINDS = {"executor": 5, "daemon": 3}
 """And on a cluster. `daemon` is a worker as Spark calls it: the machine that executors run on."""
 IMPATIENT = 0.2
 """How often the next kill does not wait until the job works again."""
