@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: $(READY) ## create .venv with oncelog and everything its development needs
+setup: $(READY) ## create .venv with oncelog and everything its development needs; Java too, where there is none and apt-get may
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "oncelog needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -17,12 +17,13 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade pip setuptools
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@mkdir -p .build/src && ln -sfn ../.. .build/src/oncelog
+	-@$(BIN)/python -m oncelog.pipeline.install_java
 	@touch $(READY)
 
 run: $(READY) ## run the broker on 127.0.0.1:9092 with its data in ./data
 	$(BIN)/oncelog serve --data-dir data --listen 127.0.0.1:9092
 
-demo: $(READY) ## the exactly-once job on 336,776 flights, while broker and transformers are killed
+demo: $(READY) ## 336,776 flights, exactly once through a job and a pipeline on Spark, while their processes are killed
 	$(BIN)/python -m oncelog.demo
 
 test: $(READY) ## all tests but the heavy suites; lint, types, import rules and stale docs among them

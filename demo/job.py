@@ -1,7 +1,8 @@
 """The exactly-once job, run for real: a broker and two transformers as processes of their own, killed on schedule.
 
 Owns: starting and stopping everything, feeding `flights`, carrying out the kills, waiting for the end, and handing what
-a read_committed reader sees to the judge (`verify.py`). Shows nothing itself: an `Observer` is told.
+a read_committed reader sees to the judge (`verify.py`). The second half, if it is wanted, is `pipeline_half.py`'s; it
+starts while the first is read back. Shows nothing itself: an `Observer` is told.
 
 Invariants: only processes started here are killed, by pid; every wait is bounded by `time_limit_s`; when `run_job`
 ends, however it ends, none of its processes is left. A transformer that ends without having been killed fails the job.
@@ -15,10 +16,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from .flights import TOTAL_FLIGHTS, expected, flight_record, flights
-from .kills import DEFAULT_SCHEDULE, Kill
+from .kills import DEFAULT_SCHEDULE, PIPELINE_SCHEDULE, Kill
+from .observer import AIM_INTERVAL_S, WATCH_INTERVAL_S, JobFailed, Observer
+from .pipeline_half import DelaysOutcome, PipelineHalf
 from .processes import BrokerProcess, ChildProcess, StartFailed
 from .topics import (
     CARRIERS,
@@ -33,10 +36,8 @@ from .topics import (
 )
 from .verify import CarrierCheck, FlightCheck
 
-WATCH_INTERVAL_S: Final = 0.1
 FEED_CHUNK: Final = 500
 AIM_ATTEMPTS: Final = 200
-AIM_INTERVAL_S: Final = 0.005
 GATE_FRACTION: Final = 0.15
 """How far feeding may run ahead of the next kill, so that every kill hits work under way."""
 
@@ -52,20 +53,11 @@ class JobOptions:
     members: int = 2
     session_timeout_ms: int = 6000
     max_poll_records: int = 2000
-    time_limit_s: float = 175.0
+    time_limit_s: float = 900.0
     broker_settings: Sequence[str] = ()
-
-
-class Observer(Protocol):
-    """Is told how the job goes; called on the event loop, must return at once."""
-
-    def progress(self, fed: int, done: int) -> None: ...
-
-    def event(self, text: str) -> None: ...
-
-
-class JobFailed(RuntimeError):
-    """The job did not come to its end; the text says where it stood and what the processes said last."""
+    pipeline: bool = False
+    """Whether the second half is run: it needs Spark and Java."""
+    pipeline_kills: Sequence[Kill] = PIPELINE_SCHEDULE
 
 
 @dataclass(slots=True)
@@ -79,10 +71,13 @@ class Outcome:
     aborted: int
     """Records of `flights-enriched` that lie in the log and that a read_committed reader never sees."""
     kills: list[str] = field(default_factory=list)
+    delays: DelaysOutcome | None = None
+    """The second half's; None if it was not run."""
 
     @property
     def exact(self) -> bool:
-        return self.flights.exact and self.enriched.exact and self.carriers.exact
+        first = self.flights.exact and self.enriched.exact and self.carriers.exact
+        return first and (self.delays is None or self.delays.exact)
 
 
 async def run_job(options: JobOptions, observer: Observer) -> Outcome:
@@ -96,11 +91,19 @@ async def run_job(options: JobOptions, observer: Observer) -> Outcome:
             await asyncio.to_thread(job.stop_transformers)
             seconds = time.monotonic() - begun
             observer.event("everything is committed: reading it back and comparing")
+            if options.pipeline:
+                await job.start_pipeline()
             outcome = await job.judge()
             outcome.seconds = seconds
+            if job.pipeline is not None:
+                await job.pipeline.work()
+                observer.event("the pipeline is done: reading its topics and files back and comparing")
+                outcome.delays = await job.pipeline.judge()
             return outcome
     except TimeoutError:
-        raise JobFailed(f"not done after {options.time_limit_s:g} s: {job.state()}") from None
+        raise JobFailed(
+            f"not done after {options.time_limit_s:g} s (a slow machine needs more: --time-limit): {job.state()}"
+        ) from None
     except (StartFailed, JobFailed) as failure:
         raise JobFailed(f"{failure}: {job.state()}") from None
     finally:
@@ -118,12 +121,13 @@ class _Job:
         self.done_kills: list[str] = []
         self.fed = 0
         self.done = 0
+        self.pipeline: PipelineHalf | None = None
         self._gate = asyncio.Event()
 
     async def start(self) -> None:
         await asyncio.to_thread(self.broker.start)
         self.observer.event(f"broker ready on {self.broker.address} after {self.broker.start_s:.2f} s")
-        await create_topics(self.broker.address)
+        await create_topics(self.broker.address, FLIGHTS, ENRICHED, CARRIERS)
         for member in range(self.options.members):
             arguments = [
                 f"--bootstrap={self.broker.address}",
@@ -135,6 +139,14 @@ class _Job:
             transformer = ChildProcess("oncelog.demo.transformer", arguments, log)
             self.transformers.append(transformer)
             await asyncio.to_thread(transformer.spawn)
+
+    async def start_pipeline(self) -> None:
+        """Start the second half."""
+        options = self.options
+        self.pipeline = PipelineHalf(
+            self.broker, options.directory, options.rows, options.pipeline_kills, self.observer
+        )
+        await self.pipeline.start()
 
     async def work(self) -> None:
         """Feed and watch until every flight is done; the first failure of either ends both."""
@@ -187,7 +199,7 @@ class _Job:
 
     async def _aim(self, watcher: Watcher) -> None:
         for _ in range(AIM_ATTEMPTS):
-            if await watcher.sees_open_transaction():
+            if await watcher.sees_open_transaction(ENRICHED):
                 return
             await asyncio.sleep(AIM_INTERVAL_S)
 
@@ -246,6 +258,8 @@ class _Job:
 
     def stop(self) -> None:
         """End everything that is still running, for good."""
+        if self.pipeline is not None:
+            self.pipeline.stop()
         for transformer in self.transformers:
             transformer.close()
         self.broker.close()
@@ -253,6 +267,8 @@ class _Job:
     def state(self) -> str:
         """Where the job stands, for a failure's message."""
         words = [f"{self.fed} flights fed, {self.done} of {self.options.rows} done", *self.done_kills]
+        if self.pipeline is not None:
+            words += self.pipeline.state()
         for name, process in [
             ("broker", self.broker),
             *((f"transformer {n}", t) for n, t in enumerate(self.transformers)),

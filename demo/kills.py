@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, cast
 
-Target: TypeAlias = Literal["broker", "transformer"]
+Target: TypeAlias = Literal["broker", "transformer", "driver"]
+JOB_TARGETS: Final = ("broker", "transformer")
+PIPELINE_TARGETS: Final = ("broker", "driver")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +35,11 @@ DEFAULT_SCHEDULE = (
 )
 
 
-def parse(text: str) -> tuple[Kill, ...]:
+PIPELINE_SCHEDULE = (Kill(0.2, "driver", aimed=True), Kill(0.6, "broker", aimed=True))
+"""For the second half, which is given to the pipeline's driver."""
+
+
+def parse(text: str, targets: Sequence[str] = JOB_TARGETS) -> tuple[Kill, ...]:
     """Read "transformer@0.2,broker@0.45" as aimed kills; "none" is none at all. ValueError says what is wrong."""
     if text == "none":
         return ()
@@ -43,17 +50,17 @@ def parse(text: str) -> tuple[Kill, ...]:
             fraction = float(at)
         except ValueError:
             fraction = -1.0
-        if target not in get_args(Target) or not 0 <= fraction < 1:
-            raise ValueError(
-                f"{item!r} is not broker@FRACTION or transformer@FRACTION with a fraction from 0 to below 1"
-            )
-        kills.append(Kill(fraction, "broker" if target == "broker" else "transformer", aimed=True))
+        if target not in targets or not 0 <= fraction < 1:
+            offered = " or ".join(f"{one}@FRACTION" for one in targets)
+            raise ValueError(f"{item!r} is not {offered} with a fraction from 0 to below 1")
+        kills.append(Kill(fraction, cast(Target, target), aimed=True))
     return tuple(sorted(kills))
 
 
-def random_schedule(seed: int, brokers: int = 1, transformers: int = 2) -> tuple[Kill, ...]:
+def random_schedule(seed: int, brokers: int = 1, transformers: int = 2, drivers: int = 0) -> tuple[Kill, ...]:
     """That many kills, not aimed, at moments drawn from `seed`."""
     draw = random.Random(seed)
-    targets: list[Target] = ["broker" for _ in range(brokers)]
-    targets += ["transformer" for _ in range(transformers)]
+    targets: list[Target] = ["broker"] * brokers
+    targets += ["transformer"] * transformers
+    targets += ["driver"] * drivers
     return tuple(sorted(Kill(draw.uniform(0.02, 0.95), target, draw.uniform(0.0, 0.3)) for target in targets))

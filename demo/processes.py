@@ -9,6 +9,7 @@ Invariant: after `kill9` and `terminate` return, the process has been waited for
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import select
 import signal
@@ -47,15 +48,27 @@ def free_port() -> int:
 
 
 class ChildProcess:
-    """`python -m <module> <arguments>` with stderr in a file; can be killed and started again."""
+    """`python -m <module> <arguments>` with stderr in a file; can be killed and started again.
+
+    `with_children`: what it starts in turn is killed with it. `output`: a file for stdout, instead of `read_line`.
+    """
 
     def __init__(
-        self, module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        with_children: bool = False,
+        output: Path | None = None,
     ) -> None:
         self.module = module
         self.arguments = list(arguments)
         self.log = log
         self.starts = 0
+        self._with_children = with_children
+        self._output = output
         self._closed = False
         self._spawning = threading.Lock()
         self._environment = dict(environment) if environment is not None else None
@@ -78,16 +91,17 @@ class ChildProcess:
             raise RuntimeError(f"{self.module} is already running as {self.pid}")
         self._reap()
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self._spawning, self.log.open("ab") as stderr:
+        with self._spawning, self.log.open("ab") as stderr, contextlib.ExitStack() as files:
             if self._closed:
                 raise StartFailed(f"{self.module} is not to be started any more")
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", self.module, *self.arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.PIPE if self._output is None else files.enter_context(self._output.open("ab")),
                 stderr=stderr,
                 text=True,
                 env=self._environment,
+                start_new_session=self._with_children,
             )
         self.starts += 1
 
@@ -118,12 +132,12 @@ class ChildProcess:
     def send_kill(self) -> None:
         """Send SIGKILL now, without waiting: call `kill9` next."""
         if self._process is not None:
-            self._process.kill()
+            self._kill(self._process)
 
     def kill9(self) -> None:
         """End the process with SIGKILL, as a crash would, and wait until it is gone."""
         if self._process is not None:
-            self._process.kill()
+            self._kill(self._process)
             self._process.wait(STOP_TIMEOUT_S)
         self._reap()
 
@@ -133,10 +147,17 @@ class ChildProcess:
         if process is None:
             return 0
         process.send_signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = STOP_TIMEOUT_S) -> int:
+        """The exit code of a process that ends by itself; killed after `timeout` s (then: -9)."""
+        process = self._process
+        if process is None:
+            return 0
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            process.kill()
+            self._kill(process)
             code = process.wait(STOP_TIMEOUT_S)
         self._reap()
         return code
@@ -147,6 +168,13 @@ class ChildProcess:
             self._closed = True
         with contextlib.suppress(StartFailed):
             self.terminate()
+
+    def _kill(self, process: subprocess.Popen[str]) -> None:
+        if not self._with_children:
+            process.kill()
+        elif process.returncode is None:  # not waited for yet: nobody else can have got its number
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         process, self._process = self._process, None

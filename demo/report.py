@@ -8,13 +8,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from .job import Outcome
+from .pipeline_half import DelaysOutcome
 from .verify import FlightCheck
+from .verify_delays import HoursCheck, ListCheck
 
 
 class ProgressReport:
-    """An Observer for people: two bars and a line per event; `with ProgressReport(console, rows) as observer`."""
+    """An Observer for people: a bar per step and a line per event; `with ProgressReport(console, rows) as observer`."""
 
-    def __init__(self, console: Console, rows: int) -> None:
+    def __init__(self, console: Console, rows: int, *, pipeline: bool = False) -> None:
         self._bars = Progress(
             TextColumn("{task.description:<34}"),
             BarColumn(bar_width=40),
@@ -24,6 +26,9 @@ class ProgressReport:
         )
         self._fed: TaskID = self._bars.add_task("produced to flights", total=rows)
         self._done: TaskID = self._bars.add_task("transformed and committed", total=rows)
+        self._piped: TaskID | None = None
+        if pipeline:
+            self._piped = self._bars.add_task("through the pipeline on Spark", total=rows, start=False)
 
     def __enter__(self) -> ProgressReport:
         self._bars.start()
@@ -36,6 +41,11 @@ class ProgressReport:
         self._bars.update(self._fed, completed=fed)
         self._bars.update(self._done, completed=done)
 
+    def pipeline(self, done: int) -> None:
+        if self._piped is not None:
+            self._bars.start_task(self._piped)
+            self._bars.update(self._piped, completed=done)
+
     def event(self, text: str) -> None:
         self._bars.console.print(f"  {text}", highlight=False)
 
@@ -44,23 +54,38 @@ def _mark(count: int) -> str:
     return f"[red]{count:,}[/red]" if count else "0"
 
 
-def _flight_row(table: Table, check: FlightCheck) -> None:
+def _row(
+    table: Table,
+    check: FlightCheck | HoursCheck | ListCheck,
+    read: int,
+    verdict: str = "exactly once",
+) -> None:
+    jumped = check.out_of_order if isinstance(check, FlightCheck) else None
     table.add_row(
         check.topic,
         f"{check.expected:,}",
-        f"{check.records:,}",
+        f"{read:,}",
         _mark(check.lost),
         _mark(check.doubled),
         _mark(check.altered),
-        _mark(check.out_of_order),
-        "[green]exactly once[/green]" if check.exact else "[red]WRONG[/red]",
+        "–" if jumped is None else _mark(jumped),
+        f"[green]{verdict}[/green]" if check.exact else "[red]WRONG[/red]",
     )
 
 
-def show(console: Console, outcome: Outcome) -> None:
+def _delays_rows(table: Table, delays: DelaysOutcome) -> None:
+    table.add_section()
+    _row(table, delays.cleaned, delays.cleaned.records)
+    _row(table, delays.parquet, delays.parquet.records)
+    _row(table, delays.hours, delays.hours.counted, f"{delays.hours.keys:,} hours equal")
+    _row(table, delays.latest, delays.latest.records, "list equal")
+
+
+def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
     """Print the table that compares what a read_committed reader saw with the plain computation, and the verdict.
 
     Columns: flights computed and read; of these lost, found twice, altered, or jumped out of their aircraft's order.
+    `airport-hours` is read as flights counted in the last value of each hour. `skipped`: why there is no second half.
     """
     table = Table(
         title="What a read_committed reader sees, against a plain in-memory computation",
@@ -71,8 +96,8 @@ def show(console: Console, outcome: Outcome) -> None:
     for column in ("computed", "read", "lost", "twice", "altered", "jumped"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    _flight_row(table, outcome.flights)
-    _flight_row(table, outcome.enriched)
+    _row(table, outcome.flights, outcome.flights.records)
+    _row(table, outcome.enriched, outcome.enriched.records)
     computed = sum(count.flights for count in outcome.carriers.expected.values())
     counted = sum(count.flights for count in outcome.carriers.found.values())
     wrong = outcome.carriers.differing
@@ -86,8 +111,14 @@ def show(console: Console, outcome: Outcome) -> None:
         "–",
         "[green]counts equal[/green]" if outcome.carriers.exact else f"[red]WRONG: {', '.join(wrong)}[/red]",
     )
+    delays = outcome.delays
+    if delays is not None:
+        _delays_rows(table, delays)
+    elif skipped:
+        table.add_section()
+        table.add_row("pipeline on Spark", *["–"] * 6, "[yellow]skipped[/yellow]")
     console.print(table)
-    for check in (outcome.flights, outcome.enriched):
+    for check in (outcome.flights, outcome.enriched, *(delays.checks if delays is not None else ())):
         if check.first_fault:
             console.print(f"First fault: {check.first_fault}", style="red", highlight=False)
     console.print(
@@ -95,3 +126,12 @@ def show(console: Console, outcome: Outcome) -> None:
         f" flights-enriched: a read_committed reader never sees them. The job took {outcome.seconds:.1f} s.",
         highlight=False,
     )
+    if delays is not None:
+        console.print(
+            f"The pipeline on Spark: {len(delays.kills)} kill -9 on the way, {delays.aborted:,} records of aborted"
+            f" transactions in flights-cleaned, {delays.left_files:,} Parquet files of interrupted batches that no"
+            f" reader sees, {delays.late:,} rows too late for the watermark. It took {delays.seconds:.1f} s.",
+            highlight=False,
+        )
+    elif skipped:
+        console.print(f"The second half, a pipeline on Spark, is skipped: {skipped}", style="yellow", highlight=False)

@@ -17,20 +17,25 @@ from ..protocol.errors import KafkaError
 FLIGHTS: Final = "flights"
 ENRICHED: Final = "flights-enriched"
 CARRIERS: Final = "carrier-delays"
+CLEANED: Final = "flights-cleaned"
+HOURS: Final = "airport-hours"
+LATEST: Final = "latest-airports"
 GROUP: Final = "flight-transformer"
-PARTITIONS: Final = 3
+PARTITIONS: Final = {FLIGHTS: 3, ENRICHED: 3, CARRIERS: 1, CLEANED: 3, HOURS: 3, LATEST: 1}
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
 READ_STALL_S: Final = 30.0
 """A reader that gets nothing for so long although the end is not reached gives up."""
 
 
-async def create_topics(bootstrap: str) -> None:
-    """Create the three topics; `carrier-delays` has one partition."""
+async def create_topics(bootstrap: str, *names: str) -> None:
+    """Create topics of the demo."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topics(
-            [NewTopic(FLIGHTS, PARTITIONS), NewTopic(ENRICHED, PARTITIONS), NewTopic(CARRIERS, 1)]
-        )
+        await admin.create_topics([NewTopic(name, PARTITIONS[name]) for name in names])
+
+
+def _partitions(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, index) for index in range(PARTITIONS[topic])]
 
 
 class Watcher:
@@ -60,9 +65,9 @@ class Watcher:
         # `flights` has no transactions in it: its offsets count flights.
         return sum(position.offset for partition, position in offsets.items() if partition.topic == FLIGHTS)
 
-    async def sees_open_transaction(self) -> bool:
-        """Whether records of an undecided transaction lie in `flights-enriched` right now."""
-        partitions = [TopicPartition(ENRICHED, index) for index in range(PARTITIONS)]
+    async def sees_open_transaction(self, topic: str) -> bool:
+        """Whether records of an undecided transaction lie in the topic right now."""
+        partitions = _partitions(topic)
         try:
             end = await self._admin.list_offsets(dict.fromkeys(partitions, -1))
             # Asked second: what is stable by now was not open before.
@@ -109,7 +114,7 @@ async def _read(bootstrap: str, topic: str, isolation_level: str, take: Take) ->
         max_poll_records=5000,
         enable_auto_commit=False,
     ) as consumer:
-        partitions = [TopicPartition(topic, index) for index in range(PARTITIONS if topic != CARRIERS else 1)]
+        partitions = _partitions(topic)
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
         ends = await consumer.end_offsets(partitions)

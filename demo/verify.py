@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from .flights import CarrierDelays
 
@@ -31,24 +32,38 @@ class FlightCheck:
     def add(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Take the next record that the reader got."""
         self.records += 1
-        row = _row_of(value)
-        if row is None or row >= self.expected or value is None:
-            self.altered += 1
-            self._fault(f"offset {offset} of {self.topic}-{partition} is no flight of the data set")
+        where = f"offset {offset} of {self.topic}-{partition}"
+        try:
+            row, fingerprint = self.read(value or b"")
+        except (ValueError, KeyError, TypeError):
+            row, fingerprint = None, 0
+        if not self.take(where, row, fingerprint):
             return
-        if self._seen[row]:
-            self.doubled += 1
-            self._fault(f"flight {row} comes again at offset {offset} of {self.topic}-{partition}")
-        self._seen[row] = 1
-        if hash(value) != self._hashes[row]:
-            self.altered += 1
-            self._fault(f"flight {row} at offset {offset} of {self.topic}-{partition} has another value than computed")
         if key is not None:
             last = self._last_row.get(key, -1)
             if row <= last or self._partition_of.setdefault(key, partition) != partition:
                 self.out_of_order += 1
                 self._fault(f"flight {row} of aircraft {key.decode()} comes after flight {last}")
             self._last_row[key] = row
+
+    def read(self, value: bytes) -> tuple[Any, int]:
+        """The row of a flight, as the value says, and what it is compared by; ValueError, KeyError, TypeError: none."""
+        return json.loads(value)["row"], hash(value)
+
+    def take(self, where: str, row: Any, fingerprint: int) -> bool:
+        """Count what was found there; whether it is a flight of the data set."""
+        if not isinstance(row, int) or not 0 <= row < self.expected:
+            self.altered += 1
+            self._fault(f"{where} is no flight of the data set")
+            return False
+        if self._seen[row]:
+            self.doubled += 1
+            self._fault(f"flight {row} comes again at {where}")
+        self._seen[row] = 1
+        if fingerprint != self._hashes[row]:
+            self.altered += 1
+            self._fault(f"flight {row} at {where} has another value than computed")
+        return True
 
     def _fault(self, text: str) -> None:
         if self.first_fault is None:
@@ -61,16 +76,6 @@ class FlightCheck:
     @property
     def exact(self) -> bool:
         return not (self.lost or self.doubled or self.altered or self.out_of_order) and self.records == self.expected
-
-
-def _row_of(value: bytes | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        row = json.loads(value)["row"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return row if isinstance(row, int) and row >= 0 else None
 
 
 @dataclass(slots=True)

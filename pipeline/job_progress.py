@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+_LINE: Final = re.compile(
+    r"([\w-]+): batch (\d+), ([\d,]+) rows in ([\d,]+) ms, ([\d,]+) rows/s(?:, lag ([\d,]+))?(?:, ([\d,]+) too late)?"
+)
+
 
 class Progress(NamedTuple):
-    """One micro-batch of one query. `lag` counts offsets that wait at the sources, None where they do not say."""
+    """One micro-batch of one query.
+
+    `lag` counts offsets that wait at the sources, None where they do not say; `late` counts rows that came behind the
+    watermark and were left out.
+    """
 
     query: str
     batch_id: int
@@ -18,11 +27,28 @@ class Progress(NamedTuple):
     rows_per_second: float
     duration_ms: int
     lag: int | None
+    late: int = 0
 
     def __str__(self) -> str:
         lag = "" if self.lag is None else f", lag {self.lag:,}"
         rate = f"{self.rows_per_second:,.0f} rows/s"
-        return f"{self.query}: batch {self.batch_id}, {self.rows:,} rows in {self.duration_ms:,} ms, {rate}{lag}"
+        late = f", {self.late:,} too late for the watermark: left out" if self.late else ""
+        return f"{self.query}: batch {self.batch_id}, {self.rows:,} rows in {self.duration_ms:,} ms, {rate}{lag}{late}"
+
+    @classmethod
+    def read(cls, line: str) -> Progress | None:
+        """What such a line tells; None for any other line."""
+        found = _LINE.match(line)
+        if found is None:
+            return None
+        batch, rows, duration, rate, lag, late = (_number(found[n]) for n in range(2, 8))
+        assert batch is not None
+        assert rows is not None
+        return cls(found[1], batch, rows, float(rate or 0), duration or 0, lag, late or 0)
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text.replace(",", ""))
 
 
 def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
@@ -36,6 +62,7 @@ def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
         float(told.get("processedRowsPerSecond") or 0.0),
         int(told["durationMs"].get("triggerExecution", 0)),
         sum(known) if known else None,
+        sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in told.get("stateOperators", ())),
     )
 
 
@@ -66,12 +93,16 @@ class JobMetrics:
         self._batch = Gauge("oncelog_pipeline_batch", "Number of the last batch.", labels, registry=self.registry)
         self._rate = Gauge("oncelog_pipeline_rows_per_second", "Of the last batch.", labels, registry=self.registry)
         self._lag = Gauge("oncelog_pipeline_lag", "Offsets waiting at the sources.", labels, registry=self.registry)
+        self._late = Counter(
+            "oncelog_pipeline_late_rows", "Rows behind the watermark, left out.", labels, registry=self.registry
+        )
         self._restarts = Counter("oncelog_pipeline_restarts", "Restarts of queries.", labels, registry=self.registry)
 
     def batch(self, progress: Progress) -> None:
         """Count a batch."""
         self._rows.labels(progress.query).inc(progress.rows)
         self._batches.labels(progress.query).inc()
+        self._late.labels(progress.query).inc(progress.late)
         self._batch.labels(progress.query).set(progress.batch_id)
         self._rate.labels(progress.query).set(progress.rows_per_second)
         if progress.lag is not None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from oncelog.demo.job import JobOptions, Outcome, run_job
-from oncelog.demo.kills import Kill, parse, random_schedule
+from oncelog.demo.kills import PIPELINE_TARGETS, Kill, parse, random_schedule
+from oncelog.demo.pipeline_half import pipeline_problem
 
 SHORT_SESSIONS = ("group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200")
 
@@ -19,6 +20,9 @@ class Notes:
         self.events: list[str] = []
 
     def progress(self, fed: int, done: int) -> None:
+        pass
+
+    def pipeline(self, done: int) -> None:
         pass
 
     def event(self, text: str) -> None:
@@ -60,6 +64,35 @@ async def test_job_is_exactly_once_while_broker_and_transformers_are_killed(tmp_
     kills = parse("transformer@0.15,broker@0.4,transformer@0.7")
     outcome = await outcome_of(tmp_path, rows=12_000, kills=kills, durability="flush", limit_s=100)
     assert_exactly_once(outcome, kills=3)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.oncelog_only(reason="kills the broker's process")
+@pytest.mark.skipif(pipeline_problem() is not None, reason=str(pipeline_problem()))
+async def test_flights_job_on_spark_is_exactly_once_while_driver_and_broker_are_killed(tmp_path: Path) -> None:
+    notes = Notes()
+    outcome = await run_job(
+        JobOptions(
+            directory=tmp_path,
+            rows=4000,
+            kills=(),
+            pipeline=True,
+            pipeline_kills=parse("driver@0.15,broker@0.6", PIPELINE_TARGETS),
+            time_limit_s=380,
+            broker_settings=SHORT_SESSIONS,
+        ),
+        notes,
+    )
+    delays = outcome.delays
+    assert delays is not None
+    print("\n".join(notes.events))
+    print(f"{delays.aborted} records of aborted transactions, {delays.left_files} files left, {delays.seconds:.1f} s")
+    assert len(delays.kills) == 2
+    for check in delays.checks:
+        assert check.exact, f"{check.topic}: {check.lost} lost, {check.doubled} doubled; first: {check.first_fault}"
+    assert (delays.cleaned.records, delays.parquet.records, delays.hours.counted) == (4000, 4000, 4000)
+    assert delays.latest.records > 0
+    assert delays.late == 0
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
         **names,
         "BOOTSTRAP": topics.bootstrap,
         "CHECKPOINT": str(tmp_path / "checkpoint"),
-        "TABLES": str(data._directory()),
+        "TABLES": str(data.directory()),
         "PARQUET": str(tmp_path / "parquet"),
         "PER_BATCH": "800",
         "LEAST": "20",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from oncelog.demo.kills import Kill, parse, random_schedule
+from oncelog.demo.kills import PIPELINE_TARGETS, Kill, parse, random_schedule
 
 
 def test_parse_sorts_by_moment() -> None:
@@ -18,6 +18,14 @@ def test_parse_sorts_by_moment() -> None:
 def test_parse_refuses_what_can_not_be(text: str) -> None:
     with pytest.raises(ValueError, match="is not broker@FRACTION"):
         parse(text)
+
+
+def test_each_half_has_targets_of_its_own() -> None:
+    assert parse("driver@0.2", PIPELINE_TARGETS) == (Kill(0.2, "driver", aimed=True),)
+    with pytest.raises(ValueError, match="is not broker@FRACTION or driver@FRACTION"):
+        parse("transformer@0.2", PIPELINE_TARGETS)
+    with pytest.raises(ValueError, match="is not broker@FRACTION or transformer@FRACTION"):
+        parse("driver@0.2")
 
 
 def test_random_schedule_depends_on_the_seed_only() -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from oncelog.demo.processes import HIGHEST_PORT, LOWEST_PORT, ChildProcess, StartFailed, free_port
 
@@ -53,6 +54,42 @@ def test_closed_process_is_gone_and_stays_gone(server: ChildProcess) -> None:
         server.spawn()
     with pytest.raises(RuntimeError, match="not running"):
         _ = server.pid
+
+
+@pytest.mark.parametrize("with_children", [True, False])
+def test_children_are_killed_with_their_parent_if_so_wanted(tmp_path: Path, with_children: bool) -> None:
+    (tmp_path / "parent.py").write_text(
+        "import signal, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "print(child.pid, flush=True)\n"
+        "signal.pause()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    process = ChildProcess("parent", [], tmp_path / "log", environment, with_children=with_children)
+    process.spawn()
+    child = psutil.Process(int(process.read_line(30)))
+    process.kill9()
+    assert not alive_for(child) if with_children else child.is_running()
+    if not with_children:
+        child.kill()
+
+
+def alive_for(process: psutil.Process, timeout: float = 10) -> bool:
+    """Whether it is still there in the end; a child that nobody waits for counts as gone."""
+    gone, _ = psutil.wait_procs([process], timeout)
+    return not gone and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_end_by_itself_and_output_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "short.py").write_text("import sys\n\nprint('done')\nsys.exit(3)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    process = ChildProcess("short", [], tmp_path / "log", environment, output=tmp_path / "out")
+    process.spawn()
+    assert process.wait(30) == 3
+    assert (tmp_path / "out").read_text() == "done\n"
+    process.spawn()
+    assert process.wait(30) == 3
+    assert (tmp_path / "out").read_text() == "done\ndone\n"
 
 
 def test_silence_is_a_failure_in_time(tmp_path: Path) -> None:

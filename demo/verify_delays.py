@@ -1,0 +1,160 @@
+"""Holding the flights job's topics and files against the plain computation, with the same questions as `verify.py`.
+
+Owns: the counting. Knows neither client nor Spark: records and rows are fed in as plain values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from .delays import ExpectedDelays, Hour, Late, fingerprint
+from .verify import FlightCheck
+
+
+class CleanedCheck(FlightCheck):
+    """Cleaned flights, as records or as rows of files: every row of the data set exactly once, unaltered."""
+
+    def __init__(self, name: str, expected: ExpectedDelays) -> None:
+        super().__init__(name, expected.cleaned)
+
+    def read(self, value: bytes) -> tuple[Any, int]:
+        cleaned = json.loads(value)
+        cleaned["time_hour"] = _seconds(cleaned["time_hour"])
+        return cleaned["row"], fingerprint(cleaned)
+
+    def add_row(self, file: str, row: Mapping[str, Any]) -> None:
+        """Take the next row of a file."""
+        self.records += 1
+        self.take(file, row["row"], fingerprint(row))
+
+
+class HoursCheck:
+    """Hours of airports: the last value of a key counts. Flights are counted, so that a lost one shows as lost."""
+
+    def __init__(self, topic: str, expected: ExpectedDelays) -> None:
+        self.topic = topic
+        self.expected = sum(hour.flights for hour in expected.hours.values())
+        self.keys = len(expected.hours)
+        self.records = 0
+        self.unreadable = 0
+        self._wanted = expected.hours
+        self._found: dict[str, Hour] = {}
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the next record that the reader got."""
+        self.records += 1
+        try:
+            assert key is not None
+            assert value is not None
+            told = json.loads(value)
+            name = key.decode()
+            if (told["id"], f"{told['origin']}@{told['hour'][:13]}") != (name, name):
+                raise ValueError("the value is of another hour than its key")
+            self._found[name] = Hour(
+                told["flights"], told["cancelled"], told["departed"], told.get("dep_delay_minutes")
+            )
+        except (AssertionError, ValueError, KeyError, TypeError):
+            self.unreadable += 1
+
+    @property
+    def counted(self) -> int:
+        return sum(hour.flights for hour in self._found.values())
+
+    @property
+    def lost(self) -> int:
+        return sum((self._count_differences()).values())
+
+    @property
+    def doubled(self) -> int:
+        return sum((self._count_differences(more=True)).values())
+
+    @property
+    def altered(self) -> int:
+        """Hours that have the right number of flights, and anything else wrong."""
+        wrong = [
+            key
+            for key, hour in self._found.items()
+            if key in self._wanted and hour.flights == self._wanted[key].flights and hour != self._wanted[key]
+        ]
+        return len(wrong) + self.unreadable
+
+    @property
+    def exact(self) -> bool:
+        return self._found == self._wanted and not self.unreadable
+
+    @property
+    def first_fault(self) -> str | None:
+        for key in sorted(self._found.keys() | self._wanted.keys()):
+            found, wanted = self._found.get(key), self._wanted.get(key)
+            if found != wanted:
+                return f"{key} of {self.topic} is {found}, computed was {wanted}"
+        return f"{self.unreadable} records of {self.topic} cannot be read" if self.unreadable else None
+
+    def _count_differences(self, more: bool = False) -> Counter[str]:
+        wanted = Counter({key: hour.flights for key, hour in self._wanted.items()})
+        found = Counter({key: hour.flights for key, hour in self._found.items()})
+        return found - wanted if more else wanted - found
+
+
+class ListCheck:
+    """The list of the latest airports: the records with the newest `listed_at` are the list, whatever came before."""
+
+    def __init__(self, topic: str, expected: ExpectedDelays) -> None:
+        self.topic = topic
+        self.expected = len(expected.latest)
+        self.unreadable = 0
+        self._wanted = expected.latest
+        self._newest = ""
+        self._found: list[Late] = []
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the next record that the reader got."""
+        try:
+            assert key is not None
+            assert value is not None
+            told = json.loads(value)
+            if told["dest"] != key.decode():
+                raise ValueError("the value is of another airport than its key")
+            if told["listed_at"] > self._newest:
+                self._newest = told["listed_at"]
+                self._found = []
+            if told.pop("listed_at") == self._newest:
+                self._found.append(Late(**told))
+        except (AssertionError, ValueError, KeyError, TypeError):
+            self.unreadable += 1
+
+    @property
+    def records(self) -> int:
+        return len(self._found)
+
+    @property
+    def lost(self) -> int:
+        return len({line.dest for line in self._wanted} - {line.dest for line in self._found})
+
+    @property
+    def doubled(self) -> int:
+        return len(self._found) - len({line.dest for line in self._found})
+
+    @property
+    def altered(self) -> int:
+        wanted = set(self._wanted)
+        return sum(line not in wanted for line in self._found) + self.unreadable
+
+    @property
+    def exact(self) -> bool:
+        ordered = sorted(self._found, key=lambda line: (-line.mean_arr_delay, line.dest))
+        return ordered == self._wanted and not self.unreadable
+
+    @property
+    def first_fault(self) -> str | None:
+        if self.exact:
+            return None
+        return f"{self.topic} lists {self._found}, computed was {self._wanted}"
+
+
+def _seconds(told: str) -> str:
+    """Spark writes the milliseconds, which are none."""
+    return told.removesuffix(".000Z") + "Z" if told.endswith(".000Z") else told
