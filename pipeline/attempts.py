@@ -1,8 +1,12 @@
-"""What the driver remembers of an attempt outside of Spark: a small file on its machine, per driver and query.
+"""What the driver remembers outside of Spark: a small file on its machine, per driver and query.
 
 Spark runs a stream's commit and abort in other processes than the one that began the batch, and hands them only what
-tasks returned. When no task returned anything, because all were killed, `abort` finds the attempt here. Losing the file
-loses nothing but time: the transaction then ends with the next batch, or at its timeout.
+tasks returned. When no task returned anything, because all were killed, `abort` finds the attempt here. And what this
+driver has committed last stands here, for a query that had nothing to write for so long that its state in Kafka has
+expired.
+
+A driver never sees the file of another one, also if that had the same process id. Losing the file loses nothing but
+time: the transaction then ends with the next batch, or at its timeout.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from .transaction import Attempt, SinkState
 
@@ -24,31 +28,64 @@ MAX_AGE_S: Final = 7 * 86_400
 
 def remember(attempt: Attempt) -> None:
     """Write the attempt down, instead of the one before."""
-    path = _path(attempt.transactional_id)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps(asdict(attempt)))
-        new.replace(path)
-        for other in path.parent.glob("*.json"):  # of drivers that were killed
-            if time.time() - other.stat().st_mtime > MAX_AGE_S:
-                other.unlink(missing_ok=True)
+    _write(attempt.transactional_id, attempt, last_decided(attempt.transactional_id))
 
 
 def recall(transactional_id: str) -> Attempt | None:
     """The attempt that this driver began last, None if it is decided or not known."""
     try:
-        found = json.loads(_path(transactional_id).read_text())
+        found = _read(transactional_id)["attempt"]
         state = found.pop("state")
         return Attempt(**found, state=None if state is None else SinkState(*state))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def decided(transactional_id: str, state: SinkState | None) -> None:
+    """The attempt is decided; `state` is what is committed now, None if that has not changed."""
+    _write(transactional_id, None, state or last_decided(transactional_id))
+
+
+def forget(transactional_id: str) -> None:
+    """Nothing more will be asked about it."""
+    with contextlib.suppress(OSError):
+        _path(transactional_id).unlink()
+
+
+def last_decided(transactional_id: str) -> SinkState | None:
+    """What this driver has committed last, None if it has not or nobody can tell."""
+    try:
+        return SinkState(*_read(transactional_id)["decided"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def forget(transactional_id: str) -> None:
-    """The attempt is decided."""
+def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | None) -> None:
+    path = _path(transactional_id)
     with contextlib.suppress(OSError):
-        _path(transactional_id).unlink()
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if path.parent.stat().st_uid != os.getuid():
+            return  # somebody else's: believe nothing that is in there
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps({"attempt": attempt and asdict(attempt), "decided": state}))
+        new.replace(path)
+        for other in path.parent.glob("*.json"):  # of drivers that were killed
+            if other != path and time.time() - other.stat().st_mtime > MAX_AGE_S and not _is_used(other):
+                other.unlink(missing_ok=True)
+
+
+def _read(transactional_id: str) -> Any:
+    path = _path(transactional_id)
+    if path.parent.stat().st_uid != os.getuid():
+        raise OSError
+    return json.loads(path.read_text())
+
+
+def _is_used(path: Path) -> bool:
+    """Whether the driver that a file belongs to lives."""
+    driver = path.stem.rpartition("-")[2]
+    process = driver.partition(".")[0]
+    return process.isdigit() and _name_of(int(process)) == driver
 
 
 def _path(transactional_id: str) -> Path:
@@ -56,10 +93,23 @@ def _path(transactional_id: str) -> Path:
     return Path(tempfile.gettempdir()) / f"oncelog-pipeline-{os.getuid()}" / f"{name}-{_driver()}.json"
 
 
-def _driver() -> int:
-    """The driver's process id: the parent of the daemon that Spark forks Python processes from."""
+def _driver() -> str:
+    """The driver: the parent of the daemon that Spark forks Python processes from."""
     try:
-        stat = Path(f"/proc/{os.getppid()}/stat").read_text()
-        return int(stat.rpartition(")")[2].split()[1])
+        return _name_of(int(_stat(os.getppid())[1]))
     except (OSError, ValueError, IndexError):
-        return os.getppid()
+        return f"{os.getppid()}"
+
+
+def _name_of(process: int) -> str:
+    """A process by its id and when it was started: ids are used again, in containers at once."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return f"{process}.{_stat(process)[19]}.{boot}"
+    except (OSError, IndexError):
+        return ""
+
+
+def _stat(process: int) -> list[str]:
+    """The fields of /proc/<process>/stat from the third one on."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

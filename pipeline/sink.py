@@ -15,7 +15,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from . import attempts
 from .arrow_encoder import encode
 from .blocking import BlockingCluster
 from .options import BATCH, QUERY, SINK_OPTIONS, Options
+from .plans import Plan, local_path, newest_plan
 from .produce import CLIENT_DEFAULTS, TransactionProducer, Written
 from .rows import check_columns, grouped
 from .transaction import Attempt, SinkState, SinkTransaction
@@ -78,11 +79,18 @@ class SinkSettings:
         self.query, self.batch_id = options.text(QUERY), options.number(BATCH, at_least=0)
         """Of a stream's micro-batch that is written as a batch."""
         streaming = streaming or bool(self.query)
+        self.streaming = streaming
+        self.checkpoint = options.text("checkpointLocation") if streaming else ""
         if streaming and self.write_id:
             raise ConfigError("writeId", "is of batch writes: a stream's batches are told apart by themselves")
-        self.transactional_id = options.text("transactionalId") or (
-            _of_checkpoint(options.text("checkpointLocation")) if streaming else _of_write(self.write_id)
-        )
+        named = options.text("transactionalId")
+        if named and self.write_id:
+            raise ConfigError(
+                "transactionalId",
+                f"and writeId exclude each other: what is kept of a write is kept under its own transactional id, "
+                f"{_of_write(self.write_id)!r}, or a second write would make the first one forgotten",
+            )
+        self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write_id))
         check_columns(schema, self.topic, self.headers)
 
     @property
@@ -102,9 +110,8 @@ def _of_checkpoint(location: str) -> str:
             "is needed as an option of this query, .option('checkpointLocation', ...), to name it to Kafka; or give "
             "it a transactionalId that is stable over restarts",
         )
-    path = location.removeprefix("file://") if location.startswith("file:///") else location.removeprefix("file:")
-    if "://" not in path:
-        path = str(Path(path).absolute())
+    path = local_path(location)
+    path = location.rstrip("/") if path is None else str(Path(path).absolute())
     return f"oncelog-query-{hashlib.sha256(path.encode()).hexdigest()[:32]}"
 
 
@@ -120,6 +127,7 @@ class TaskWritten(WriterCommitMessage):
     task: int
     owner: str
     batch_id: int
+    plan: str = ""
     skipped: bool = False
     written: dict[TopicPartition, Written] = field(default_factory=dict)
 
@@ -130,6 +138,7 @@ class _Writer:
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
         self.attempt: Attempt | None = None
+        self.plan: Plan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles a writer when it ships it to the tasks, several times in a row: the beginning of a batch.
@@ -137,24 +146,46 @@ class _Writer:
             settings = self.settings
             with settings.open() as kafka:
                 transaction = SinkTransaction(kafka.cluster, settings.config)
-                self.attempt = kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
-            attempts.remember(self.attempt)
+                attempt = kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
+            if attempt.state is None:
+                # It expires when nothing is written for long; what this very driver has committed it knows.
+                attempt = replace(attempt, state=attempts.last_decided(settings.transactional_id))
+            self.attempt = attempt
+            self.plan = newest_plan(settings.checkpoint)
+            attempts.remember(attempt)
         return self.__dict__
 
     # -- in a task
+
+    def plan_of(self, batch_id: int) -> str:
+        """What tells this batch from others with its number, as far as it is known."""
+        return self.plan.digest if self.plan is not None and self.plan.batch_id == batch_id else ""
 
     def is_committed(self, query: str, batch_id: int) -> bool:
         """Whether this batch was committed already, by a driver that died before Spark wrote that down."""
         assert self.attempt is not None
         state = self.attempt.state
         if state is not None and state.owner == query:
-            if state.batch_id > batch_id:
+            plan = self.plan_of(batch_id)
+            if state.batch_id > batch_id or (
+                state.batch_id == batch_id and state.plan and plan not in ("", state.plan)
+            ):
+                which = "another batch" if state.batch_id == batch_id else "batch"
                 raise StateError(
-                    f"batch {batch_id} is to be written, but batch {state.batch_id} of this query is committed: the "
-                    "checkpoint is older than what was written (restored from a copy?). Use the newest checkpoint, or "
-                    "a new one with startingOffsets"
+                    f"batch {batch_id} is to be written, but {which} {state.batch_id} of this query is committed: the "
+                    "checkpoint is older than what was written (restored from a copy, or its disk lost the end?). Use "
+                    "the newest checkpoint, or a new one with startingOffsets"
                 )
-            return state.batch_id == batch_id
+            if state.batch_id == batch_id:
+                return True
+            if state.batch_id < batch_id - 1 and not self.settings.adopt:
+                raise StateError(
+                    f"batch {batch_id} is to be written, but the last one that is committed here is {state.batch_id}: "
+                    "those between were written by another sink, or under another transactionalId, and whether this "
+                    "one was as well cannot be told. Look at what was written last, then set adoptQuery=true to write "
+                    "the batch, for this one start"
+                )
+            return False
         if batch_id and not self.settings.adopt:
             found = "none" if state is None else f"only of query {state.owner}"
             raise StateError(
@@ -169,7 +200,8 @@ class _Writer:
         attempt, context = self.attempt, TaskContext.get()
         assert attempt is not None
         assert context is not None
-        message = TaskWritten(attempt, context.partitionId(), owner, batch_id, skipped=committed)
+        plan = self.plan_of(batch_id)
+        message = TaskWritten(attempt, context.partitionId(), owner, batch_id, plan, skipped=committed)
         if committed:
             return message
         if context.attemptNumber():
@@ -214,19 +246,21 @@ class _Writer:
     def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commit, or raise: then Spark calls abort."""
         told = [one for one in messages if isinstance(one, TaskWritten)]
-        if not told or all(one.skipped for one in told):
-            attempts.forget(self.settings.transactional_id)
-            return
-        first = told[0]
-        if len(told) != len(messages) or any((one.attempt, one.batch_id) != (first.attempt, batch_id) for one in told):
+        wanted = (told[0].attempt, batch_id, told[0].skipped) if told else None
+        if len(told) != len(messages) or any((one.attempt, one.batch_id, one.skipped) != wanted for one in told):
             raise IllegalStateError(
                 f"batch {batch_id}: Spark gave the commit messages of other attempts: restart the query"
             )
+        if not told or told[0].skipped:
+            self._decided(told[0].attempt.state if told else None)
+            return
+        first = told[0]
+        state = SinkState(first.owner, batch_id, first.plan)
         written = _by_partition(told)
         with self.settings.open() as kafka:
             transaction = SinkTransaction(kafka.cluster, self.settings.config)
-            kafka.run(transaction.commit(first.attempt, written, SinkState(first.owner, batch_id)))
-        attempts.forget(self.settings.transactional_id)
+            kafka.run(transaction.commit(first.attempt, written, state))
+        self._decided(state)
 
     def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """End the transaction now: readers wait for it."""
@@ -237,7 +271,13 @@ class _Writer:
             return
         with self.settings.open() as kafka:
             kafka.run(SinkTransaction(kafka.cluster, self.settings.config).abort(attempt))
-        attempts.forget(self.settings.transactional_id)
+        self._decided(None)
+
+    def _decided(self, state: SinkState | None) -> None:
+        if self.settings.streaming:
+            attempts.decided(self.settings.transactional_id, state)
+        else:
+            attempts.forget(self.settings.transactional_id)
 
 
 def _by_partition(told: Sequence[TaskWritten]) -> dict[TopicPartition, int]:

@@ -32,7 +32,7 @@ from ..client.admin.transactions import describe_transactions
 from ..client.admin.values import NewTopic
 from ..client.cluster import Cluster
 from ..client.config import ProducerConfig
-from ..client.errors import AbortableError, FatalError, ProducerFencedError, UnsupportedVersionError
+from ..client.errors import AbortableError, ConfigError, FatalError, ProducerFencedError, UnsupportedVersionError
 from ..client.producer.transaction_calls import TransactionCalls
 from ..client.producer.transaction_manager import TransactionManager
 from ..client.producer.transaction_state import State
@@ -120,7 +120,16 @@ class SinkTransaction:
         manager = TransactionManager(transactional_id)
         manager.become(State.INITIALIZING)
         began_at = time.time()
-        await self._calls(manager).init_producer_id()
+        try:
+            await self._calls(manager).init_producer_id()
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            raise ConfigError(
+                "kafka.transaction.timeout.ms",
+                f"{self._config.transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms allows: "
+                "lower the one, or raise the other",
+            ) from error
         offsets = await group_offsets(self._admin, transactional_id, require_stable=True)
         return Attempt(
             transactional_id,

@@ -122,6 +122,15 @@ class Topics:
 
         asyncio.run(delete())
 
+    def forget_offsets(self, group: str) -> None:
+        """As if all offsets of a group had expired."""
+
+        async def delete() -> None:
+            async with Admin(bootstrap_servers=self.bootstrap) as admin:
+                await admin.delete_groups([group])
+
+        asyncio.run(delete())
+
     async def _settled(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends, when no transaction is open: which must be at once."""
         async with (

@@ -166,6 +166,64 @@ def test_a_checkpoint_that_kafka_does_not_know_is_refused(spark: SparkSession, t
     assert len(topics.values(topic)) == 15
 
 
+def test_another_batch_with_the_number_of_the_last_one_is_not_taken_for_it(
+    spark: SparkSession, topics: Any, tmp_path: Path
+) -> None:
+    """A checkpoint that has lost its end, by a copy or a power failure: Spark plans the number again, for more rows."""
+    source, topic = topics.make("in"), topics.make("out")
+    frame, checkpoint = stream(spark, topics, source).coalesce(1), tmp_path / "checkpoint"
+    options = {**topics.options, "topic": topic}
+    for some in (range(5), range(5, 10)):
+        topics.send(source, some)
+        run(frame, options, checkpoint)
+    forget_last_commit(checkpoint)
+    for path in (checkpoint / "offsets").iterdir():
+        if "1" in path.name.split("."):
+            path.unlink()
+    topics.send(source, range(10, 20))
+    with pytest.raises(
+        StreamingQueryException, match=r"another batch 1 of this query is committed: the checkpoint is old"
+    ):
+        run(frame, options, checkpoint)
+    assert topics.values(topic) == sorted(str(n) for n in range(10))
+
+
+def test_a_batch_far_behind_what_is_committed_here_is_refused(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
+    source, topic = topics.make("in"), topics.make("out")
+    frame, checkpoint = stream(spark, topics, source).coalesce(1), tmp_path / "checkpoint"
+    one = {**topics.options, "topic": topic, "transactionalId": topics.fresh_name("one")}
+    other = {**one, "transactionalId": topics.fresh_name("other")}
+    topics.send(source, range(5))
+    run(frame, one, checkpoint)
+    for some in (range(5, 10), range(10, 15)):
+        topics.send(source, some)
+        run(frame, {**other, "adoptQuery": "true"}, checkpoint)
+    forget_last_commit(checkpoint)
+    with pytest.raises(StreamingQueryException, match=r"batch 2 is to be .* committed here is 0: .*adoptQuery"):
+        run(frame, one, checkpoint)
+    assert run(frame, other, checkpoint) == [2]
+    assert topics.values(topic) == sorted(str(n) for n in range(15))
+
+
+def test_a_query_that_had_nothing_to_write_for_long_goes_on(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
+    """So long that its state in Kafka has expired."""
+    source, topic, name = topics.make("in"), topics.make("out"), topics.fresh_name("idle")
+    options = {**topics.options, "topic": topic, "transactionalId": name}
+    topics.send(source, range(5))
+    writer = write_stream(
+        stream(spark, topics, source), {**options, "checkpointLocation": str(tmp_path / "checkpoint")}
+    )
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    try:
+        query.processAllAvailable()
+        topics.forget_offsets(name)
+        topics.send(source, range(5, 10))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert topics.values(topic) == [str(n) for n in range(10)]
+
+
 @pytest.mark.parametrize(
     ("options", "columns", "message"),
     [
@@ -175,6 +233,7 @@ def test_a_checkpoint_that_kafka_does_not_know_is_refused(spark: SparkSession, t
         ({"topic": "t"}, ["value", "id as partition"], "bigint: cast it to int"),
         ({"topic": "t", "kafka.acks": "1"}, ["value"], "always waits for all"),
         ({"topic": "t", "topics": "u"}, ["value"], "did you mean topic?"),
+        ({"topic": "t", "transactionalId": "a", "writeId": "b"}, ["value"], "and writeId exclude each other"),
     ],
 )
 def test_frames_and_options_that_cannot_be_are_refused(
@@ -183,6 +242,12 @@ def test_frames_and_options_that_cannot_be_are_refused(
     frame = spark.range(3).selectExpr("id", "cast(id as string) key", "cast(id as string) value").selectExpr(columns)
     with pytest.raises(ValueError, match=re.escape(message)):
         write(frame, {**topics.options, **options})
+
+
+def test_a_timeout_that_the_broker_does_not_allow_is_told_so(spark: SparkSession, topics: Any) -> None:
+    options = {**topics.options, "topic": topics.make("out"), "kafka.transaction.timeout.ms": "2000000000"}
+    with pytest.raises(Exception, match=r"kafka\.transaction\.timeout\.ms: 2000000000 is more than .*max\.timeout\.ms"):
+        write(spark.range(1).selectExpr("cast(id as string) value"), options)
 
 
 def test_a_stream_without_a_name_is_refused(spark: SparkSession, topics: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from oncelog.client.config import ConsumerConfig, ProducerConfig  # noqa: E402
 from oncelog.pipeline import attempts  # noqa: E402
 from oncelog.pipeline.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
 from oncelog.pipeline.options import SINK_OPTIONS, SOURCE_OPTIONS, Options, Position, Subscription  # noqa: E402
+from oncelog.pipeline.plans import newest_plan  # noqa: E402
 from oncelog.pipeline.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
 from oncelog.pipeline.rows import RowError, grouped  # noqa: E402
 from oncelog.pipeline.sink import SinkSettings  # noqa: E402
@@ -131,18 +135,65 @@ def test_a_query_has_one_name_however_its_checkpoint_is_spelled() -> None:
         return SinkSettings(options, schema, streaming=True).transactional_id
 
     assert name("/data/c") == name("file:///data/c") == name("file:/data/c") == name("/data/c/")
+    assert name("s3a://data/c") == name("s3a://data/c/")
     assert len({name("/data/c"), name("/data/d"), name("s3a://data/c")}) == 3
 
 
-def test_an_attempt_is_remembered_for_its_driver_only(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_an_attempt_is_remembered_for_its_driver_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(attempts.tempfile, "gettempdir", lambda: str(tmp_path))
     attempt = Attempt("q", "state", 1, 2, 2, 3.5, SinkState("owner", 4))
     attempts.remember(attempt)
     assert attempts.recall("q") == attempt
     assert attempts.recall("other") is None
-    monkeypatch.setattr(attempts, "_driver", lambda: -5)
-    assert attempts.recall("q") is None
-    monkeypatch.undo()
-    monkeypatch.setattr(attempts.tempfile, "gettempdir", lambda: str(tmp_path))
+    with monkeypatch.context() as other_driver:
+        other_driver.setattr(attempts, "_driver", lambda: "5.77.b")
+        assert attempts.recall("q") is None
     attempts.forget("q")
     assert attempts.recall("q") is None
+
+
+def test_a_driver_knows_what_it_has_committed_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(attempts.tempfile, "gettempdir", lambda: str(tmp_path))
+    attempt = Attempt("q", "state", 1, 2, 2, 3.5, None)
+    assert attempts.last_decided("q") is None
+    attempts.remember(attempt)
+    attempts.decided("q", SinkState("owner", 4, "plan"))
+    assert attempts.recall("q") is None
+    attempts.remember(attempt)
+    attempts.decided("q", None)  # aborted
+    assert attempts.last_decided("q") == SinkState("owner", 4, "plan")
+    monkeypatch.setattr(attempts, "_driver", lambda: "5.77.b")
+    assert attempts.last_decided("q") is None
+
+
+def test_drivers_with_one_process_id_are_told_apart() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        mine, its = attempts._name_of(os.getpid()), attempts._name_of(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert mine.partition(".")[0] == str(os.getpid())
+    assert mine.split(".")[1:2] != its.split(".")[1:2], "started at different times"
+    assert attempts._name_of(process.pid) == ""
+
+
+def test_the_plan_of_a_batch_is_what_spark_has_noted_last(tmp_path: Path) -> None:
+    offsets = tmp_path / "offsets"
+    assert newest_plan(str(tmp_path)) is None
+    offsets.mkdir()
+    assert newest_plan(str(tmp_path)) is None
+    for number in (9, 10):
+        (offsets / str(number)).write_text(f"v1\n{number}")
+        (offsets / f".{number}.crc").write_text("x")
+    plan = newest_plan(f"file://{tmp_path}")
+    assert plan is not None
+    assert plan.batch_id == 10
+    assert newest_plan(str(tmp_path)) == plan
+    (offsets / "10").write_text("v1\nother offsets")
+    again = newest_plan(str(tmp_path))
+    assert again is not None
+    assert again.batch_id == 10
+    assert again.digest != plan.digest
+    assert newest_plan("s3a://bucket/checkpoint") is None
+    assert newest_plan("") is None
