@@ -109,7 +109,7 @@ async def test_a_checkpoint_ahead_of_the_sink_is_found(played: Played) -> None:
     await played.prepare(noted=1)
     await played.write(EVERYTHING)
     with pytest.raises(AssertionError, match="Kafka has committed batch 0, Spark has noted 1"):
-        await played.topics.check()
+        await played.topics.check_end()
 
 
 async def test_a_transaction_that_is_left_open_is_found(played: Played) -> None:
