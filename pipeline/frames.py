@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,12 @@ from ..client.errors import ConfigError
 from .blocking import BlockingCluster
 from .options import BATCH, QUERY, SINK_OPTIONS, Options
 from .rows import RowError, check_columns, targets
-from .sink import QUERY_ID, SinkSettings
+from .sink import QUERY_ID, SinkSettings, take_over
 from .source import NAME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 COUNTS_MAX_AGE_S: Final = 60.0
@@ -49,13 +50,15 @@ def write_stream(
 
     `output_mode`: append, complete or update. Spark refuses update for data sources in Python, so there each
     micro-batch is written as a batch, with the same transaction, state and checks.
+
+    `start()` first ends what a driver that died has left open, so that readers need not wait for the first batch.
     """
     if not df.isStreaming:
         raise ConfigError("write_stream", "is for streaming frames: use write(df, options)")
-    SinkSettings(options, df.schema, streaming=True)
+    settings = SinkSettings(options, df.schema, streaming=True)
     if output_mode != "update":
         frame = repartitioned(df, options, tasks)
-        return frame.writeStream.format(NAME).options(**options).outputMode(output_mode)
+        return _taking_over(frame.writeStream.format(NAME).options(**options).outputMode(output_mode), settings)
 
     def write_batch(batch: DataFrame, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
@@ -64,7 +67,19 @@ def write_stream(
         repartitioned(batch, mine, tasks).write.format(NAME).options(**mine).mode("append").save()
 
     checkpoint = {name: value for name, value in options.items() if name.lower() == "checkpointlocation"}
-    return df.writeStream.outputMode("update").options(**checkpoint).foreachBatch(write_batch)
+    return _taking_over(df.writeStream.outputMode("update").options(**checkpoint).foreachBatch(write_batch), settings)
+
+
+def _taking_over(writer: DataStreamWriter, settings: SinkSettings) -> DataStreamWriter:
+    """The same writer, whose `start` ends first what an earlier driver has left open."""
+    start = writer.start
+
+    def take_over_and_start(*args: Any, **options: Any) -> StreamingQuery:
+        take_over(settings)
+        return start(*args, **options)
+
+    writer.start = take_over_and_start  # type: ignore[method-assign]  # its own methods return itself
+    return writer
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:

@@ -5,8 +5,8 @@ retries: up to five batches of a partition are in flight; when one fails, all ar
 and the leader recognises those that it has.
 
 Each Kafka partition is written by one task only. Another one shows itself as a sequence that the leader refuses, or as
-a first batch that was "written" before this task began: then the partition is in conflict, which is a result, not an
-exception, so that the commit can name both tasks.
+a first batch that is in the log but not this task's: no other is sent before that was looked at (`first_batch.py`).
+Then the partition is in conflict, which is a result, not an exception, so that the commit can name both tasks.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..protocol.compression import Compression, compress
 from ..protocol.errors import ErrorCode, KafkaError, error_code
 from ..protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from .arrow_encoder import Payload
+from .first_batch import is_mine
 from .transaction import Attempt, resumed
 
 MAX_IN_FLIGHT: Final = 5
@@ -176,6 +177,7 @@ class _Lane:
         self._in_flight: deque[tuple[_Batch, asyncio.Task[tuple[ErrorCode, int, str]]]] = deque()
         self._more = asyncio.Event()
         self._closed = False
+        self._claimed = False
         self.next_sequence = 0
         self.records = 0
         self.conflict = False
@@ -217,9 +219,11 @@ class _Lane:
             batch, answer = self._in_flight[0]
             code, base_offset, message = await answer
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                if batch.base_sequence == 0 and 0 <= base_offset < self._log_end:
-                    await self._give_way()
-                    continue
+                if not self._claimed:
+                    if 0 <= base_offset < self._log_end or not await self._claims(base_offset, batch):
+                        await self._give_way()
+                        continue
+                    self._claimed = True
                 self._in_flight.popleft()
                 self._producer.acknowledged(batch)
                 failing_since, attempt = None, 0
@@ -248,8 +252,22 @@ class _Lane:
                 await asyncio.sleep(0.005)
             attempt += 1
 
+    async def _claims(self, base_offset: int, batch: _Batch) -> bool:
+        """Whether the partition's first batch is this task's."""
+        cluster = self._producer.cluster
+        what = f"look at the first batch of {self._partition}"
+
+        async def look() -> bool:
+            try:
+                return await is_mine(cluster, self._partition, base_offset, batch.data)
+            except KafkaError:
+                cluster.request_refresh()
+                raise
+
+        return await cluster.retrying(look, self._producer.config.delivery_timeout_s, what)
+
     def _fill(self) -> None:
-        while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT:
+        while self._waiting and len(self._in_flight) < (MAX_IN_FLIGHT if self._claimed else 1):
             batch = self._waiting.popleft()
             self._in_flight.append((batch, asyncio.create_task(self._send(batch))))
 

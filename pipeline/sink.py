@@ -103,6 +103,16 @@ class SinkSettings:
         return BlockingCluster(self.config, self.timeout_s, create_topics=True)
 
 
+def take_over(settings: SinkSettings, timeout_s: float | None = None) -> None:
+    """Fence whoever wrote under this name before, and end the transaction that they left: readers wait for it.
+
+    A batch does so as well; but there may be none for long, and planning it takes a while. Raises KafkaError.
+    """
+    with BlockingCluster(settings.config, timeout_s or settings.timeout_s) as kafka:
+        transaction = SinkTransaction(kafka.cluster, settings.config)
+        kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
+
+
 def _of_checkpoint(location: str) -> str:
     if not location:
         raise ConfigError(

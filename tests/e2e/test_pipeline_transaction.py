@@ -248,6 +248,38 @@ async def test_two_tasks_on_one_partition_conflict(world: World, version: int) -
     await world.sink.abort(attempt)
 
 
+@versions
+async def test_of_two_attempts_that_run_at_once_only_one_writes(world: World, version: int) -> None:
+    """As Spark runs a task twice when a stage is tried again; only one of their results gets to the commit."""
+    attempt = await world.begin(version)
+    target = TopicPartition(world.topic, 0)
+    async with world.producer(attempt) as first, world.producer(attempt) as second:
+        for producer in (first, second):
+            await producer._open({target})  # both have seen the same end of the partition
+        await first.write(world.payloads(0, ["a0", "a1"], size=1))
+        await world.acknowledged(first)
+        in_other_order = await world.written(second, 0, ["a2", "a0", "a1", "a3"], size=1)
+        rest = await world.written(first, 0, ["a2", "a3"], size=1)
+    assert (rest, in_other_order) == (Written(4, False), Written(4, True))
+    await world.commit(attempt, 0, 0)
+    assert await world.committed() == ["a0", "a1", "a2", "a3"]
+
+
+@pytest.mark.parametrize("setting", ["message.timestamp.type=LogAppendTime", "compression.type=gzip"])
+async def test_batches_that_the_broker_rewrites_are_still_the_tasks_own(world: World, setting: str) -> None:
+    async with Admin(bootstrap_servers=world.bootstrap) as admin:
+        name, _, value = setting.partition("=")
+        try:
+            await admin.create_topics([NewTopic(f"{world.topic}-rewritten", PARTITIONS, configs={name: value})])
+        except KafkaError as error:
+            pytest.skip(f"the broker does not do that: {error}")
+    world.topic += "-rewritten"
+    attempt = await world.begin()
+    assert await world.task(attempt, 0, ["a", "b", "c"], size=1) == Written(3, False)
+    await world.commit(attempt, 0, 0)
+    assert await world.committed() == ["a", "b", "c"]
+
+
 async def test_records_of_a_dead_task_that_nobody_claims_are_not_committed(world: World) -> None:
     async with Admin(bootstrap_servers=world.bootstrap) as admin:
         try:

@@ -1,0 +1,55 @@
+"""Whether the batch in a partition's log is the one that this task has sent, or one of another task: `is_mine`.
+
+A leader answers a batch whose sequence numbers it has already as if it had written it. Two attempts of one task, which
+Spark runs at once when a stage is tried again, would so write a partition together, each some of its batches, and each
+with its rows in another order. So the first batch is looked at in the log before others follow: it belongs to one.
+"""
+
+from __future__ import annotations
+
+from ..client.cluster import Cluster
+from ..client.errors import error_for
+from ..client.values import TopicPartition
+from ..protocol.batch_header import BatchHeader, iter_batches, read_batch_header
+from ..protocol.compression import Compression
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ..protocol.schema import NO_UUID
+
+LAST_VERSION_WITH_NAMES = 12
+
+
+async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data: bytes) -> bool:
+    """Whether the batch at this offset has the content of `data`. Raises KafkaError; what passes is retriable."""
+    leader = cluster.leader_of(partition)
+    if leader is None:
+        raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
+    connection = await cluster.connection(leader)
+    known = cluster.metadata.topics[partition.topic]
+    # One byte at most: a leader gives one whole batch nevertheless.
+    request = FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1, isolation_level=0)
+    one = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=1)
+    request.topics = [FetchTopic(topic=partition.topic, topic_id=known.topic_id, partitions=[one])]
+    newest = 32767 if known.topic_id != NO_UUID else LAST_VERSION_WITH_NAMES
+    answer = await connection.send(request, connection.version_of(FetchRequest, newest))
+    code, records = answer.error_code, None
+    for topic in answer.responses:
+        for found in topic.partitions:
+            code, records = code or found.error_code, found.records
+    if code:
+        raise error_for(code, f"{partition}: the first batch cannot be looked at")
+    for _, header in iter_batches(records or b""):
+        return _same(header, read_batch_header(data))
+    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: the first batch is not there yet")
+
+
+def _same(found: BatchHeader, sent: BatchHeader) -> bool:
+    if found.crc == sent.crc:
+        return True
+    who = (found.producer_id, found.producer_epoch, found.base_sequence, found.record_count)
+    if who != (sent.producer_id, sent.producer_epoch, sent.base_sequence, sent.record_count):
+        return False
+    # Brokers rewrite batches for topics that have a compression.type of their own, or message.timestamp.type.
+    if Compression(found.compression) is not Compression(sent.compression):
+        return True  # all that can be told
+    return found.timestamp_type != sent.timestamp_type and found.base_timestamp == sent.base_timestamp
