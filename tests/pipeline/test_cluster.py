@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -95,7 +96,12 @@ def test_the_commands_of_the_compose_file_make_a_cluster(tmp_path: Path) -> None
 
 @contextmanager
 def running(command: list[str], log: Path, up: str) -> Iterator[None]:
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}  # as the image has it: spark-class asks it for Spark
+    assert "ENV PYSPARK_PYTHON=" in (ROOT / "Dockerfile").read_text()
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment) as process,
+    ):
         try:
             deadline = time.monotonic() + START_S
             while up not in log.read_text():
