@@ -2,7 +2,7 @@
 
 One Python step per record finds where it begins, because each record's length tells where the next one is; the rest
 (offsets, timestamps, keys, values) is read for all records of an answer at once. Keys and values are not copied one by
-one: an Arrow array is laid over the records as they are, of which the wanted parts are taken.
+one: an Arrow array is laid over the answer as it came, of which the wanted parts are taken.
 
 Headers are rare, and get a Python loop over the records that have some.
 
@@ -12,11 +12,12 @@ end of its record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ..protocol.compression import decompress
 from ..protocol.record_varint import read_varint
@@ -27,8 +28,11 @@ from .varints import Numbers
 
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
-JOINED_BYTES: Final = 32 * 1024 * 1024
+JOINED_BYTES: Final = 4 * 1024 * 1024
 """Decompressed batches are decoded together up to so many bytes: many small batches cost as little as one large."""
+
+PIECE_BYTES: Final = 1024 * 1024
+"""Records are yielded about so many bytes at a time: on their way to Spark, they stay in the processor's cache."""
 
 
 class Columns(NamedTuple):
@@ -36,7 +40,7 @@ class Columns(NamedTuple):
 
     offset: Numbers
     timestamp: Numbers
-    timestamp_type: Numbers
+    timestamp_type: NDArray[np.int32]
     key: pa.Array
     value: pa.Array
     headers: pa.Array | None
@@ -45,45 +49,65 @@ class Columns(NamedTuple):
         return len(self.offset)
 
 
+class _Place(NamedTuple):
+    """Where the records of a batch lie in the bytes of their group."""
+
+    header: BatchHeader
+    begin: int
+    end: int
+
+
 def decode(
-    data: Buffer, batches: Sequence[tuple[int, BatchHeader]], start: int, end: int, *, headers: bool
+    data: Buffer, batches: Iterable[tuple[int, BatchHeader]], start: int, end: int, *, headers: bool
 ) -> Iterator[Columns]:
     """Yield the records with start <= offset < end of these batches, (position, header) each, of one answer.
 
     Checksums and transactions are the caller's business. Raises CorruptBatch and UnsupportedCompression.
     """
-    pieces: list[Buffer] = []
-    group: list[BatchHeader] = []
+    for together, group in _groups(memoryview(data), batches):
+        yield from _decode_group(together, group, start, end, headers)
+
+
+def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Iterator[tuple[memoryview, list[_Place]]]:
+    """Batches that are decoded together: neighbours as they lie in the answer, compressed ones side by side."""
+    plain: list[_Place] = []
+    packed: list[_Place] = []
+    pieces: list[bytes] = []
     size = 0
-    view = memoryview(data)
     for position, header in batches:
         if not header.record_count:
             continue
-        payload = view[position + HEADER_SIZE : position + header.size]
-        pieces.append(decompress(header.compression, payload) if header.compression else payload)
-        group.append(header)
-        size += len(pieces[-1])
-        if size >= JOINED_BYTES:
-            yield from _decode_group(pieces, group, start, end, headers)
-            pieces, group, size = [], [], 0
-    if group:
-        yield from _decode_group(pieces, group, start, end, headers)
+        begin, end = position + HEADER_SIZE, position + header.size
+        if packed and (size >= JOINED_BYTES or not header.compression):
+            yield memoryview(b"".join(pieces)), packed
+            packed, pieces, size = [], [], 0
+        if header.compression:
+            if plain:
+                yield data, plain
+                plain = []
+            pieces.append(decompress(header.compression, data[begin:end]))
+            packed.append(_Place(header, size, size + len(pieces[-1])))
+            size = packed[-1].end
+        else:
+            plain.append(_Place(header, begin, end))
+    if plain:
+        yield data, plain
+    elif packed:
+        yield memoryview(b"".join(pieces)), packed
 
 
-def _decode_group(
-    pieces: list[Buffer], group: list[BatchHeader], start: int, end: int, with_headers: bool
-) -> Iterator[Columns]:
-    data = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
-    bodies, ends = _record_bounds(data, pieces, group)
+def _decode_group(data: memoryview, group: list[_Place], start: int, end: int, with_headers: bool) -> Iterator[Columns]:
+    begins, bodies, ends = _record_bounds(data, group)
     raw = np.frombuffer(data, np.uint8)
-    counts = [header.record_count for header in group]
+    batches = [place.header for place in group]
+    counts = [header.record_count for header in batches]
     delta, at = varints.read(raw, bodies + 1)  # behind the record's attributes: none are defined
     _within(at, ends)
-    timestamp = delta + np.repeat([header.base_timestamp for header in group], counts)
+    timestamp = delta + np.repeat([header.base_timestamp for header in batches], counts)
     delta, at = varints.read(raw, at)
     _within(at, ends)
-    _check_offsets(delta, counts, group)
-    offset = delta + np.repeat([header.base_offset for header in group], counts)
+    _check_offsets(delta, counts, batches)
+    offset = delta + np.repeat([header.base_offset for header in batches], counts)
     key_length, key_at = varints.read(raw, at)
     key_end = _part_end(key_at, key_length, ends)
     value_length, value_at = varints.read(raw, key_end)
@@ -91,52 +115,66 @@ def _decode_group(
     header_count, header_at = varints.read(raw, value_end)
     if (header_at[header_count == 0] != ends[header_count == 0]).any() or (header_count < 0).any():
         raise CorruptBatch("a record does not end where its length says")
-    types = np.array([header.timestamp_type for header in group], np.int64)
+    types = np.array([header.timestamp_type for header in batches], np.int32)
     if types.any():
         appended = np.repeat(types == 1, counts)
-        timestamp[appended] = np.repeat([header.max_timestamp for header in group], counts)[appended]
-    wanted: slice | Numbers = slice(None)
-    if offset[0] < start or offset[-1] >= end:
-        wanted = np.flatnonzero((offset >= start) & (offset < end))
-        if not wanted.size:
-            return
-    yield Columns(
-        offset[wanted],
-        timestamp[wanted],
-        np.repeat(types, counts)[wanted],
-        _taken(data, key_at[wanted], key_length[wanted]),
-        _taken(data, value_at[wanted], value_length[wanted]),
-        _headers(data, header_at[wanted], header_count[wanted], ends[wanted]) if with_headers else None,
-    )
+        timestamp[appended] = np.repeat([header.max_timestamp for header in batches], counts)[appended]
+    types = np.repeat(types, counts)
+    for some in _pieces(begins, ends):
+        if offset[some.start] < start or offset[some.stop - 1] >= end:
+            within = np.flatnonzero((offset[some] >= start) & (offset[some] < end))
+            wanted: slice | Numbers = within + some.start
+            if not within.size:
+                continue
+        else:
+            wanted = some
+        yield Columns(
+            offset[wanted],
+            timestamp[wanted],
+            types[wanted],
+            _taken(data, key_at[wanted], key_length[wanted]),
+            _taken(data, value_at[wanted], value_length[wanted]),
+            _headers(data, header_at[wanted], header_count[wanted], ends[wanted]) if with_headers else None,
+        )
 
 
-def _record_bounds(data: bytes, pieces: list[Buffer], group: list[BatchHeader]) -> tuple[Numbers, Numbers]:
-    """Where each record's body begins, and where it ends. The one loop over records."""
-    marks = [0]
-    add = marks.append
-    at = limit = 0
+def _pieces(begins: Numbers, ends: Numbers) -> Iterator[slice]:
+    """Runs of records of about PIECE_BYTES, at least one record each."""
+    first, count = 0, len(ends)
+    while first < count:
+        behind = max(int(np.searchsorted(ends, begins[first] + PIECE_BYTES, side="right")), first + 1)
+        yield slice(first, behind)
+        first = behind
+
+
+def _record_bounds(data: memoryview, group: list[_Place]) -> tuple[Numbers, Numbers, Numbers]:
+    """Where each record begins, where its body behind its length does, and where it ends."""
     try:
-        for piece, header in zip(pieces, group, strict=True):
-            limit += len(piece)
-            for _ in range(header.record_count):
-                length = data[at]
-                if length < 0x80:
-                    at += 1 + (length >> 1)
-                elif (more := data[at + 1]) < 0x80:
-                    at += 2 + (more << 6) + ((length & 0x7F) >> 1)
-                else:
-                    length, at = read_varint(data, at)
-                    at += length >> 1
-                add(at)
-            if at != limit:
-                raise CorruptBatch(f"the records of the batch at offset {header.base_offset} do not fill it")
+        begins = [np.fromiter(_steps(data, at, header.record_count), np.int64) for header, at, _ in group]
     except IndexError:
         raise CorruptBatch("a record is cut off") from None
-    ends = np.array(marks, np.int64)
-    lengths, bodies = varints.read(np.frombuffer(data, np.uint8), ends[:-1])
-    if (lengths < 0).any():
+    behind = [np.append(some[1:], place.end) for some, place in zip(begins, group, strict=True)]
+    begin, end = np.concatenate(begins), np.concatenate(behind)
+    length, body = varints.read(np.frombuffer(data, np.uint8), begin)
+    if (length < 0).any():
         raise CorruptBatch("a record has a negative length")
-    return bodies, ends[1:]
+    if (length != end - body).any():
+        raise CorruptBatch("the records of a batch do not fill it")
+    return begin, body, end
+
+
+def _steps(data: memoryview, at: int, count: int) -> Iterator[int]:
+    """Where records begin, if their lengths are right: the one loop over records."""
+    for _ in range(count):
+        yield at
+        length = data[at]
+        if length < 0x80:
+            at += 1 + (length >> 1)
+        elif (more := data[at + 1]) < 0x80:
+            at += 2 + (more << 6) + ((length & 0x7F) >> 1)
+        else:
+            length, at = read_varint(data, at)
+            at += length >> 1
 
 
 def _check_offsets(delta: Numbers, counts: list[int], group: list[BatchHeader]) -> None:
@@ -168,7 +206,7 @@ def _part_end(at: Numbers, length: Numbers, ends: Numbers) -> Numbers:
     return end
 
 
-def _taken(data: bytes, at: Numbers, length: Numbers) -> pa.Array:
+def _taken(data: memoryview, at: Numbers, length: Numbers) -> pa.Array:
     """A binary array of these parts of the data; length -1 is null."""
     count = len(at)
     null = length < 0
@@ -183,7 +221,7 @@ def _taken(data: bytes, at: Numbers, length: Numbers) -> pa.Array:
     return parts.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int64), mask=null if null.any() else None))
 
 
-def _headers(data: bytes, at: Numbers, counts: Numbers, ends: Numbers) -> pa.Array:
+def _headers(data: memoryview, at: Numbers, counts: Numbers, ends: Numbers) -> pa.Array:
     """The headers of each record, null where it has none."""
     if not counts.any():
         return pa.nulls(len(counts), HEADER_TYPE)
@@ -196,7 +234,7 @@ def _headers(data: bytes, at: Numbers, counts: Numbers, ends: Numbers) -> pa.Arr
     return pa.array(found, HEADER_TYPE)
 
 
-def _headers_of_one(data: bytes, at: int, count: int, end: int) -> list[dict[str, str | bytes | None]]:
+def _headers_of_one(data: memoryview, at: int, count: int, end: int) -> list[dict[str, str | bytes | None]]:
     if count * 2 > end - at:
         raise CorruptBatch("a record has an impossible number of headers")
     headers: list[dict[str, str | bytes | None]] = []
@@ -205,12 +243,12 @@ def _headers_of_one(data: bytes, at: int, count: int, end: int) -> list[dict[str
         if length & 1:
             raise CorruptBatch("a record header has no name")
         stop = at + (length >> 1)
-        name = data[at:stop].decode(errors="replace")
+        name = str(data[at:stop], errors="replace")
         length, at = read_varint(data, stop)
         value: bytes | None = None
         if not length & 1:
             stop = at + (length >> 1)
-            value, at = data[at:stop], stop
+            value, at = bytes(data[at:stop]), stop
         elif length != 1:
             raise CorruptBatch("a record header has a value of negative length")
         headers.append({"key": name, "value": value})

@@ -23,14 +23,14 @@ OVERHEAD: Final = 21
 """The most bytes that a record without headers adds to its key and value, for batches that this module makes."""
 
 _NO_HEADERS: Final = b"\x00"
-_AT_ONCE: Final = 1 << 28
-"""Bytes that are encoded in one go; positions in an Arrow binary array are 32 bits."""
+_AT_ONCE: Final = 8 << 20
+"""About so many bytes are encoded in one go: what a go costs by itself does not count, and memory is bounded."""
 
 
 class Payload(NamedTuple):
     """The records of one batch as they stand behind its header, uncompressed."""
 
-    records: bytes
+    records: memoryview
     record_count: int
 
 
@@ -59,24 +59,23 @@ def encode(key: pa.Array, value: pa.Array, headers: pa.Array | None, max_bytes: 
         bounds = np.frombuffer(offsets, np.int32, len(joined) + 1)
         records = memoryview(data)
         for first, behind in zip(cuts, [*cuts[1:], end - start], strict=True):
-            yield Payload(bytes(records[bounds[first] : bounds[behind]]), behind - first)
+            yield Payload(records[bounds[first] : bounds[behind]], behind - first)
         start = end
 
 
 def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]]:
     """(end, cuts) of the parts to encode in one go: where each ends, and where, within it, batches begin."""
     behind = np.cumsum(sizes)
-    start, count = 0, len(sizes)
-    while start < count:
+    start = at = 0
+    cuts: list[int] = []
+    while at < len(sizes):
+        cuts.append(at - start)
+        before = int(behind[at - 1]) if at else 0
+        at = max(int(np.searchsorted(behind, before + max_bytes, side="right")), at + 1)
         before = int(behind[start - 1]) if start else 0
-        end = max(int(np.searchsorted(behind, before + _AT_ONCE, side="right")), start + 1)
-        cuts, at = [], start
-        while at < end:
-            cuts.append(at - start)
-            full = (int(behind[at - 1]) if at else 0) + max_bytes
-            at = max(int(np.searchsorted(behind, full, side="right")), at + 1)
-        yield end, cuts
-        start = end
+        if at == len(sizes) or int(behind[at - 1]) - before >= _AT_ONCE:
+            yield at, cuts
+            start, cuts = at, []
 
 
 def _offset_deltas(cuts: list[int], count: int) -> Numbers:
@@ -119,7 +118,12 @@ def _binary(data: varints.Bytes, lengths: Numbers, per_element: int) -> pa.Array
 
 def _lengths(array: pa.Array) -> Numbers:
     """Bytes of each element, -1 for null."""
-    lengths: Numbers = pc.fill_null(pc.binary_length(array), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    if not len(array):
+        return np.zeros(0, np.int64)
+    offsets = np.frombuffer(array.buffers()[1], np.int32, array.offset + len(array) + 1)[array.offset :]
+    lengths = np.diff(offsets).astype(np.int64)
+    if array.null_count:
+        lengths[array.is_null().to_numpy(zero_copy_only=False)] = -1
     return lengths
 
 

@@ -60,7 +60,10 @@ class _Batch(NamedTuple):
 
 
 class TransactionProducer:
-    """`write` takes batches and returns when there is room for more; `finish` waits for all. All raise KafkaError."""
+    """`open` partitions, all that are known at once; `write` batches, which waits for room; `finish` waits for all.
+
+    All raise KafkaError.
+    """
 
     def __init__(self, cluster: Cluster, attempt: Attempt, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
         self.cluster = cluster
@@ -82,11 +85,26 @@ class TransactionProducer:
             Compression.ZSTD: config.compression_zstd_level,
         }.get(self._codec)
 
+    async def open(self, partitions: Iterable[TopicPartition]) -> None:
+        """Make ready for batches of these partitions; those that are open already stay so."""
+        partitions = set(partitions) - self._lanes.keys()
+        if not partitions:
+            return
+        if self.attempt.version < 2:
+            await self._calls.add_partitions(partitions)
+        timeout_s = self.config.max_block_ms / 1000
+        times = dict.fromkeys(partitions, LATEST_TIMESTAMP)
+        ends = await list_offsets(self.cluster, times, read_committed=False, timeout_s=timeout_s)
+        for partition in sorted(partitions):
+            lane = self._lanes[partition] = _Lane(self, partition, ends[partition].offset)
+            task = asyncio.create_task(lane.run(), name=f"write to {partition}")
+            self._tasks.add(task)
+            task.add_done_callback(self._lane_done)
+
     async def write(self, payloads: Iterable[tuple[TopicPartition, Payload]]) -> None:
-        """Send these batches after those before; waits while more than buffer.memory is under way."""
-        payloads = list(payloads)
-        await self._open({partition for partition, _ in payloads} - self._lanes.keys())
+        """Send these batches after those before, each as soon as it is made; waits while buffer.memory is under way."""
         for partition, payload in payloads:
+            await self.open([partition])
             while self._buffered > self.config.buffer_memory and self.failure is None:
                 self._changed.clear()
                 await self._changed.wait()
@@ -95,8 +113,8 @@ class TransactionProducer:
             batch = self._batch(payload, lane.next_sequence)
             lane.add(batch, payload.record_count)
             self._buffered += len(batch.data)
-        await asyncio.sleep(0)  # lets the requests leave
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)  # lets the request leave, so that the broker works while the next batch is made
+            await asyncio.sleep(0)
         self._raise_failure()
 
     async def finish(self) -> dict[TopicPartition, Written]:
@@ -120,20 +138,6 @@ class TransactionProducer:
         self._buffered -= len(batch.data)
         self._changed.set()
 
-    async def _open(self, partitions: set[TopicPartition]) -> None:
-        if not partitions:
-            return
-        if self.attempt.version < 2:
-            await self._calls.add_partitions(partitions)
-        timeout_s = self.config.max_block_ms / 1000
-        times = dict.fromkeys(partitions, LATEST_TIMESTAMP)
-        ends = await list_offsets(self.cluster, times, read_committed=False, timeout_s=timeout_s)
-        for partition in sorted(partitions):
-            lane = self._lanes[partition] = _Lane(self, partition, ends[partition].offset)
-            task = asyncio.create_task(lane.run(), name=f"write to {partition}")
-            self._tasks.add(task)
-            task.add_done_callback(self._lane_done)
-
     def _lane_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = self.failure or error
@@ -145,8 +149,9 @@ class TransactionProducer:
 
     def _batch(self, payload: Payload, base_sequence: int) -> _Batch:
         now = self._now_ms()
+        records = payload.records
         data = assemble_batch(
-            compress(self._codec, payload.records, self._level),
+            compress(self._codec, bytes(records), self._level) if self._codec else records,
             base_offset=0,
             leader_epoch=-1,
             attributes=self._codec | TRANSACTIONAL,

@@ -38,13 +38,14 @@ CLIENT_DEFAULTS: Final[dict[str, object]] = {
 }
 """Where the pipeline's defaults differ from the consumer's: exactly-once needs the first, bulk reading the others."""
 
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIELDS: Final = [
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestamp", _TIMESTAMP),
     pa.field("timestampType", pa.int32()),
 ]
 SCHEMA: Final = pa.schema(_FIELDS)
@@ -62,6 +63,9 @@ class RangeReader:
         self._config = config
         self._headers = headers
         self._fail = fail_on_data_loss
+        # Columns that are the same in every row: those of the largest batch, of which others take a part.
+        self._topic = pa.nulls(0, pa.string())
+        self._partition = pa.nulls(0, pa.int32())
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         wanted, config = self._wanted, self._config
@@ -97,14 +101,17 @@ class RangeReader:
     def _batch(self, columns: Columns) -> pa.RecordBatch:
         count = len(columns)
         microseconds = np.clip(columns.timestamp, -_LATEST_MS, _LATEST_MS) * 1000
+        if count > len(self._topic):
+            self._topic = pa.repeat(self._wanted.topic, count)
+            self._partition = pa.repeat(pa.scalar(self._wanted.partition, pa.int32()), count)
         arrays = [
             columns.key,
             columns.value,
-            pa.repeat(self._wanted.topic, count),
-            pa.repeat(pa.scalar(self._wanted.partition, pa.int32()), count),
+            self._topic.slice(0, count),
+            self._partition.slice(0, count),
             pa.array(columns.offset),
-            pa.array(microseconds).cast(pa.timestamp("us", tz="UTC")),
-            pa.array(columns.timestamp_type.astype(np.int32)),
+            pa.array(microseconds).view(_TIMESTAMP),
+            pa.array(columns.timestamp_type),
         ]
         if columns.headers is None:
             return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -232,9 +232,9 @@ def assemble_batch(
     record_count: int,
 ) -> bytes:
     """A whole batch: header with checksum, then `payload` (the encoded records, compressed if `attributes` says so)."""
-    batch = bytearray(HEADER_SIZE + len(payload))
+    header = bytearray(HEADER_SIZE)
     HEADER.pack_into(
-        batch,
+        header,
         0,
         base_offset,
         HEADER_SIZE - LENGTH_END + len(payload),
@@ -250,6 +250,5 @@ def assemble_batch(
         base_sequence,
         record_count,
     )
-    batch[HEADER_SIZE:] = payload
-    _CRC.pack_into(batch, CRC_START, crc32c(memoryview(batch)[CRC_END:]))
-    return bytes(batch)
+    _CRC.pack_into(header, CRC_START, crc32c(payload, crc32c(memoryview(header)[CRC_END:])))
+    return b"".join((header, payload))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from .batch_header import CorruptBatch
+from .schema import Buffer
 
 
 def write_varint(target: bytearray, value: int) -> None:
@@ -20,7 +21,7 @@ def write_varint(target: bytearray, value: int) -> None:
     target.append(value)
 
 
-def read_varint(data: bytes, at: int, max_bytes: int = 5) -> tuple[int, int]:
+def read_varint(data: Buffer, at: int, max_bytes: int = 5) -> tuple[int, int]:
     """(number before zigzag decoding, position behind it); IndexError at the end of data, CorruptBatch if too long."""
     value = shift = 0
     for position in range(at, at + max_bytes):

@@ -255,7 +255,7 @@ async def test_of_two_attempts_that_run_at_once_only_one_writes(world: World, ve
     target = TopicPartition(world.topic, 0)
     async with world.producer(attempt) as first, world.producer(attempt) as second:
         for producer in (first, second):
-            await producer._open({target})  # both have seen the same end of the partition
+            await producer.open({target})  # both have seen the same end of the partition
         await first.write(world.payloads(0, ["a0", "a1"], size=1))
         await world.acknowledged(first)
         in_other_order = await world.written(second, 0, ["a2", "a0", "a1", "a3"], size=1)

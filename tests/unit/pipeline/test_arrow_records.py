@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
 import pytest
 
@@ -11,7 +12,7 @@ np = pytest.importorskip("numpy")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from oncelog.pipeline import varints  # noqa: E402
+from oncelog.pipeline import arrow_decoder, arrow_encoder, varints  # noqa: E402
 from oncelog.pipeline.arrow_decoder import HEADER_TYPE, decode  # noqa: E402
 from oncelog.pipeline.arrow_encoder import encode  # noqa: E402
 from oncelog.protocol.batch_header import assemble_batch  # noqa: E402
@@ -78,14 +79,22 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[Record]]:
     return data, records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(logs(), st.data())
 def test_batches_become_the_rows_of_the_record_codec(log: tuple[bytes, list[Record]], data: st.DataObject) -> None:
     raw, records = log
     first, last = records[0].offset, records[-1].offset
     start = data.draw(st.integers(first - 1, last))
     end = data.draw(st.integers(start + 1, last + 2))
-    found = [row for columns in decode(raw, list(iter_batches(raw)), start, end, headers=True) for row in rows(columns)]
+    padding = data.draw(st.integers(0, 3))  # an answer's records lie within a larger buffer
+    answer = memoryview(bytearray(b"x" * padding + raw))[padding:]
+    with (
+        patch.object(arrow_decoder, "PIECE_BYTES", data.draw(st.sampled_from([1, 100, 10_000, 1 << 20]))),
+        patch.object(arrow_decoder, "JOINED_BYTES", data.draw(st.sampled_from([1, 100, 10_000, 1 << 20]))),
+    ):
+        found = [
+            row for columns in decode(answer, iter_batches(answer), start, end, headers=True) for row in rows(columns)
+        ]
     assert found == [
         (one.offset, one.timestamp, one.key, one.value, one.headers) for one in records if start <= one.offset < end
     ]
@@ -112,9 +121,13 @@ def test_damage_is_an_error_of_the_log_or_harmless(log: tuple[bytes, list[Record
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(PART, PART, st.none() | HEADERS), min_size=1, max_size=20), st.integers(1, 20_000))
+@given(
+    st.lists(st.tuples(PART, PART, st.none() | HEADERS), min_size=1, max_size=20),
+    st.integers(1, 20_000),
+    st.integers(1, 40_000),
+)
 def test_rows_become_batches_that_the_record_codec_reads(
-    wanted: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]], max_bytes: int
+    wanted: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]], max_bytes: int, at_once: int
 ) -> None:
     key, value, headers = zip(*wanted, strict=True)
     structs = [None if one is None else [{"key": k, "value": v} for k, v in one] for one in headers]
@@ -122,7 +135,9 @@ def test_rows_become_batches_that_the_record_codec_reads(
     keys = pa.concat_arrays([padding, pa.array(key, pa.binary())]).slice(1)
     values = pa.concat_arrays([padding, pa.array(value, pa.binary())]).slice(1)
     found = []
-    for payload in encode(keys, values, pa.array(structs, HEADER_TYPE), max_bytes):
+    with patch.object(arrow_encoder, "_AT_ONCE", at_once):
+        payloads = list(encode(keys, values, pa.array(structs, HEADER_TYPE), max_bytes))
+    for payload in payloads:
         batch = assemble_batch(
             payload.records,
             base_offset=0,
@@ -142,3 +157,28 @@ def test_rows_become_batches_that_the_record_codec_reads(
         assert {record.timestamp for record in records} == {77}
         found += [(record.key, record.value, record.headers) for record in records]
     assert found == [(k, v, h or []) for k, v, h in wanted]
+
+
+def test_batches_are_as_full_as_they_may_be() -> None:
+    value = pa.array([b"v" * 79] * 1000, pa.binary())
+    with patch.object(arrow_encoder, "_AT_ONCE", 3000):
+        payloads = list(encode(pa.nulls(1000, pa.binary()), value, None, 1000))
+    assert [payload.record_count for payload in payloads] == [10] * 100
+
+
+def test_each_way_of_not_filling_a_batch_is_seen() -> None:
+    """The loop that finds the records believes their lengths; what is wrong with them is seen afterwards."""
+    records = [Record(number, 77, b"k", b"v" * 90, []) for number in range(5)]
+    one = encode_batch(records)
+    two = encode_batch([Record(5, 77, b"k", b"v" * 90, [])], base_offset=5)
+    header = read_batch_header(one)
+    batches = [(0, header), (len(one), read_batch_header(two))]
+    assert sum(len(some) for some in decode(one + two, batches, 0, 10, headers=False)) == 6
+    for count in (4, 6, 7, 2**31 - 1):  # fewer than there are; some of the next batch; beyond all
+        wrong = header._replace(record_count=count, last_offset_delta=count - 1)
+        with pytest.raises(KafkaError):
+            list(decode(one + two, [(0, wrong), batches[1]], 0, 10, headers=False))
+    for length in (b"\xc9\x01", b"\xca\x81\x00", b"\xff\xff\xff\xff\xff\x01", b"\x01", b"\x00"):
+        damaged = one[:61] + length + one[61 + len(length) :]
+        with pytest.raises(KafkaError):
+            list(decode(damaged, [(0, header)], 0, 10, headers=False))
