@@ -8,9 +8,10 @@ A micro-batch is an exact range of offsets per partition: read again after a cra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+import time
+from collections.abc import Collection, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -35,6 +36,7 @@ from pyspark.sql.types import (
 
 from ..client.config import ConsumerConfig
 from ..client.errors import ConfigError
+from ..client.values import TopicPartition
 from .blocking import BlockingCluster
 from .offsets import (
     OffsetFinder,
@@ -51,6 +53,9 @@ from .options import EARLIEST, LATEST, SOURCE_OPTIONS, Options, Position, Subscr
 from .range_reader import CLIENT_DEFAULTS, RangeReader
 
 NAME = "oncelog"
+
+ASK_AGAIN_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Waits, before a partition that is not told of counts as gone."""
 
 
 def source_schema(headers: bool) -> StructType:
@@ -151,9 +156,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._kafka: BlockingCluster | None = None
         self._newest: Offsets = {}
         self._target: Offsets | None = None
+        self._given: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_kafka": None, "_newest": {}, "_target": None}
+        return {"_settings": self._settings, "_kafka": None, "_newest": {}, "_target": None, "_given": None}
 
     # -- planning, beside the driver
 
@@ -174,10 +180,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends. Raises DataLossError for partitions that are gone or were cut off."""
         begin = from_json(start)
-        end = self._target if self._target is not None else self._latest()
+        if self._target is None:
+            end = self._open.run(self._finder.latest(self._present(begin)))
+        else:
+            end = dict(self._target)
+            if missing := [one for one in begin if one not in end]:
+                # Either gone, or not told of when the query started: then it is left for the next start.
+                end |= {one: begin[one] for one in self._present(missing) if one in missing}
         self._newest = end
         gone = [str(one) for one in begin if one not in end]
-        if gone and self._target is None:
+        if gone:
             lost(f"{', '.join(sorted(gone))} of the query's checkpoint is no longer there", self._fail)
         cut = {one: (begin[one], end[one]) for one in end if begin.get(one, 0) > end[one]}
         for one, (had, has) in cut.items():
@@ -187,8 +199,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin |= self._open.run(self._finder.earliest(new))
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        kept = {one: end.get(one, offset) for one, offset in begin.items() if one in end or self._target is not None}
-        return to_json(kept)
+        self._given = {one: end[one] for one in begin if one in end}
+        return to_json(self._given)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end that the last micro-batch could have had without a limit: Spark tells the lag from it."""
@@ -199,6 +211,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until, begin = from_json(end), from_json(start)
         if until == begin:
             return []
+        if until != self._given:  # planned before this reader was made
+            for one in sorted(until.keys() - self._present(until)):
+                if begin.get(one, 0) < until[one]:
+                    lost(f"Offsets {begin.get(one, 0)} to {until[one] - 1} of {one} cannot be read", self._fail)
+                del until[one]
         earliest = self._open.run(self._finder.earliest(sorted(until)))
         for one, offset in earliest.items():
             if one not in begin:
@@ -242,12 +259,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _finder(self) -> OffsetFinder:
         return self._settings.finder(self._open)
 
-    def _partitions(self) -> set[Any]:
+    def _partitions(self) -> set[TopicPartition]:
         settings = self._settings
         return self._open.run(find_partitions(self._open.cluster, settings.subscription, settings.timeout_s))
 
-    def _latest(self) -> Offsets:
-        return self._open.run(self._finder.latest(self._partitions()))
+    def _present(self, wanted: Collection[TopicPartition]) -> set[TopicPartition]:
+        """The partitions that are there. Those wanted are asked for again when they are missing: a broker that has just
+        started may not know of all, and a topic that is taken for a new one would be read from its beginning.
+        """
+        found = self._partitions()
+        for wait_s in ASK_AGAIN_S:
+            if all(one in found for one in wanted):
+                break
+            time.sleep(wait_s)
+            found = self._partitions()
+        return found
 
 
 class OncelogDataSource(DataSource):

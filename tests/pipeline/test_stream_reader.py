@@ -1,0 +1,142 @@
+"""The stream's reader without Spark: what it plans when topics and records go away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from oncelog import Admin, NewTopic
+from oncelog.pipeline.offsets import DataLossError
+from oncelog.pipeline.source import SourceSettings, StreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+
+class Readers:
+    """Makes readers, and closes them."""
+
+    def __init__(self, topics: Any) -> None:
+        self._topics = topics
+        self._made: list[StreamReader] = []
+
+    def __call__(self, **options: str) -> StreamReader:
+        options = {"startingOffsets": "earliest", **self._topics.options, **options}
+        self._made.append(StreamReader(SourceSettings(options, streaming=True)))
+        return self._made[-1]
+
+    def close(self) -> None:
+        for reader in self._made:
+            reader.stop()
+
+
+@pytest.fixture
+def readers(topics: Any) -> Iterator[Readers]:
+    made = Readers(topics)
+    yield made
+    made.close()
+
+
+def send(topics: Any, topic: str, values: range) -> None:
+    """Send, and wait until readers may have it."""
+    topics.send(topic, values)
+    topics.records(topic)
+
+
+def delete(topics: Any, topic: str) -> None:
+    async def delete() -> None:
+        async with Admin(bootstrap_servers=topics.bootstrap) as admin:
+            await admin.delete_topics([topic])
+            async with asyncio.timeout(20):
+                while topic in await admin.list_topics():
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(delete())
+
+
+def make_again(topics: Any, topic: str) -> None:
+    """Brokers delete a topic bit by bit: its name may be taken for a while."""
+
+    async def make() -> None:
+        async with asyncio.timeout(30), Admin(bootstrap_servers=topics.bootstrap) as admin:
+            while (await admin.create_topics([NewTopic(topic, 3)], raise_errors=False))[topic] is not None:
+                await asyncio.sleep(0.1)
+
+    asyncio.run(make())
+
+
+def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> int:
+    tasks = reader.partitions(start, end)
+    return sum(batch.num_rows for task in tasks for batch in reader.read(task))
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_topic_that_is_gone_is_a_loss(topics: Any, readers: Readers, available_now: bool) -> None:
+    kept, gone = topics.make("kept"), topics.make("gone")
+    send(topics, kept, range(3))
+    send(topics, gone, range(3))
+    both = f"{kept},{gone}"
+    start = readers(subscribe=both).initialOffset()
+    delete(topics, gone)
+    for fail in ("true", "false"):
+        reader = readers(subscribe=both, failOnDataLoss=fail)
+        if available_now:
+            reader.prepareForTriggerAvailableNow()
+        if fail == "true":
+            with pytest.raises(DataLossError, match=f"{gone}-0, .*is no longer there"):
+                reader.latestOffset(start, ReadAllAvailable())
+        else:
+            end = reader.latestOffset(start, ReadAllAvailable())
+            assert set(end) == {kept}
+            assert rows(reader, start, end) == 3
+
+
+def test_a_planned_batch_whose_topic_is_gone_is_a_loss_at_once(topics: Any, readers: Readers) -> None:
+    """A batch that Spark runs again, because the query was stopped in its middle."""
+    kept, gone = topics.make("kept"), topics.make("gone")
+    send(topics, kept, range(3))
+    send(topics, gone, range(3))
+    both = f"{kept},{gone}"
+    reader = readers(subscribe=both)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    delete(topics, gone)
+    began = time.monotonic()
+    with pytest.raises(DataLossError, match=rf"Offsets 0 to 1 of {gone}-0 cannot be read"):
+        readers(subscribe=both).partitions(start, end)
+    tolerant = readers(subscribe=both, failOnDataLoss="false")
+    assert rows(tolerant, start, end) == 3
+    assert time.monotonic() - began < 20, "it does not wait for the topic to come back"
+
+
+def test_a_topic_that_is_not_told_of_for_a_moment_is_not_gone(
+    topics: Any, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a broker that has just started: reading on from its beginning would double its records."""
+    topic = topics.make("in")
+    send(topics, topic, range(3))
+    reader = readers(subscribe=topic, failOnDataLoss="false")
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    send(topics, topic, range(3, 9))
+    ask, times = reader._partitions, iter([True, True])
+    monkeypatch.setattr(reader, "_partitions", lambda: set() if next(times, False) else ask())
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert rows(reader, start, end) == 6
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning(topics: Any, readers: Readers) -> None:
+    topic = topics.make("in")
+    send(topics, topic, range(9))
+    start = readers(subscribe=topic).latestOffset({}, ReadAllAvailable())
+    delete(topics, topic)
+    make_again(topics, topic)
+    send(topics, topic, range(3))
+    with pytest.raises(DataLossError, match=f"{topic}-. ends at offset 2, but was read up to 4 already"):
+        readers(subscribe=topic).latestOffset(start, ReadAllAvailable())
+    reader = readers(subscribe=topic, failOnDataLoss="false")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert rows(reader, start, end) == 3
