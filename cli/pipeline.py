@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 
 import click
@@ -23,8 +24,15 @@ def pipeline() -> None:
 @click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in the file.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("--debug", is_flag=True, help="Print Spark's log, and failures with their stacks.")
 def run(
-    job: Path, dry_run: bool, master: str | None, variables: tuple[str, ...], metrics: str | None, quiet: bool
+    job: Path,
+    dry_run: bool,
+    master: str | None,
+    variables: tuple[str, ...],
+    metrics: str | None,
+    quiet: bool,
+    debug: bool,
 ) -> None:
     """Run a job until it is stopped (Ctrl-C, SIGTERM), or until its sources are read with trigger = "available-now".
 
@@ -36,46 +44,41 @@ def run(
     A failed query is started again from its checkpoint, max_restarts times within restart_window. docs/pipeline.md
     says how a job file is written.
     """
-    import contextlib
-    import signal
-
     from ..pipeline.job_spec import JobError, load
     from ..pipeline.requirements import RequirementError, require_java, require_spark
 
+    if metrics is not None:
+        _listener(metrics)
     try:
         given = dict(_pair(one) for one in variables)
         found = load(job, given)
         require_spark()
         require_java()
-        from ..pipeline import spark_session
-        from ..pipeline.job_runner import JobRunner
+        from ..pipeline.job_checks import prepare
+        from ..pipeline.job_process import JobProcess
 
-        spark = spark_session(master or found.master, app_name=found.name, settings=found.spark)
-        try:
-            spark.sparkContext.setLogLevel("OFF")
-            runner = JobRunner(
+        def notice(text: str) -> None:
+            click.echo(f"oncelog: {text}", err=True)
+
+        process = JobProcess(found, master or found.master, debug=debug)
+        if not dry_run:
+            prepare(found, notice)
+        with process.session() as spark:
+            runner = process.runner(
                 spark,
-                found,
                 on_progress=lambda progress: None if quiet else click.echo(str(progress)),
                 on_restart=lambda sink, why: click.echo(f"{sink}: starting again after: {why}", err=True),
+                on_notice=notice,
             )
             if dry_run:
                 click.echo(runner.describe(), nl=False)
                 return
-            if metrics:
+            if metrics is not None:
                 _serve(runner.metrics.registry, metrics)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: runner.stop())
-            try:
-                runner.run()
-            except OSError as error:  # py4j's, which lost the JVM that it talks to
-                raise JobError(
-                    f"Spark's JVM has ended ({error}): start the job again, it goes on where it was"
-                ) from None
-        finally:
-            with contextlib.suppress(OSError):
-                spark.stop()
+            process.run(runner)
     except (JobError, RequirementError) as error:
+        if debug:
+            traceback.print_exception(error)
         click.echo(f"oncelog: {error}", err=True)
         sys.exit(1)
 
@@ -161,7 +164,17 @@ def _pair(text: str) -> tuple[str, str]:
 def _serve(registry: object, listener: str) -> None:
     from prometheus_client import start_http_server
 
-    host, _, port = listener.rpartition(":")
-    if not host or not port.isdecimal():
-        raise click.BadParameter(f"{listener!r} is not HOST:PORT", param_hint="--metrics")
-    start_http_server(int(port), host, registry=registry)  # type: ignore[arg-type]
+    from ..pipeline.job_spec import JobError
+
+    host, port = _listener(listener)
+    try:
+        start_http_server(port, host, registry=registry)  # type: ignore[arg-type]
+    except OSError as error:
+        raise JobError(f"--metrics {listener}: {error.strerror or error}: name another address") from None
+
+
+def _listener(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--metrics")
+    return host, int(port)

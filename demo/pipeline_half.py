@@ -38,7 +38,7 @@ from .topics import (
 from .verify_delays import CleanedCheck, HoursCheck, ListCheck
 
 QUERIES: Final = 4
-BATCHES: Final = 5
+BATCHES: Final = 3
 """Of each query, so that kills meet some that are done and some that are not."""
 AIM_S: Final = 20.0
 """A micro-batch has its transaction open only while its rows are written: for so long a kill waits for that."""

@@ -77,7 +77,7 @@ def _delays_rows(table: Table, delays: DelaysOutcome) -> None:
     table.add_section()
     _row(table, delays.cleaned, delays.cleaned.records)
     _row(table, delays.parquet, delays.parquet.records)
-    _row(table, delays.hours, delays.hours.counted, f"{delays.hours.keys:,} hours equal")
+    _row(table, delays.hours, delays.hours.counted, "hours equal")
     _row(table, delays.latest, delays.latest.records, "list equal")
 
 

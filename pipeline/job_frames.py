@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 
 from .frames import write, write_stream
+from .job_failures import told_of
 from .job_spec import AVAILABLE_NOW, Job, JobError, Sink, Source, Transform, Watermark, seconds
 from .source import NAME
 
@@ -30,9 +31,15 @@ class JobFrames:
         self.frames: dict[str, DataFrame] = {}
         self._spark = spark
         for source in job.sources:
-            self._add(source.name, self._source(source), source.watermark)
+            with told_of(f"source {source.name!r}"):
+                self._add(source.name, self._source(source), source.watermark)
         for transform in job.transforms:
-            self._add(transform.name, self._transform(transform), transform.watermark)
+            # A function of the user may raise anything.
+            with told_of(f"transform {transform.name!r}", (Exception,) if transform.python else ()):
+                self._add(transform.name, self._transform(transform), transform.watermark)
+        for sink in job.sinks:
+            with told_of(f"sink {sink.name!r}"):
+                self.of(sink)
 
     def of(self, sink: Sink) -> DataFrame:
         """The rows as they go to the sink."""

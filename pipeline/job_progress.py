@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+_COUNT: Final = r"(\d{1,3}(?:,\d{3})*)"
 _LINE: Final = re.compile(
-    r"([\w-]+): batch (\d+), ([\d,]+) rows in ([\d,]+) ms, ([\d,]+) rows/s(?:, lag ([\d,]+))?(?:, ([\d,]+) too late)?"
+    rf"([\w-]+): batch (\d+), {_COUNT} rows in {_COUNT} ms, {_COUNT} rows/s(?:, lag {_COUNT})?(?:, {_COUNT} too late)?"
 )
 
 

@@ -6,22 +6,21 @@ end the job. Whatever ends it, transactions that its sinks have open are aborted
 
 from __future__ import annotations
 
+import contextlib
 import json
-import logging
-import re
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..client.config import ProducerConfig
 from ..protocol.errors import KafkaError
 from .blocking import BlockingCluster
+from .job_checks import SilenceWatch
+from .job_failures import SPARK_FAILURES, SparkGoneError, is_gone, reason, told_of
 from .job_frames import JobFrames
 from .job_progress import JobMetrics, Progress, progress_of
 from .job_spec import Job, JobError, Sink
-from .options import SINK_OPTIONS, Options
-from .produce import CLIENT_DEFAULTS
 from .sink import SinkSettings
 from .source import NAME
 from .transaction import SinkTransaction
@@ -30,10 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 POLL_S: Final = 0.2
-_RAISED: Final = re.compile(r"[\w.]+(Error|Exception): ")
+STOP_S: Final = 3.0
+"""For so long a query may go on with what it does when the job is stopped; so long may the end of transactions take."""
 
 
 class _Running:
@@ -47,7 +47,10 @@ class _Running:
 
 
 class JobRunner:
-    """`JobRunner(spark, job).run()`. `on_progress` gets each micro-batch, `on_restart` the sink's name and why."""
+    """`JobRunner(spark, job).run()`. Raises JobError for a job that cannot be.
+
+    `on_progress` gets each micro-batch, `on_restart` the sink's name and why, `on_notice` what the job waits for.
+    """
 
     def __init__(
         self,
@@ -56,13 +59,17 @@ class JobRunner:
         *,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         on_restart: Callable[[str, str], None] = lambda sink, why: None,
+        on_notice: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self.spark = spark
         self.frames = JobFrames(spark, job)
         self.metrics = JobMetrics()
         self._job = job
         self._on_progress = on_progress
         self._on_restart = on_restart
-        self._stopping = False
+        self._on_notice = on_notice
+        self.stopping = False
+        self._watch: SilenceWatch | None = None
 
     def describe(self) -> str:
         """Sources, sinks and plans, for --dry-run: nothing is read or written."""
@@ -74,25 +81,33 @@ class JobRunner:
             frame = self.frames.of(sink)
             pieces.append(f"\nsink {sink.name} ({sink.format}) from {sink.frame}: {frame.schema.simpleString()}")
             if sink.format == NAME:
-                SinkSettings(self.frames.options(sink), frame.schema, streaming=frame.isStreaming)
+                with told_of(f"sink {sink.name!r}"):
+                    SinkSettings(self.frames.options(sink), frame.schema, streaming=frame.isStreaming)
             pieces.append(frame._jdf.queryExecution().analyzed().toString().rstrip())
         return "\n".join(pieces) + "\n"
 
     def run(self) -> None:
         """Run until every query has ended, `stop` is called, or one fails too often. Raises JobError for the last."""
-        running = []
+        settings = self._settings()
+        self._watch = SilenceWatch(self._job, self._on_notice)
+        # Of a query that does not answer, because Kafka does not, what it left open is ended below.
+        self.spark.conf.set("spark.sql.streaming.stopTimeout", f"{round(STOP_S * 1000)}ms")
+        running: list[_Running] = []
         try:
             for sink in self._job.sinks:
+                if self.stopping:
+                    break
                 running.append(_Running(sink, None))
                 self._start(running[-1])
-            while not self._stopping and self._look(running):
-                time.sleep(POLL_S)
+            while not self.stopping and self._look(running):
+                self._watch.look()
+                self._pause(POLL_S)
         finally:
-            self._end(running)
+            self._end(running, settings)
 
     def stop(self) -> None:
         """Stop soon; safe to call from a signal handler."""
-        self._stopping = True
+        self.stopping = True
 
     # -- inside
 
@@ -114,12 +129,14 @@ class JobRunner:
         return alive
 
     def _tell(self, one: _Running, query: StreamingQuery) -> None:
+        assert self._watch is not None
         for progress_report in query.recentProgress:
             told = json.loads(progress_report.json)
             if told["batchId"] > one.told and told["numInputRows"]:
                 one.told = int(told["batchId"])
                 progress = progress_of(one.sink.name, told)
                 self.metrics.batch(progress)
+                self._watch.heard()
                 self._on_progress(progress)
 
     def _restart(self, one: _Running, why: str) -> None:
@@ -130,46 +147,71 @@ class JobRunner:
         if len(one.restarts) > self._job.max_restarts:
             raise JobError(
                 f"sink {one.sink.name!r} has failed {len(one.restarts)} times within {self._job.restart_window} "
-                f"(max_restarts = {self._job.max_restarts}); its checkpoint stands. The last failure: {_reason(why)}"
+                f"(max_restarts = {self._job.max_restarts}); its checkpoint stands. The last failure: {reason(why)}"
             )
-        self._on_restart(one.sink.name, _reason(why))
+        if is_gone(self.spark):
+            if self.stopping:
+                return
+            raise SparkGoneError
+        self._on_restart(one.sink.name, reason(why))
         self.metrics.restarted(one.sink.name)
-        time.sleep(min(0.1 * 2 ** (len(one.restarts) - 1), 10.0))
-        self._start(one)
+        self._pause(min(0.1 * 2 ** (len(one.restarts) - 1), 10.0))
+        if not self.stopping:
+            self._start(one)
 
     def _start(self, one: _Running) -> None:
         """Start a query; while Kafka cannot be reached, that counts as a failure of it."""
         try:
-            one.query = self.frames.start(one.sink)
-        except KafkaError as error:
-            if not error.retriable:
+            with told_of(f"sink {one.sink.name!r}"):
+                one.query = self.frames.start(one.sink)
+        except JobError as failure:
+            error = failure.__cause__
+            if is_gone(self.spark) and not self.stopping:
+                raise SparkGoneError from failure
+            if not isinstance(error, KafkaError) or not error.retriable:
                 raise
             self._restart(one, str(error))
 
-    def _end(self, running: list[_Running]) -> None:
-        for one in running:
-            if one.query is not None:
-                one.query.stop()
-        for one in running:
-            if one.sink.format == NAME and self.frames.of(one.sink).isStreaming:
-                self._close_transaction(one.sink)
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self.stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, POLL_S))
 
-    def _close_transaction(self, sink: Sink) -> None:
+    def _settings(self) -> dict[str, SinkSettings]:
+        """Of the sinks of streams to topics, read before they start: to end their transactions needs no Spark."""
+        found = {}
+        for sink in self._job.sinks:
+            frame = self.frames.of(sink)
+            if sink.format == NAME and frame.isStreaming:
+                with told_of(f"sink {sink.name!r}"):
+                    found[sink.name] = SinkSettings(self.frames.options(sink), frame.schema, streaming=True)
+        return found
+
+    def _end(self, running: list[_Running], settings: dict[str, SinkSettings]) -> None:
+        """Stop the queries and end what they have open, all at a time."""
+        _at_once(_stop_query, [one.query for one in running if one.query is not None])
+        _at_once(self._close_transaction, [settings[one.sink.name] for one in running if one.sink.name in settings])
+
+    def _close_transaction(self, settings: SinkSettings) -> None:
         """A batch that was interrupted may have left its transaction open: readers must not wait for its timeout."""
-        options = self.frames.options(sink)
-        settings = SinkSettings(options, self.frames.of(sink).schema, streaming=True)
-        config = Options(options, SINK_OPTIONS).client(ProducerConfig, **CLIENT_DEFAULTS)
         try:
-            with BlockingCluster(config, 5.0) as kafka:
-                transaction = SinkTransaction(kafka.cluster, config)
+            with BlockingCluster(settings.config, STOP_S) as kafka:
+                transaction = SinkTransaction(kafka.cluster, settings.config)
                 kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
         except KafkaError as error:
-            log.warning("sink %s: its open transaction ends at its timeout, or at the next start: %s", sink.name, error)
+            self._on_notice(
+                f"{settings.transactional_id}: a transaction that is open ends at its timeout, or when the job starts "
+                f"again: {error}"
+            )
 
 
-def _reason(failure: str) -> str:
-    """The line of a failure that says why: Spark's have plans and stacks around it."""
-    told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    errors = [line for line in lines if _RAISED.match(line)]
-    return (errors[-1] if errors else lines[0] if lines else "no reason was given")[:500]
+def _stop_query(query: StreamingQuery) -> None:
+    with contextlib.suppress(*SPARK_FAILURES):
+        query.stop()
+
+
+def _at_once(work: Callable[[T], None], items: Iterable[T]) -> None:
+    items = list(items)
+    if items:
+        with ThreadPoolExecutor(len(items)) as pool:
+            list(pool.map(work, items))

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from oncelog.pipeline import job_spec
 from oncelog.pipeline.job_progress import Progress
-from oncelog.pipeline.job_runner import JobRunner, _reason
+from oncelog.pipeline.job_runner import JobRunner
 from oncelog.pipeline.job_spec import JobError
 
 if TYPE_CHECKING:
@@ -27,17 +32,6 @@ options = { subscribe = "t" }
 name = "output"
 from = "input"
 """
-
-
-def test_a_failure_is_told_in_one_line() -> None:
-    spark = (
-        "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"
-        "Traceback (most recent call last):\n  File x\n    raise Y\n"
-        "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1\n"
-        "=== Streaming Query ===\n+- a plan\nJVM stacktrace: java.lang.Exception: x"
-    )
-    assert _reason(spark) == "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1"
-    assert _reason("[A] b\nc") == "[A] b"
 
 
 @pytest.mark.parametrize(
@@ -121,3 +115,66 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
     assert spark.read.parquet(str(tmp_path / "parquet")).count() == 1200
     assert {one.query for one in told} == {"cleaned", "hourly", "latest", "parquet"}
     assert sum(one.rows for one in told if one.query == "cleaned") == 1200
+
+
+def test_the_job_in_the_readme_is_one(spark: SparkSession, tmp_path: Path) -> None:
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    (shown,) = re.findall(r"```toml\n(name = .*?)```", readme.read_text(), re.DOTALL)
+    (tmp_path / "delays.toml").write_text(shown)
+    described = JobRunner(spark, job_spec.load(tmp_path / "delays.toml")).describe()
+    assert "hourly (stream): struct<id:string,flights:bigint,delay:double>" in described
+
+
+@pytest.mark.parametrize(
+    ("transform", "sink", "message"),
+    [
+        ('sql = "SELECT nope FROM input"', "", "transform 'made': [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column"),
+        ('sql = "SELEC"', "", "transform 'made': [PARSE_SYNTAX_ERROR]"),
+        ('python = "no_such_module_here:f"', "", "transform 'made': no_such_module_here:f cannot be imported"),
+        ('python = "math:sqrt"', "", "transform 'made': TypeError: "),
+        ('sql = "SELECT key FROM input"', "", "sink 'output': "),
+        ('sql = "SELECT value FROM input"', 'key = "nope"', "sink 'output': [UNRESOLVED_COLUMN"),
+        ('sql = "SELECT count(*) AS value FROM input"', 'json = true\noutput_mode = "append"', "sink 'output': "),
+    ],
+)
+def test_a_job_that_spark_refuses_is_told_in_one_line(
+    spark: SparkSession, topics: Any, tmp_path: Path, transform: str, sink: str, message: str
+) -> None:
+    text = LEAST.replace('from = "input"', f'from = "made"\noptions = {{ topic = "t" }}\n{sink}')
+    text = f'{text}\n[[transform]]\nname = "made"\n{transform}\n'
+    text += f'[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+    (tmp_path / "job.toml").write_text(text.replace('"c"', f'"{tmp_path}/checkpoint"'))
+    job = job_spec.load(tmp_path / "job.toml")
+    with pytest.raises(JobError) as refused:
+        JobRunner(spark, job).run()
+    told = str(refused.value)
+    assert told.startswith(message)
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, number: int) -> None:
+    """As a service manager or a terminal does it: each process gets the signal, the JVM too."""
+    name = topics.make("stopped")
+    topics.send(name, ["a", "b"])
+    (tmp_path / "job.toml").write_text(
+        LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
+        + f'options = {{ topic = "{topics.make("out")}" }}\n[options]\n'
+        f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+    )
+    command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(tmp_path / "job.toml"), "--master=local[1]"]
+    with (
+        (tmp_path / "errors").open("wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as job,
+    ):
+        assert job.stdout is not None
+        try:
+            assert job.stdout.readline().startswith("output: batch 0, 2 rows in ")
+            os.killpg(job.pid, number)
+            assert job.wait(60) == 0
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+        assert job.stdout.read() == ""
+    told = [line for line in (tmp_path / "errors").read_text().splitlines() if "incubator modules" not in line]
+    assert told == []

@@ -1,0 +1,81 @@
+"""How a job's failures read: one line that says where and what to do, of what Spark tells in plans and stacks.
+
+Knows Spark's and py4j's exceptions; raises nothing but JobError. `--debug` of the command shows what is left out here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from ..protocol.errors import KafkaError
+from .job_spec import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RAISED: Final = re.compile(r"(?:[\w$]+\.)+(?P<error>\w*(?:Error|Exception)): ")
+_FRAME: Final = re.compile(r"at [\w.$/<>]+\(|File \"|Traceback ")
+_ENTRY: Final = re.compile(r"\[[A-Z_.]+\] ")
+LONGEST: Final = 700
+
+SPARK_FAILURES: Final = (PySparkException, Py4JError, OSError)
+"""What calls into Spark raise; OSError when its JVM is gone."""
+
+
+class SparkGoneError(JobError):
+    """The JVM, or the Spark context in it, has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark has ended under the job: its JVM was killed, or had too little memory (spark.driver.memory in the "
+            "table [spark]). Start the job again: it goes on where it was"
+        )
+
+
+def reason(failure: str) -> str:
+    """The line of a failure that says why: Spark's have plans and stacks around it."""
+    told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    errors = [line for line in lines if _RAISED.match(line)]
+    own = [line for line in errors if line.startswith("oncelog.")]
+    found = (own or errors or [line for line in lines if not _FRAME.match(line)] or ["no reason was given"])[
+        -1 if errors else 0
+    ]
+    return found[:LONGEST]
+
+
+@contextlib.contextmanager
+def told_of(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Failures of Spark, of settings, and of these kinds become a JobError that begins with `where`."""
+    try:
+        yield
+    except JobError:
+        raise
+    except PySparkException as error:
+        raise JobError(f"{where}: {reason(_entry(str(error)))}") from error
+    except Py4JError as error:
+        raise JobError(f"{where}: {reason(str(getattr(error, 'java_exception', None) or error))}") from error
+    except KafkaError as error:
+        raise JobError(f"{where}: {error}") from error
+    except kinds as error:
+        raise JobError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def is_gone(spark: SparkSession) -> bool:
+    """Whether Spark has ended."""
+    try:
+        context = spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
+    except SPARK_FAILURES:
+        return True
+
+
+def _entry(told: str) -> str:
+    """An analysis error without the plan that follows it."""
+    return told.splitlines()[0] if _ENTRY.match(told) else told

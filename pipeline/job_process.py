@@ -1,0 +1,97 @@
+"""A job as a process of its own: its Spark session, signals, and what is printed when Spark itself fails."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import warnings
+from collections.abc import Iterator
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
+
+from . import spark_session
+from .job_failures import SPARK_FAILURES, SparkGoneError, is_gone, reason
+from .job_runner import JobRunner
+from .job_spec import Job, JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+
+class JobProcess:
+    """`with process.session() as spark: process.run(process.runner(spark, ...))`, once per process."""
+
+    def __init__(self, job: Job, master: str, *, debug: bool = False) -> None:
+        self._job = job
+        self._master = master
+        self._debug = debug
+        if not self._debug:
+            _be_quiet()
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """Start Spark, and stop it in the end. Raises JobError when it does not start."""
+        with as_file(files(__package__) / "log4j2.properties") as silent:
+            try:
+                spark = spark_session(self._master, app_name=self._job.name, settings=self._settings(str(silent)))
+            except SPARK_FAILURES as error:
+                raise JobError(f"Spark does not start with master = {self._master}: {reason(_java(error))}") from error
+        try:
+            spark.sparkContext.setLogLevel("WARN" if self._debug else "OFF")
+            yield spark
+        finally:
+            with contextlib.suppress(*SPARK_FAILURES):
+                spark.stop()
+
+    def runner(self, spark: SparkSession, **listeners: Any) -> JobRunner:
+        """The job's runner."""
+        with self._spark_failures(spark):
+            return JobRunner(spark, self._job, **listeners)
+
+    def run(self, runner: JobRunner) -> None:
+        """Run until the job has ended, or SIGTERM or SIGINT has come."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: runner.stop())
+        try:
+            with self._spark_failures(runner.spark):
+                runner.run()
+        except SparkGoneError:
+            # Whoever ends a job often ends all its processes, the JVM too: that is no failure.
+            if not runner.stopping:
+                raise
+
+    @contextlib.contextmanager
+    def _spark_failures(self, spark: SparkSession) -> Iterator[None]:
+        try:
+            yield
+        except SPARK_FAILURES as error:
+            if is_gone(spark):
+                raise SparkGoneError from error
+            raise JobError(reason(_java(error))) from error
+
+    def _settings(self, silent: str) -> dict[str, str]:
+        settings = dict(self._job.spark)
+        if not self._debug:
+            # Before Spark is there to be told so: else it begins with lines about its log.
+            own = f"-Dlog4j2.configurationFile=file:{silent}"
+            settings[JAVA_OPTIONS] = f"{settings[JAVA_OPTIONS]} {own}" if JAVA_OPTIONS in settings else own
+        return settings
+
+
+def _be_quiet() -> None:
+    """What goes wrong is told by the runner, in its own words."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # pyspark's, of failures in SQL
+    # When the JVM is ended together with this process, which is no failure.
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def _java(error: BaseException) -> str:
+    return str(getattr(error, "java_exception", None) or error)

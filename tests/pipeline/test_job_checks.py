@@ -1,0 +1,162 @@
+"""What is told before Spark is started, and while brokers are away: one line that says where and what to do."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oncelog.client.errors import ConfigError
+from oncelog.pipeline import job_checks
+from oncelog.pipeline.job_checks import SilenceWatch, prepare
+from oncelog.pipeline.job_failures import LONGEST, reason, told_of
+from oncelog.pipeline.job_progress import Progress
+from oncelog.pipeline.job_spec import Job, JobError, Sink, Source
+
+
+def job(directory: Path, bootstrap: str, topic: str = "t", **other: Any) -> Job:
+    return Job(
+        **{
+            "name": "j",
+            "checkpoint": str(directory / "checkpoint"),
+            "sources": (Source(name="input", options={"subscribe": topic}),),
+            "transforms": (),
+            "sinks": (Sink(name="output", frame="input", options={"topic": topic}),),
+            "options": {"kafka.bootstrap.servers": bootstrap},
+            "max_restarts": 0,
+            **other,
+        }
+    )
+
+
+def refused(job: Job) -> str:
+    notices: list[str] = []
+    with pytest.raises(JobError) as error:
+        prepare(job, notices.append)
+    assert notices == []
+    return str(error.value)
+
+
+@pytest.fixture
+def closed_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
+def test_directories_that_cannot_be_written(tmp_path: Path, closed_port: str) -> None:
+    (tmp_path / "file").touch()
+    told = refused(job(tmp_path / "file", closed_port))
+    assert told == (
+        f"checkpoint = {tmp_path}/file/checkpoint: cannot be written (Not a directory): "
+        "name a directory that this user may write to"
+    )
+    files = Sink(name="files", frame="input", format="parquet", options={"path": f"file://{tmp_path}/file/out"})
+    assert refused(job(tmp_path, closed_port, sinks=(files,))).startswith("sink 'files': path = file:///")
+    elsewhere = job(tmp_path, closed_port, checkpoint="s3a://bucket/checkpoint")
+    assert refused(elsewhere).startswith("Kafka at")
+
+
+def test_no_broker(tmp_path: Path, closed_port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_checks, "REACH_S", 0.2)
+    told = refused(job(tmp_path, closed_port))
+    assert told == (
+        f"Kafka at {closed_port} cannot be reached (Connection refused): start it (oncelog serve), or correct "
+        "kafka.bootstrap.servers"
+    )
+    notices: list[str] = []
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(JobError):
+        prepare(job(tmp_path, closed_port, max_restarts=2), notices.append)
+    assert notices == [f"{told}. Trying again"] * 2
+
+
+def test_settings_that_cannot_be(tmp_path: Path, closed_port: str) -> None:
+    assert "bootstrap.servers: 'nonsense' is not host:port" in refused(job(tmp_path, "nonsense"))
+    sources = (Source(name="input"),)
+    assert refused(job(tmp_path, closed_port, sources=sources)).startswith("source 'input': subscribe: is missing")
+
+
+def test_a_missing_topic(tmp_path: Path, topics: Any) -> None:
+    name = topics.fresh_name("missing")
+    waiting: list[str] = []
+    prepare(job(tmp_path, topics.bootstrap, name), waiting.append)
+    at = topics.bootstrap
+    missing = f"source 'input': there is no topic {name} at {at}"
+    remedy = f"`oncelog topic create {name} --bootstrap {at}` makes it"
+    assert waiting == [f"{missing}: waiting for it ({remedy})"]
+    # Nothing would come of a job that only reads what is there.
+    told = refused(job(tmp_path, topics.bootstrap, name, trigger="available-now"))
+    assert told == f"{missing}: correct `subscribe`, or {remedy}"
+
+
+def test_all_is_there(tmp_path: Path, topics: Any) -> None:
+    notices: list[str] = []
+    prepare(job(tmp_path, topics.bootstrap, topics.make("there")), notices.append)
+    assert notices == []
+
+
+def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_checks, "SILENCE_S", 0.0)
+    monkeypatch.setattr(job_checks, "PROBE_S", 0.0)
+    monkeypatch.setattr(job_checks, "reachable", lambda config: away)
+    notices: list[str] = []
+    watch = SilenceWatch(job(tmp_path, "127.0.0.1:9092"), notices.append)
+    away = ""
+    watch.look()
+    assert notices == []
+    away = "Connection refused"
+    watch.look()
+    watch.look()
+    assert notices == ["Kafka at 127.0.0.1:9092 cannot be reached (Connection refused): the queries wait for it"]
+    away = ""
+    watch.look()
+    watch.look()
+    assert notices[1:] == ["Kafka at 127.0.0.1:9092 is back: going on"]
+
+
+def test_nobody_looks_while_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(job_checks, "reachable", lambda config: looked.append(config) or "")
+    watch = SilenceWatch(job(tmp_path, "127.0.0.1:9092"), lambda text: None)
+    watch.heard()
+    watch.look()
+    assert looked == []
+
+
+def test_a_failure_is_told_in_one_line() -> None:
+    spark = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"
+        "Traceback (most recent call last):\n  File x\n    raise Y\n"
+        "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1\n"
+        "=== Streaming Query ===\n+- a plan\nJVM stacktrace: java.lang.Exception: x"
+    )
+    assert reason(spark) == "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1"
+    assert reason("[A] b\nc") == "[A] b"
+    assert reason("\tat java.base/java.lang.Thread.run(Thread.java:840)\nb") == "b"
+    assert reason("") == "no reason was given"
+    assert len(reason("x" * 10_000)) == LONGEST
+
+
+def test_failures_name_their_place() -> None:
+    for error, kinds, line in [
+        (ConfigError("a.b", "is wrong"), (), "here: a.b: is wrong"),
+        (KeyError("k"), (Exception,), "here: KeyError: 'k'"),
+        (JobError("as it is"), (Exception,), "as it is"),
+    ]:
+        with pytest.raises(JobError) as told, told_of("here", kinds):
+            raise error
+        assert str(told.value) == line
+    with pytest.raises(KeyError), told_of("here"):
+        raise KeyError("a bug of ours")
+
+
+def test_progress_is_read_as_it_is_written() -> None:
+    for progress in (
+        Progress("cleaned", 3, 49_999, 4582.0, 10_901, 286_777),
+        Progress("my-sink", 0, 0, 0.0, 0, None),
+        Progress("hourly", 12, 1_000_000, 1234.0, 1000, 0, 5563),
+    ):
+        assert Progress.read(str(progress)) == progress
+    assert Progress.read("hourly: starting again after: x") is None
