@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline histories bench lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline histories bench bench-pipeline lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ histories: $(READY) ## random histories of transactions in simulated time: make 
 
 bench: $(READY) ## oncelog beside Apache Kafka 4.1, the same client, alternated runs (needs java 17, mvn)
 	PYTHONPATH=tests:. $(BIN)/python -m bench
+
+bench-pipeline: $(READY) ## the pipeline beside Spark's own Kafka connector, alternated runs (needs java 17, mvn)
+	$(BIN)/python -m oncelog.bench.pipeline
 
 lint: $(READY) ## ruff and the import rules
 	$(BIN)/ruff check .
