@@ -24,6 +24,14 @@ _FRAME: Final = re.compile(r"at [\w.$/<>]+\(|File \"|Traceback ")
 _ENTRY: Final = re.compile(r"\[[A-Z_.]+\] ")
 LONGEST: Final = 700
 
+_FINAL: Final = {
+    "oncelog.pipeline.offsets.DataLossError": ". If the job reads another topic than it did, give it a new checkpoint",
+    "oncelog.pipeline.sink.StateError": "",
+    "oncelog.pipeline.rows.RowError": "",
+    "oncelog.client.errors.ConfigError": "",
+}
+"""What a query fails with again however often it is started, and what a job's user may need to know besides."""
+
 SPARK_FAILURES: Final = (PySparkException, Py4JError, OSError)
 """What calls into Spark raise; OSError when its JVM is gone."""
 
@@ -48,6 +56,12 @@ def reason(failure: str) -> str:
         -1 if errors else 0
     ]
     return found[:LONGEST]
+
+
+def final(line: str) -> str | None:
+    """The whole story of a reason that no restart can mend; None for others."""
+    name, _, told = line.partition(": ")
+    return f"{told}{_FINAL[name]}" if name in _FINAL else None
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..protocol.errors import KafkaError
 from .blocking import BlockingCluster
 from .job_checks import SilenceWatch
-from .job_failures import SPARK_FAILURES, SparkGoneError, is_gone, reason, told_of
+from .job_failures import SPARK_FAILURES, SparkGoneError, final, is_gone, reason, told_of
 from .job_frames import JobFrames
 from .job_progress import JobMetrics, Progress, progress_of
 from .job_spec import Job, JobError, Sink
@@ -140,6 +140,8 @@ class JobRunner:
                 self._on_progress(progress)
 
     def _restart(self, one: _Running, why: str) -> None:
+        if (told := final(reason(why))) is not None:
+            raise JobError(f"sink {one.sink.name!r}: {told}")
         now = time.monotonic()
         one.restarts.append(now)
         while one.restarts and now - one.restarts[0] > self._job.restart_window_s:

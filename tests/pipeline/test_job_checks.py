@@ -10,7 +10,7 @@ import pytest
 from oncelog.client.errors import ConfigError
 from oncelog.pipeline import job_checks
 from oncelog.pipeline.job_checks import SilenceWatch, prepare
-from oncelog.pipeline.job_failures import LONGEST, reason, told_of
+from oncelog.pipeline.job_failures import LONGEST, final, reason, told_of
 from oncelog.pipeline.job_progress import Progress
 from oncelog.pipeline.job_spec import Job, JobError, Sink, Source
 
@@ -137,6 +137,15 @@ def test_a_failure_is_told_in_one_line() -> None:
     assert reason("\tat java.base/java.lang.Thread.run(Thread.java:840)\nb") == "b"
     assert reason("") == "no reason was given"
     assert len(reason("x" * 10_000)) == LONGEST
+
+
+def test_some_failures_no_restart_mends() -> None:
+    assert final("oncelog.pipeline.rows.RowError: topic null") == "topic null"
+    assert final("oncelog.pipeline.offsets.DataLossError: X: gone") == (
+        "X: gone. If the job reads another topic than it did, give it a new checkpoint"
+    )
+    assert final("oncelog.client.errors.NetworkError: NETWORK_EXCEPTION: away") is None
+    assert final("no reason was given") is None
 
 
 def test_failures_name_their_place() -> None:

@@ -152,6 +152,28 @@ def test_a_job_that_spark_refuses_is_told_in_one_line(
     assert len(told.splitlines()) == 1
 
 
+def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
+    read, other, out = (topics.make(stem) for stem in ("read", "other", "out"))
+    topics.send(read, ["a"])
+    restarts: list[str] = []
+
+    def run(topic: str) -> None:
+        (tmp_path / "job.toml").write_text(
+            LEAST.replace('"t"', f'"{topic}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
+            + f'options = {{ topic = "{out}" }}\ntrigger = "available-now"\n[options]\n'
+            f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+        )
+        JobRunner(spark, job_spec.load(tmp_path / "job.toml"), on_restart=lambda sink, why: restarts.append(why)).run()
+
+    run(read)
+    assert topics.values(out) == ["a"]
+    topics.send(other, ["b"])
+    with pytest.raises(JobError, match=r"^sink 'output': .* If the job reads another topic than it did, give it a new"):
+        run(other)
+    assert restarts == []
+    assert topics.values(out) == ["a"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, number: int) -> None:
     """As a service manager or a terminal does it: each process gets the signal, the JVM too."""
