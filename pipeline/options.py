@@ -75,8 +75,8 @@ SINK_OPTIONS: Final = (
     Option(
         "writeId",
         "",
-        "Batch writes only, without transactionalId: names this write. One whose id was committed before is a no-op, as "
-        "long as its state lives (the broker's offsets.retention.minutes, 7 days).",
+        "Batch writes only, without transactionalId: names this write. One whose id was committed before is a no-op, "
+        "as long as its state lives (the broker's offsets.retention.minutes, 7 days).",
     ),
     Option(
         "stateTopic",
