@@ -243,6 +243,7 @@ class _Writer:
                         for one in rows
                         for payload in encode(one.key, one.value, one.headers, settings.config.batch_size)
                     )
+                    kafka.run(producer.open(one.partition for one in rows))
                     kafka.run(producer.write(payloads))
                     batch = next(batches, None)
                 return kafka.run(producer.finish())
