@@ -39,7 +39,7 @@ crash: $(READY) ## 20 runs of the demo's core with kills at random moments
 	$(BIN)/pytest tests/crash -m slow --timeout 3600 --ignore tests/crash/test_pipeline_killed.py
 
 crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 with Apache Kafka 4.1, 20 on a cluster (java 17, mvn)
-	$(BIN)/pytest tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
+	$(BIN)/pytest tests/pipeline/test_cluster.py tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
 
 histories: $(READY) ## random histories of transactions in simulated time: make histories FIRST=0 LAST=100000
 	cd tests && ../$(BIN)/python -m support.simulation $(or $(FIRST),0) $(or $(LAST),100000)

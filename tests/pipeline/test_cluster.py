@@ -29,6 +29,7 @@ START_S = 90.0
 pytestmark = pytest.mark.skipif(java_problem() is not None, reason=str(java_problem()))
 
 
+@pytest.mark.slow  # master, two workers, two executors and a driver: a minute, on two cores
 def test_the_flights_job_runs_on_a_cluster(topics: Any, tmp_path: Path) -> None:
     data = pytest.importorskip("oncelog.demo.flights")
     names = {name: topics.make(name.lower()) for name in ("FLIGHTS", "CLEANED", "HOURLY", "LATEST")}
@@ -37,7 +38,7 @@ def test_the_flights_job_runs_on_a_cluster(topics: Any, tmp_path: Path) -> None:
         **names,
         "BOOTSTRAP": topics.bootstrap,
         "CHECKPOINT": str(tmp_path / "checkpoint"),
-        "TABLES": str(data._directory()),
+        "TABLES": str(data.directory()),
         "PARQUET": str(tmp_path / "parquet"),
         "LEAST": "20",
         "MEMORY": "600m",
