@@ -90,6 +90,9 @@ async function life () {
   const consumer = kafka.consumer({ groupId: `${name}-copy`, sessionTimeout: 6000, heartbeatInterval: 1000, maxWaitTimeInMs: 200, retry })
   let failure
   try {
+    // kafkajs asks for its producer id with the first transaction: an empty one ends what an earlier life left open.
+    // Only then the committed offsets are decided, which the broker waits for.
+    await (await producer.transaction()).abort()
     await consumer.connect()
     consumer.on(consumer.events.CRASH, ({ payload }) => { if (!payload.restart) failure = payload.error })
     await consumer.subscribe({ topic: `${name}-plain`, fromBeginning: true })
