@@ -151,8 +151,11 @@ class SilenceWatch:
 
     def look(self) -> None:
         """Look for the brokers, if it is time to."""
-        if time.monotonic() - self._looked_at < (PROBE_S if self._away else SILENCE_S):
-            return
+        if time.monotonic() - self._looked_at >= (PROBE_S if self._away else SILENCE_S):
+            self.all_there()
+
+    def all_there(self) -> bool:
+        """Look now; whether each address that the job knows answers."""
         for config in self._configs:
             servers = _servers(config)
             why = reachable(config)
@@ -163,6 +166,7 @@ class SilenceWatch:
                 self._away.discard(servers)
                 self._tell(f"Kafka at {servers} is back: going on")
         self._looked_at = time.monotonic()
+        return not self._away
 
 
 def _configs(job: Job) -> Iterator[ClientConfig]:

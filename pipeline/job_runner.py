@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..protocol.errors import KafkaError
 from .blocking import BlockingCluster
-from .job_checks import SilenceWatch
+from .job_checks import PROBE_S, SilenceWatch
 from .job_failures import SPARK_FAILURES, SparkGoneError, final, is_gone, reason, told_of
 from .job_frames import JobFrames
 from .job_progress import JobMetrics, Progress, progress_of
@@ -162,7 +162,12 @@ class JobRunner:
             self._start(one)
 
     def _start(self, one: _Running) -> None:
-        """Start a query; while Kafka cannot be reached, that counts as a failure of it."""
+        """Start a query, when Kafka can be reached: Spark waits for it too, but not so that it could be stopped."""
+        assert self._watch is not None
+        while not self._watch.all_there() and not self.stopping:
+            self._pause(PROBE_S)
+        if self.stopping:
+            return
         try:
             with told_of(f"sink {one.sink.name!r}"):
                 one.query = self.frames.start(one.sink)

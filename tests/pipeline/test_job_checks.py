@@ -114,6 +114,10 @@ def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.Monke
     watch.look()
     watch.look()
     assert notices[1:] == ["Kafka at 127.0.0.1:9092 is back: going on"]
+    assert watch.all_there()
+    away = "Connection refused"
+    assert not watch.all_there()
+    assert len(notices) == 3
 
 
 def test_nobody_looks_while_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
