@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option("--pipeline/--no-pipeline", default=True, help="Run the second half, on Spark.  [default: if it can]")
 @click.option("--durability", type=click.Choice(["flush", "os"]), default="flush", show_default=True)
 @click.option(
-    "--time-limit", type=click.FloatRange(min=1), default=900.0, show_default=True, help="Seconds; then fail."
+    "--time-limit", type=click.FloatRange(min=1), default=1800.0, show_default=True, help="Seconds; then fail."
 )
 @click.option(
     "--dir",

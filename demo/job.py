@@ -53,7 +53,7 @@ class JobOptions:
     members: int = 2
     session_timeout_ms: int = 6000
     max_poll_records: int = 2000
-    time_limit_s: float = 900.0
+    time_limit_s: float = 1800.0
     broker_settings: Sequence[str] = ()
     pipeline: bool = False
     """Whether the second half is run: it needs Spark and Java."""
