@@ -19,6 +19,7 @@ from oncelog.client.config import ProducerConfig  # noqa: E402
 from oncelog.client.errors import ProducerFencedError, UnsupportedVersionError  # noqa: E402
 from oncelog.pipeline.arrow_encoder import Payload, encode  # noqa: E402
 from oncelog.pipeline.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
+from oncelog.pipeline.sink import SinkSettings, take_over  # noqa: E402
 from oncelog.pipeline.transaction import (  # noqa: E402
     Attempt,
     BatchTooSlowError,
@@ -28,6 +29,7 @@ from oncelog.pipeline.transaction import (  # noqa: E402
     UnclaimedPartitionsError,
 )
 from oncelog.protocol.errors import KafkaError  # noqa: E402
+from pyspark.sql.types import StructType  # noqa: E402
 
 STATE_TOPIC = "state-of-tests"
 PARTITIONS = 3
@@ -292,6 +294,22 @@ async def test_records_of_a_dead_task_that_nobody_claims_are_not_committed(world
     with pytest.raises(UnclaimedPartitionsError, match=f"{world.topic}-1"):
         await world.commit(attempt, 0, 0)
     await world.sink.abort(attempt)
+    assert await world.committed() == []
+
+
+async def test_a_driver_that_starts_ends_at_once_what_a_dead_one_left(world: World) -> None:
+    """Before its first batch, and also if there is none."""
+    dead = await world.begin()
+    await world.task(dead, 0, ["of a driver that died"])
+    schema = StructType().add("value", "string")
+    options = {"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic, "transactionalId": world.query}
+    settings = SinkSettings(options, schema, streaming=True)
+    began = time.monotonic()
+    await asyncio.to_thread(take_over, settings)
+    assert await world.nothing_is_open()
+    assert time.monotonic() - began < 10, "not by the transaction's timeout, which is five minutes"
+    with pytest.raises(TakenOverError):
+        await world.commit(dead, 0, 0)
     assert await world.committed() == []
 
 
