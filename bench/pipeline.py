@@ -6,8 +6,9 @@ once) and by `format("oncelog")` (one transaction). What laying it out costs is 
 which includes it.
 
 Both sides run with their defaults. A first round warms up; in each round after it all cases run, every other round in
-reverse order, and a ratio is that of two runs of one round: what else the machine does meets both. At the end it is
-checked that each target holds each row of each round. The connector is fetched with Maven.
+reverse order, and a ratio is that of two runs of one round: what else the machine does meets both. No round begins
+when the time is up. At the end it is checked that each target holds each row of each round. The connector is fetched
+with Maven.
 """
 
 from __future__ import annotations
@@ -132,8 +133,11 @@ def ready_batches() -> type[DataSource]:
     return ReadySource
 
 
-def compare(spark: SparkSession, bootstrap: str, rows: int, size: int, rounds: int) -> dict[str, list[float]]:
+def compare(
+    spark: SparkSession, bootstrap: str, rows: int, size: int, rounds: int, within_s: float
+) -> dict[str, list[float]]:
     """Seconds of each case, by round."""
+    until = time.monotonic() + within_s
     options = {"kafka.bootstrap.servers": bootstrap}
     names = [f"{stem}-{size}" for stem in ("in", "connector", "oncelog", "written")]
     asyncio.run(make(bootstrap, *names))
@@ -163,15 +167,17 @@ def compare(spark: SparkSession, bootstrap: str, rows: int, size: int, rounds: i
         WRITE_SHUFFLED: lambda: write(plain, {**options, "topic": targets[2]}),
     }
     found: dict[str, list[float]] = {name: [] for name in cases}
-    for number in range(rounds + 1):
-        for name in list(cases)[:: -1 if number % 2 else 1]:
+    writes = 0
+    while writes <= rounds and (writes < 2 or time.monotonic() < until):
+        for name in list(cases)[:: -1 if writes % 2 else 1]:
             seconds = timed(cases[name])
-            if number:  # the first round warms up
+            if writes:  # the first round warms up
                 found[name].append(seconds)
+        writes += 1
     for topic in targets:
         written = read(NAME, topic)().count()
-        if written != rows * (rounds + 1):
-            raise SystemExit(f"{topic} has {written} rows after {rounds + 1} writes of {rows}")
+        if written != rows * writes:
+            raise SystemExit(f"{topic} has {written} rows after {writes} writes of {rows}")
     laid_out.unpersist()
     plain.unpersist()
     return found
@@ -198,6 +204,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of 100 bytes; of 1,000 bytes half as many")
     parser.add_argument("--sizes", default="100,1000", help="bytes of a value, comma-separated")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=600, help="for each size; no further round begins after them")
     parser.add_argument("--jars", type=Path, default=Path.home() / ".cache" / "oncelog" / "spark-connector")
     arguments = parser.parse_args()
     problem = java_problem()
@@ -211,7 +218,8 @@ def main() -> None:
         spark.dataSource.register(ready_batches())
         for size in map(int, arguments.sizes.split(",")):
             rows = arguments.rows if size < 500 else arguments.rows // 2
-            print(f"\n{table(rows, size, compare(spark, broker.address, rows, size, arguments.rounds))}", flush=True)
+            found = compare(spark, broker.address, rows, size, arguments.rounds, arguments.seconds)
+            print(f"\n{table(rows, size, found)}", flush=True)
         spark.stop()
 
 
