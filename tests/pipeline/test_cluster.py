@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(java_problem() is not None, reason=str(java_prob
 
 
 @pytest.mark.slow  # master, two workers, two executors and a driver: a minute, on two cores
+@pytest.mark.timeout(900)
 def test_the_flights_job_runs_on_a_cluster(topics: Any, tmp_path: Path) -> None:
     data = pytest.importorskip("oncelog.demo.flights")
     names = {name: topics.make(name.lower()) for name in ("FLIGHTS", "CLEANED", "HOURLY", "LATEST")}
@@ -50,7 +51,7 @@ def test_the_flights_job_runs_on_a_cluster(topics: Any, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(job), "--master", cluster.url]
         for name, value in variables.items():
             command += ["--var", f"{name}={value}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         told = cluster.last_words()
     assert sorted(json.loads(one.value)["row"] for one in topics.records(names["CLEANED"])) == list(range(300))
