@@ -142,6 +142,7 @@ class PipelineHalf:
         code = await asyncio.to_thread(self.driver.wait)
         if code != 0:
             raise JobFailed(f"the pipeline's driver ended with exit code {code}")
+        self._observer.pipeline(self._flights)  # not every last micro-batch tells how far it was
         self._seconds = time.monotonic() - self._begun
 
     async def judge(self) -> DelaysOutcome:
