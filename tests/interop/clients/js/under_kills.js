@@ -13,13 +13,24 @@ const say = (...words) => fs.writeSync(1, words.join(' ').replaceAll('\n', ' ') 
 const asked = (file) => fs.existsSync(path.join(directory, file))
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
+// kafkajs asks for its producer id with the first transaction: an empty one ends at once what an earlier producer left
+// open. Only then are committed offsets decided, which the broker waits for, and readers get on.
 async function connected (transactionalId) {
-  const producer = kafka.producer({
-    createPartitioner: Partitioners.DefaultPartitioner, idempotent: true, maxInFlightRequests: 1, retry,
-    ...(transactionalId && { transactionalId, transactionTimeout: 60_000 })
-  })
-  await producer.connect()
-  return producer
+  for (;;) {
+    const producer = kafka.producer({
+      createPartitioner: Partitioners.DefaultPartitioner, idempotent: true, maxInFlightRequests: 1, retry,
+      ...(transactionalId && { transactionalId, transactionTimeout: 60_000 })
+    })
+    try {
+      await producer.connect()
+      if (transactionalId) await (await producer.transaction()).abort()
+      return producer
+    } catch (error) {
+      say('R', 'connection', error)
+      await producer.disconnect().catch(() => {})
+      await sleep(100)
+    }
+  }
 }
 
 async function plain () {
@@ -90,9 +101,6 @@ async function life () {
   const consumer = kafka.consumer({ groupId: `${name}-copy`, sessionTimeout: 6000, heartbeatInterval: 1000, maxWaitTimeInMs: 200, retry })
   let failure
   try {
-    // kafkajs asks for its producer id with the first transaction: an empty one ends what an earlier life left open.
-    // Only then the committed offsets are decided, which the broker waits for.
-    await (await producer.transaction()).abort()
     await consumer.connect()
     consumer.on(consumer.events.CRASH, ({ payload }) => { if (!payload.restart) failure = payload.error })
     await consumer.subscribe({ topic: `${name}-plain`, fromBeginning: true })
