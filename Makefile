@@ -1,5 +1,6 @@
 # Every target sets up what it needs by itself: a virtual environment in .venv, made again when pyproject.toml changes.
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -27,7 +28,7 @@ demo: $(READY) ## 336,776 flights, exactly once through a job and a pipeline on 
 	$(BIN)/python -m oncelog.demo
 
 test: $(READY) ## all tests but the heavy suites; lint, types, import rules and stale docs among them
-	$(BIN)/pytest tests -m 'not slow'
+	$(BIN)/pytest tests -m 'not slow' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-kafka: $(READY) ## the end-to-end tests with the bundled client against Apache Kafka 4.1 (needs java 17, mvn)
 	$(BIN)/pytest tests/e2e tests/pipeline --kafka

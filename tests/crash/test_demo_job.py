@@ -66,6 +66,7 @@ async def test_job_is_exactly_once_while_broker_and_transformers_are_killed(tmp_
     assert_exactly_once(outcome, kills=3)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.oncelog_only(reason="kills the broker's process")
 @pytest.mark.skipif(pipeline_problem() is not None, reason=str(pipeline_problem()))
