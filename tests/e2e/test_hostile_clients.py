@@ -109,6 +109,8 @@ async def test_nothing_is_left_of_two_thousand_connections(broker: Broker) -> No
         await wire.create_topic("t")
     await until(lambda: connections(broker) == 0)
     tasks = len(asyncio.all_tasks())
+    # What brokers of other tests may have left behind in this process doesn't count.
+    living = live_connections()
     address = broker.address.rpartition(":")
     for turn in range(40):
         wires = []
@@ -131,7 +133,7 @@ async def test_nothing_is_left_of_two_thousand_connections(broker: Broker) -> No
     assert not broker.fetch_purgatory.waiting
     wires.clear()
     del writer, reader, raw
-    assert live_connections() == 0
+    assert live_connections() <= living
     assert not broker.replica_manager.partition("t", 0).log._listeners
     await serves(broker.address)
 
