@@ -42,7 +42,10 @@ class JobProcess:
             except SPARK_FAILURES as error:
                 raise JobError(f"Spark does not start with master = {self._master}: {reason(_java(error))}") from error
         try:
-            spark.sparkContext.setLogLevel("WARN" if self._debug else "OFF")
+            if self._debug:
+                spark.sparkContext.setLogLevel("WARN")
+            else:
+                _silence(spark)
             yield spark
         finally:
             with contextlib.suppress(*SPARK_FAILURES):
@@ -91,6 +94,14 @@ def _be_quiet() -> None:
     warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
         server.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def _silence(spark: SparkSession) -> None:
+    spark.sparkContext.setLogLevel("OFF")
+    jvm: Any = spark.sparkContext._jvm
+    # Spark's own handler writes to its log, which is off; without one the JVM prints the stacks of dying threads.
+    handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
+    jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 
 
 def _java(error: BaseException) -> str:
