@@ -43,6 +43,8 @@ class PendingWaits:
         Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: never), at once when too many are waiting
         already, and when the broker stops. What is not `counted` is no client's request and takes no place.
         """
+        if entry.is_settled:
+            return  # since the caller was told to wait: nobody would wake it
         metadata, outcome = entry.metadata, "closed"
         reason = "a transition is under way" if entry.pending is not None else f"{metadata.state.label} is incomplete"
         loop = asyncio.get_running_loop()

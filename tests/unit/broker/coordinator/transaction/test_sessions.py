@@ -102,6 +102,22 @@ class TestOpening:
             write(w, who, A, 1)
             write(w, who, B, 1)
 
+    async def test_who_comes_to_wait_for_what_is_over_does_not_wait(self) -> None:
+        async with world(flush_on_ask=False) as w:
+            w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
+            who = await session(w, A, version=TV1)
+            w.log.disk.flush_on_ask = False
+            opening = w.coordinator.admit_now("id", *who, A, registers=False)
+            assert w.coordinator.admit_now("id", *who, A, registers=False) is Step.WAIT
+            w.log.disk.flush()
+            assert isinstance(opening, asyncio.Future)
+            await opening
+            # Nobody will wake it any more: the end of the transition came before the request was parked.
+            waiting = asyncio.ensure_future(w.coordinator.until_settled("id", w.coordinator.wait_deadline(), OPERATOR))
+            await settle()
+            assert waiting.done()
+            assert not events(w, "request_waited")
+
     async def test_outside_of_the_session_an_older_batch_is_refused_at_once(self) -> None:
         async with world() as w:
             who = await session(w, A, version=TV1)
