@@ -47,8 +47,7 @@ def run(
     from ..pipeline.job_spec import JobError, load
     from ..pipeline.requirements import RequirementError, require_java, require_spark
 
-    if metrics is not None:
-        _listener(metrics)
+    listener = None if metrics is None else _listener(metrics)
     try:
         given = dict(_pair(one) for one in variables)
         found = load(job, given)
@@ -73,8 +72,8 @@ def run(
             if dry_run:
                 click.echo(runner.describe(), nl=False)
                 return
-            if metrics is not None:
-                _serve(runner.metrics.registry, metrics)
+            if listener is not None:
+                _serve(runner.metrics.registry, *listener)
             process.run(runner)
     except (JobError, RequirementError) as error:
         if debug:
@@ -161,16 +160,15 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _serve(registry: object, listener: str) -> None:
+def _serve(registry: object, host: str, port: int) -> None:
     from prometheus_client import start_http_server
 
     from ..pipeline.job_spec import JobError
 
-    host, port = _listener(listener)
     try:
         start_http_server(port, host, registry=registry)  # type: ignore[arg-type]
     except OSError as error:
-        raise JobError(f"--metrics {listener}: {error.strerror or error}: name another address") from None
+        raise JobError(f"--metrics {host}:{port}: {error.strerror or error}: name another address") from None
 
 
 def _listener(text: str) -> tuple[str, int]:
