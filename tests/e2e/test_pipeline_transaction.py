@@ -141,6 +141,13 @@ async def world(bootstrap: str, fresh_name: Callable[[str], str]) -> AsyncIterat
 versions = pytest.mark.parametrize("version", [1, 2])
 
 
+async def assert_the_next_attempt_alone_is_seen(world: World, version: int) -> None:
+    again = await world.begin(version)
+    await world.task(again, 0, ["x"])
+    await world.commit(again, 0, 0)
+    assert await world.committed() == ["x"]
+
+
 @versions
 async def test_tasks_of_one_attempt_commit_together(world: World, version: int) -> None:
     attempt = await world.begin(version)
@@ -187,10 +194,7 @@ async def test_abort_of_an_attempt_that_wrote_nothing(world: World, version: int
     attempt = await world.begin(version)
     await world.sink.abort(attempt)
     await world.sink.abort(attempt)
-    again = await world.begin(version)
-    await world.task(again, 0, ["x"])
-    await world.commit(again, 0, 0)
-    assert await world.committed() == ["x"]
+    await assert_the_next_attempt_alone_is_seen(world, version)
 
 
 @versions
@@ -200,10 +204,7 @@ async def test_abort_shuts_out_tasks_that_had_not_written_yet(world: World, vers
     with pytest.raises(KafkaError):
         await world.task(attempt, 0, ["late"])
     assert await world.nothing_is_open()
-    again = await world.begin(version)
-    await world.task(again, 0, ["x"])
-    await world.commit(again, 0, 0)
-    assert await world.committed() == ["x"]
+    await assert_the_next_attempt_alone_is_seen(world, version)
 
 
 @versions
@@ -217,10 +218,7 @@ async def test_what_a_task_sends_after_the_abort_is_never_committed(world: World
         with contextlib.suppress(KafkaError):  # it may get there before the abort's marker, and is aborted then
             await world.written(zombie, 0, ["late"])
     assert await world.nothing_is_open()
-    again = await world.begin(version)
-    await world.task(again, 0, ["x"])
-    await world.commit(again, 0, 0)
-    assert await world.committed() == ["x"]
+    await assert_the_next_attempt_alone_is_seen(world, version)
 
 
 @versions

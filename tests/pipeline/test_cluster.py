@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 import yaml
 from oncelog.demo.processes import free_port
-from oncelog.pipeline import job_spec
 from oncelog.pipeline.requirements import java_problem
+from support.flights_job import FLIGHTS_JOB, flights_variables
 from support.spark_archive import QUICK
 from support.spark_cluster import SparkCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-FLIGHTS_JOB = Path(job_spec.__file__).parent / "jobs" / "flights.toml"
 START_S = 90.0
 
 pytestmark = pytest.mark.skipif(java_problem() is not None, reason=str(java_problem()))
@@ -32,18 +31,7 @@ pytestmark = pytest.mark.skipif(java_problem() is not None, reason=str(java_prob
 @pytest.mark.slow  # master, two workers, two executors and a driver: a minute, on two cores
 @pytest.mark.timeout(900)
 def test_the_flights_job_runs_on_a_cluster(topics: Any, tmp_path: Path) -> None:
-    data = pytest.importorskip("oncelog.demo.flights")
-    names = {name: topics.make(name.lower()) for name in ("FLIGHTS", "CLEANED", "HOURLY", "LATEST")}
-    topics.send(names["FLIGHTS"], [data.flight_record(row)[1].decode() for row in data.flights(300)])
-    variables = {
-        **names,
-        "BOOTSTRAP": topics.bootstrap,
-        "CHECKPOINT": str(tmp_path / "checkpoint"),
-        "TABLES": str(data.directory()),
-        "PARQUET": str(tmp_path / "parquet"),
-        "LEAST": "20",
-        "MEMORY": "600m",
-    }
+    variables = {**flights_variables(topics, tmp_path, 300), "MEMORY": "600m"}
     job = tmp_path / "flights.toml"
     quick = f'"spark.driver.extraJavaOptions" = "{QUICK}"\n"spark.executor.extraJavaOptions" = "{QUICK}"\n'
     job.write_text(FLIGHTS_JOB.read_text().replace("[spark]\n", f"[spark]\n{quick}"))
@@ -54,7 +42,7 @@ def test_the_flights_job_runs_on_a_cluster(topics: Any, tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         told = cluster.last_words()
-    assert sorted(json.loads(one.value)["row"] for one in topics.records(names["CLEANED"])) == list(range(300))
+    assert sorted(json.loads(one.value)["row"] for one in topics.records(variables["CLEANED"])) == list(range(300))
     assert "application flights begins as app-" in told
     assert told.count("executor app-") >= 2, told
 

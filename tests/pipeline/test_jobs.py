@@ -17,11 +17,11 @@ from oncelog.pipeline import job_spec
 from oncelog.pipeline.job_progress import Progress
 from oncelog.pipeline.job_runner import JobRunner
 from oncelog.pipeline.job_spec import JobError
+from support.flights_job import FLIGHTS_JOB, flights_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FLIGHTS_JOB = Path(job_spec.__file__).parent / "jobs" / "flights.toml"
 LEAST = """
 name = "least"
 checkpoint = "c"
@@ -70,25 +70,15 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
     data = pytest.importorskip("oncelog.demo.flights")
     rows = list(data.flights(1200))
     airlines, airports = data.airline_names(), data.airport_names()
-    names = {name: topics.make(name.lower()) for name in ("FLIGHTS", "CLEANED", "HOURLY", "LATEST")}
-    topics.send(names["FLIGHTS"], [data.flight_record(row)[1].decode() for row in rows])
-    variables = {
-        **names,
-        "BOOTSTRAP": topics.bootstrap,
-        "CHECKPOINT": str(tmp_path / "checkpoint"),
-        "TABLES": str(data.directory()),
-        "PARQUET": str(tmp_path / "parquet"),
-        "PER_BATCH": "800",
-        "LEAST": "20",
-    }
+    variables = {**flights_variables(topics, tmp_path, 1200), "PER_BATCH": "800"}
     told: list[Progress] = []
     runner = JobRunner(spark, job_spec.load(FLIGHTS_JOB, variables), on_progress=told.append)
     described = runner.describe()
     assert "sink hourly (oncelog) from hourly: struct<key:string,value:string>" in described
-    assert topics.records(names["CLEANED"]) == []
+    assert topics.records(variables["CLEANED"]) == []
     runner.run()
 
-    cleaned = [json.loads(one.value) for one in topics.records(names["CLEANED"])]
+    cleaned = [json.loads(one.value) for one in topics.records(variables["CLEANED"])]
     assert sorted(one["row"] for one in cleaned) == list(range(1200))
     by_row = {one["row"]: one for one in cleaned}
     hours: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -105,12 +95,12 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
         hour[3] += row["dep_delay"] or 0
         if row["arr_delay"] is not None:
             late[row["dest"]].append(row["arr_delay"])
-    found = last_values(topics, names["HOURLY"])
+    found = last_values(topics, variables["HOURLY"])
     counted = ("flights", "cancelled", "departed", "dep_delay_minutes")
     assert {key: [value.get(name) or 0 for name in counted] for key, value in found.items()} == dict(hours)
     means = {dest: sum(delays) / len(delays) for dest, delays in late.items() if len(delays) >= 20}
     latest = sorted(means, key=lambda dest: (-means[dest], dest))[:10]
-    listed = {dest: value["mean_arr_delay"] for dest, value in last_values(topics, names["LATEST"]).items()}
+    listed = {dest: value["mean_arr_delay"] for dest, value in last_values(topics, variables["LATEST"]).items()}
     assert {dest: listed.get(dest) for dest in latest} == {dest: pytest.approx(means[dest]) for dest in latest}
     assert spark.read.parquet(str(tmp_path / "parquet")).count() == 1200
     assert {one.query for one in told} == {"cleaned", "hourly", "latest", "parquet"}

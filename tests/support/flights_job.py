@@ -1,0 +1,25 @@
+"""The flights job that ships, on topics of one test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from oncelog.demo import flights
+from oncelog.pipeline import job_spec
+
+FLIGHTS_JOB = Path(job_spec.__file__).parent / "jobs" / "flights.toml"
+
+
+def flights_variables(topics: Any, directory: Path, rows: int) -> dict[str, str]:
+    """What the job's `--var` need, its input sent: the first `rows` flights."""
+    names = {name: topics.make(name.lower()) for name in ("FLIGHTS", "CLEANED", "HOURLY", "LATEST")}
+    topics.send(names["FLIGHTS"], [flights.flight_record(row)[1].decode() for row in flights.flights(rows)])
+    return {
+        **names,
+        "BOOTSTRAP": topics.bootstrap,
+        "CHECKPOINT": str(directory / "checkpoint"),
+        "TABLES": str(flights.directory()),
+        "PARQUET": str(directory / "parquet"),
+        "LEAST": "20",
+    }
