@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 from oncelog import Admin, NewTopic
 from oncelog.demo.processes import BrokerProcess
 from oncelog.pipeline import spark_session, write
-from oncelog.pipeline.frames import repartitioned
+from oncelog.pipeline.options import NAME
 from oncelog.pipeline.requirements import java_problem
-from oncelog.pipeline.source import NAME
+from oncelog.pipeline.sink.frames import repartitioned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,8 +107,8 @@ def ready_batches() -> type[DataSource]:
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
-            from oncelog.pipeline.arrow_decoder import PIECE_BYTES
-            from oncelog.pipeline.range_reader import SCHEMA
+            from oncelog.pipeline.arrow.decoder import PIECE_BYTES
+            from oncelog.pipeline.source.range_reader import SCHEMA
 
             count = min(PIECE_BYTES // self._size, self._rows)
             row = [b"1000000", b"x" * self._size, "in", 0, 0, 0, 0]
@@ -123,7 +123,7 @@ def ready_batches() -> type[DataSource]:
             return "ready"
 
         def schema(self) -> StructType:
-            from oncelog.pipeline.source import source_schema
+            from oncelog.pipeline.source.reader import source_schema
 
             return source_schema(headers=False)
 

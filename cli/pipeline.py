@@ -44,7 +44,7 @@ def run(
     A failed query is started again from its checkpoint, max_restarts times within restart_window. docs/pipeline.md
     says how a job file is written.
     """
-    from ..pipeline.job_spec import JobError, load
+    from ..pipeline.jobs.spec import JobError, load
     from ..pipeline.requirements import RequirementError, require_java, require_spark
 
     listener = None if metrics is None else _listener(metrics)
@@ -53,8 +53,8 @@ def run(
         found = load(job, given)
         require_spark()
         require_java()
-        from ..pipeline.job_checks import prepare
-        from ..pipeline.job_process import JobProcess
+        from ..pipeline.jobs.checks import prepare
+        from ..pipeline.jobs.process import JobProcess
 
         def notice(text: str) -> None:
             click.echo(f"oncelog: {text}", err=True)
@@ -116,8 +116,8 @@ def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | 
     import signal
     import tempfile
 
+    from ..pipeline.cluster import ClusterError, StandaloneCluster
     from ..pipeline.requirements import RequirementError, require_java, require_spark
-    from ..pipeline.standalone import ClusterError, StandaloneCluster
 
     kept = directory or Path(tempfile.mkdtemp(prefix="oncelog-cluster-"))
     try:
@@ -163,7 +163,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _serve(registry: object, host: str, port: int) -> None:
     from prometheus_client import start_http_server
 
-    from ..pipeline.job_spec import JobError
+    from ..pipeline.jobs.spec import JobError
 
     try:
         start_http_server(port, host, registry=registry)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..pipeline.job_progress import Progress
+from ..pipeline.jobs.progress import Progress
 from .delays import LEAST_ARRIVALS, expected_delays
 from .flights import directory as tables
 from .kills import Kill

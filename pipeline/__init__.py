@@ -23,7 +23,7 @@ def register(spark: SparkSession) -> SparkSession:
     from .requirements import require_spark
 
     require_spark()
-    from .source import OncelogDataSource
+    from .data_source import OncelogDataSource
 
     spark.dataSource.register(OncelogDataSource)
     return spark
@@ -50,13 +50,13 @@ def write_stream(
     df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
 ) -> DataStreamWriter:
     """The exactly-once writer of a streaming frame: a Kafka transaction per micro-batch. See `frames.write_stream`."""
-    from .frames import write_stream as prepare
+    from .sink.frames import write_stream as prepare
 
     return prepare(df, options, output_mode=output_mode, tasks=tasks)
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:
     """Write a batch frame in one Kafka transaction. See `frames.write`."""
-    from .frames import write as carry_out
+    from .sink.frames import write as carry_out
 
     carry_out(df, options, tasks=tasks)

@@ -17,6 +17,9 @@ from ..client.errors import ConfigError
 
 C = TypeVar("C", bound=ClientConfig)
 
+NAME: Final = "oncelog"
+"""The format's name."""
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 

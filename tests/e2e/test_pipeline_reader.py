@@ -13,9 +13,9 @@ pa = pytest.importorskip("pyarrow")
 
 from oncelog import Admin, Consumer, NewTopic, Producer, TopicPartition  # noqa: E402
 from oncelog.client.config import ConsumerConfig  # noqa: E402
-from oncelog.pipeline.offsets import OffsetRange  # noqa: E402
 from oncelog.pipeline.options import SOURCE_OPTIONS, Options  # noqa: E402
-from oncelog.pipeline.range_reader import CLIENT_DEFAULTS, RangeReader  # noqa: E402
+from oncelog.pipeline.source.offsets import OffsetRange  # noqa: E402
+from oncelog.pipeline.source.range_reader import CLIENT_DEFAULTS, RangeReader  # noqa: E402
 
 Row = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

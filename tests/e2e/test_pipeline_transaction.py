@@ -17,10 +17,9 @@ from oncelog import Admin, Consumer, NewTopic, TopicPartition  # noqa: E402
 from oncelog.client.cluster import Cluster  # noqa: E402
 from oncelog.client.config import ProducerConfig  # noqa: E402
 from oncelog.client.errors import ProducerFencedError, UnsupportedVersionError  # noqa: E402
-from oncelog.pipeline.arrow_encoder import Payload, encode  # noqa: E402
-from oncelog.pipeline.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
-from oncelog.pipeline.sink import SinkSettings, take_over  # noqa: E402
-from oncelog.pipeline.transaction import (  # noqa: E402
+from oncelog.pipeline.arrow.encoder import Payload, encode  # noqa: E402
+from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
+from oncelog.pipeline.sink.transaction import (  # noqa: E402
     Attempt,
     BatchTooSlowError,
     SinkState,
@@ -28,6 +27,7 @@ from oncelog.pipeline.transaction import (  # noqa: E402
     TakenOverError,
     UnclaimedPartitionsError,
 )
+from oncelog.pipeline.sink.writer import SinkSettings, take_over  # noqa: E402
 from oncelog.protocol.errors import KafkaError  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from oncelog.client.errors import ConfigError
-from oncelog.pipeline import job_checks
-from oncelog.pipeline.job_checks import SilenceWatch, prepare
-from oncelog.pipeline.job_failures import LONGEST, final, reason, told_of
-from oncelog.pipeline.job_progress import Progress
-from oncelog.pipeline.job_spec import Job, JobError, Sink, Source
+from oncelog.pipeline.jobs import checks
+from oncelog.pipeline.jobs.checks import SilenceWatch, prepare
+from oncelog.pipeline.jobs.failures import LONGEST, final, reason, told_of
+from oncelog.pipeline.jobs.progress import Progress
+from oncelog.pipeline.jobs.spec import Job, JobError, Sink, Source
 
 
 def job(directory: Path, bootstrap: str, topic: str = "t", **other: Any) -> Job:
@@ -59,7 +59,7 @@ def test_directories_that_cannot_be_written(tmp_path: Path, closed_port: str) ->
 
 
 def test_no_broker(tmp_path: Path, closed_port: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_checks, "REACH_S", 0.2)
+    monkeypatch.setattr(checks, "REACH_S", 0.2)
     told = refused(job(tmp_path, closed_port))
     assert told == (
         f"Kafka at {closed_port} cannot be reached (Connection refused): start it (oncelog serve), or correct "
@@ -98,9 +98,9 @@ def test_all_is_there(tmp_path: Path, topics: Any) -> None:
 
 
 def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_checks, "SILENCE_S", 0.0)
-    monkeypatch.setattr(job_checks, "PROBE_S", 0.0)
-    monkeypatch.setattr(job_checks, "reachable", lambda config: away)
+    monkeypatch.setattr(checks, "SILENCE_S", 0.0)
+    monkeypatch.setattr(checks, "PROBE_S", 0.0)
+    monkeypatch.setattr(checks, "reachable", lambda config: away)
     notices: list[str] = []
     watch = SilenceWatch(job(tmp_path, "127.0.0.1:9092"), notices.append)
     away = ""
@@ -122,7 +122,7 @@ def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_nobody_looks_while_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
-    monkeypatch.setattr(job_checks, "reachable", lambda config: looked.append(config) or "")
+    monkeypatch.setattr(checks, "reachable", lambda config: looked.append(config) or "")
     watch = SilenceWatch(job(tmp_path, "127.0.0.1:9092"), lambda text: None)
     watch.heard()
     watch.look()
@@ -133,10 +133,10 @@ def test_a_failure_is_told_in_one_line() -> None:
     spark = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"
         "Traceback (most recent call last):\n  File x\n    raise Y\n"
-        "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1\n"
+        "oncelog.pipeline.sink.writer.PartitionConflictError: t-0 was written by tasks 0 and 1\n"
         "=== Streaming Query ===\n+- a plan\nJVM stacktrace: java.lang.Exception: x"
     )
-    assert reason(spark) == "oncelog.pipeline.sink.PartitionConflictError: t-0 was written by tasks 0 and 1"
+    assert reason(spark) == "oncelog.pipeline.sink.writer.PartitionConflictError: t-0 was written by tasks 0 and 1"
     assert reason("[A] b\nc") == "[A] b"
     assert reason("\tat java.base/java.lang.Thread.run(Thread.java:840)\nb") == "b"
     assert reason("") == "no reason was given"
@@ -144,8 +144,8 @@ def test_a_failure_is_told_in_one_line() -> None:
 
 
 def test_some_failures_no_restart_mends() -> None:
-    assert final("oncelog.pipeline.rows.RowError: topic null") == "topic null"
-    assert final("oncelog.pipeline.offsets.DataLossError: X: gone") == (
+    assert final("oncelog.pipeline.sink.rows.RowError: topic null") == "topic null"
+    assert final("oncelog.pipeline.source.offsets.DataLossError: X: gone") == (
         "X: gone. If the job reads another topic than it did, give it a new checkpoint"
     )
     assert final("oncelog.client.errors.NetworkError: NETWORK_EXCEPTION: away") is None

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from oncelog.pipeline import job_spec
-from oncelog.pipeline.job_progress import Progress
-from oncelog.pipeline.job_runner import JobRunner
-from oncelog.pipeline.job_spec import JobError
+from oncelog.pipeline.jobs import spec
+from oncelog.pipeline.jobs.progress import Progress
+from oncelog.pipeline.jobs.runner import JobRunner
+from oncelog.pipeline.jobs.spec import JobError
 from support.flights_job import FLIGHTS_JOB, flights_variables
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ from = "input"
 def test_a_job_that_cannot_be_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(JobError) as refused:
-        job_spec.load(tmp_path / "job.toml")
+        spec.load(tmp_path / "job.toml")
     assert message in str(refused.value)
 
 
 def test_variables_fill_in(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(LEAST.replace('"t"', '"${T}-${U:-u}"'))
-    assert job_spec.load(tmp_path / "job.toml", {"T": "a"}).sources[0].options == {"subscribe": "a-u"}
+    assert spec.load(tmp_path / "job.toml", {"T": "a"}).sources[0].options == {"subscribe": "a-u"}
 
 
 def last_values(topics: Any, topic: str) -> dict[str, dict[str, Any]]:
@@ -72,7 +72,7 @@ def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, to
     airlines, airports = data.airline_names(), data.airport_names()
     variables = {**flights_variables(topics, tmp_path, 1200), "PER_BATCH": "800"}
     told: list[Progress] = []
-    runner = JobRunner(spark, job_spec.load(FLIGHTS_JOB, variables), on_progress=told.append)
+    runner = JobRunner(spark, spec.load(FLIGHTS_JOB, variables), on_progress=told.append)
     described = runner.describe()
     assert "sink hourly (oncelog) from hourly: struct<key:string,value:string>" in described
     assert topics.records(variables["CLEANED"]) == []
@@ -111,7 +111,7 @@ def test_the_job_in_the_readme_is_one(spark: SparkSession, tmp_path: Path) -> No
     readme = Path(__file__).resolve().parents[2] / "README.md"
     (shown,) = re.findall(r"```toml\n(name = .*?)```", readme.read_text(), re.DOTALL)
     (tmp_path / "delays.toml").write_text(shown)
-    described = JobRunner(spark, job_spec.load(tmp_path / "delays.toml")).describe()
+    described = JobRunner(spark, spec.load(tmp_path / "delays.toml")).describe()
     assert "hourly (stream): struct<id:string,flights:bigint,delay:double>" in described
 
 
@@ -134,7 +134,7 @@ def test_a_job_that_spark_refuses_is_told_in_one_line(
     text = f'{text}\n[[transform]]\nname = "made"\n{transform}\n'
     text += f'[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
     (tmp_path / "job.toml").write_text(text.replace('"c"', f'"{tmp_path}/checkpoint"'))
-    job = job_spec.load(tmp_path / "job.toml")
+    job = spec.load(tmp_path / "job.toml")
     with pytest.raises(JobError) as refused:
         JobRunner(spark, job).run()
     told = str(refused.value)
@@ -153,7 +153,7 @@ def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, t
             + f'options = {{ topic = "{out}" }}\ntrigger = "available-now"\n[options]\n'
             f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
         )
-        JobRunner(spark, job_spec.load(tmp_path / "job.toml"), on_restart=lambda sink, why: restarts.append(why)).run()
+        JobRunner(spark, spec.load(tmp_path / "job.toml"), on_restart=lambda sink, why: restarts.append(why)).run()
 
     run(read)
     assert topics.values(out) == ["a"]

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from oncelog import Admin, NewTopic
-from oncelog.pipeline.offsets import DataLossError
-from oncelog.pipeline.source import SourceSettings, StreamReader
+from oncelog.pipeline.source.offsets import DataLossError
+from oncelog.pipeline.source.reader import SourceSettings, StreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 

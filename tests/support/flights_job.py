@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from oncelog.demo import flights
-from oncelog.pipeline import job_spec
+from oncelog.pipeline.jobs import spec
 
-FLIGHTS_JOB = Path(job_spec.__file__).parent / "jobs" / "flights.toml"
+FLIGHTS_JOB = Path(spec.__file__).parent / "flights.toml"
 
 
 def flights_variables(topics: Any, directory: Path, rows: int) -> dict[str, str]:

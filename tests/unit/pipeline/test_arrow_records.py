@@ -12,9 +12,9 @@ np = pytest.importorskip("numpy")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from oncelog.pipeline import arrow_decoder, arrow_encoder, varints  # noqa: E402
-from oncelog.pipeline.arrow_decoder import HEADER_TYPE, decode  # noqa: E402
-from oncelog.pipeline.arrow_encoder import encode  # noqa: E402
+from oncelog.pipeline.arrow import decoder, encoder, varints  # noqa: E402
+from oncelog.pipeline.arrow.decoder import HEADER_TYPE, decode  # noqa: E402
+from oncelog.pipeline.arrow.encoder import encode  # noqa: E402
 from oncelog.protocol.batch_header import assemble_batch  # noqa: E402
 from oncelog.protocol.compression import Compression  # noqa: E402
 from oncelog.protocol.errors import KafkaError  # noqa: E402
@@ -89,8 +89,8 @@ def test_batches_become_the_rows_of_the_record_codec(log: tuple[bytes, list[Reco
     padding = data.draw(st.integers(0, 3))  # an answer's records lie within a larger buffer
     answer = memoryview(bytearray(b"x" * padding + raw))[padding:]
     with (
-        patch.object(arrow_decoder, "PIECE_BYTES", data.draw(st.sampled_from([1, 100, 10_000, 1 << 20]))),
-        patch.object(arrow_decoder, "JOINED_BYTES", data.draw(st.sampled_from([1, 100, 10_000, 1 << 20]))),
+        patch.object(decoder, "PIECE_BYTES", data.draw(st.sampled_from([1, 100, 10_000, 1 << 20]))),
+        patch.object(decoder, "JOINED_BYTES", data.draw(st.sampled_from([1, 100, 10_000, 1 << 20]))),
     ):
         found = [
             row for columns in decode(answer, iter_batches(answer), start, end, headers=True) for row in rows(columns)
@@ -135,7 +135,7 @@ def test_rows_become_batches_that_the_record_codec_reads(
     keys = pa.concat_arrays([padding, pa.array(key, pa.binary())]).slice(1)
     values = pa.concat_arrays([padding, pa.array(value, pa.binary())]).slice(1)
     found = []
-    with patch.object(arrow_encoder, "_AT_ONCE", at_once):
+    with patch.object(encoder, "_AT_ONCE", at_once):
         payloads = list(encode(keys, values, pa.array(structs, HEADER_TYPE), max_bytes))
     for payload in payloads:
         batch = assemble_batch(
@@ -161,7 +161,7 @@ def test_rows_become_batches_that_the_record_codec_reads(
 
 def test_batches_are_as_full_as_they_may_be() -> None:
     value = pa.array([b"v" * 79] * 1000, pa.binary())
-    with patch.object(arrow_encoder, "_AT_ONCE", 3000):
+    with patch.object(encoder, "_AT_ONCE", 3000):
         payloads = list(encode(pa.nulls(1000, pa.binary()), value, None, 1000))
     assert [payload.record_count for payload in payloads] == [10] * 100
 

@@ -9,7 +9,7 @@ pa = pytest.importorskip("pyarrow")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from oncelog.client.producer import partitioner  # noqa: E402
-from oncelog.pipeline.murmur2 import murmur2, partitions_for_keys  # noqa: E402
+from oncelog.pipeline.arrow.murmur2 import murmur2, partitions_for_keys  # noqa: E402
 
 
 @settings(deadline=None, max_examples=60)

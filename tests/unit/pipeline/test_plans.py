@@ -17,15 +17,15 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from oncelog import ConfigError, TopicPartition  # noqa: E402
 from oncelog.client.config import ConsumerConfig, ProducerConfig  # noqa: E402
-from oncelog.pipeline import attempts  # noqa: E402
-from oncelog.pipeline.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
 from oncelog.pipeline.options import SINK_OPTIONS, SOURCE_OPTIONS, Options, Position, Subscription  # noqa: E402
-from oncelog.pipeline.plans import newest_plan  # noqa: E402
-from oncelog.pipeline.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
-from oncelog.pipeline.rows import RowError, grouped  # noqa: E402
-from oncelog.pipeline.sink import SinkSettings  # noqa: E402
-from oncelog.pipeline.source import source_schema  # noqa: E402
-from oncelog.pipeline.transaction import Attempt, SinkState  # noqa: E402
+from oncelog.pipeline.sink import attempts  # noqa: E402
+from oncelog.pipeline.sink.plans import newest_plan  # noqa: E402
+from oncelog.pipeline.sink.rows import RowError, grouped  # noqa: E402
+from oncelog.pipeline.sink.transaction import Attempt, SinkState  # noqa: E402
+from oncelog.pipeline.sink.writer import SinkSettings  # noqa: E402
+from oncelog.pipeline.source.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
+from oncelog.pipeline.source.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
+from oncelog.pipeline.source.reader import source_schema  # noqa: E402
 from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 

@@ -16,9 +16,9 @@ from oncelog.cli.pipeline import pipeline
 
 pytest.importorskip("pyspark")
 
-from oncelog.pipeline import standalone
+from oncelog.pipeline import cluster as clusters
+from oncelog.pipeline.cluster import ClusterError, StandaloneCluster
 from oncelog.pipeline.session import _is_this_machine
-from oncelog.pipeline.standalone import ClusterError, StandaloneCluster
 
 PLAY = """#!/bin/sh
 case "$1" in
@@ -39,7 +39,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     program.write_text(PLAY)
     program.chmod(0o755)
     environment = {**os.environ, "BROKEN": str(tmp_path / "broken")}
-    monkeypatch.setattr(standalone, "_spark", lambda: (environment, str(program)))
+    monkeypatch.setattr(clusters, "_spark", lambda: (environment, str(program)))
     made: list[StandaloneCluster] = []
 
     def build(**given: object) -> StandaloneCluster:
@@ -95,7 +95,7 @@ def test_a_worker_that_dies_is_started_again(make: Make) -> None:
 def test_a_worker_that_cannot_live_ends_the_cluster_with_its_reason(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standalone, "MAX_RESTARTS", 1)
+    monkeypatch.setattr(clusters, "MAX_RESTARTS", 1)
     cluster = make()
     cluster.start()
     (tmp_path / "broken").touch()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
-from . import spark_session
-from .job_failures import SPARK_FAILURES, SparkGoneError, is_gone, reason
-from .job_runner import JobRunner
-from .job_spec import Job, JobError
+from .. import spark_session
+from .failures import SPARK_FAILURES, SparkGoneError, is_gone, reason
+from .runner import JobRunner
+from .spec import Job, JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

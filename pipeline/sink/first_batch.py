@@ -7,14 +7,14 @@ with its rows in another order. So the first batch is looked at in the log befor
 
 from __future__ import annotations
 
-from ..client.cluster import Cluster
-from ..client.errors import error_for
-from ..client.values import TopicPartition
-from ..protocol.batch_header import BatchHeader, iter_batches, read_batch_header
-from ..protocol.compression import Compression
-from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ..protocol.schema import NO_UUID
+from ...client.cluster import Cluster
+from ...client.errors import error_for
+from ...client.values import TopicPartition
+from ...protocol.batch_header import BatchHeader, iter_batches, read_batch_header
+from ...protocol.compression import Compression
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ...protocol.schema import NO_UUID
 
 LAST_VERSION_WITH_NAMES = 12
 

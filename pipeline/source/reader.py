@@ -1,4 +1,4 @@
-"""`format("oncelog")` as Spark sees it: `OncelogDataSource`, its batch reader and its stream reader.
+"""`format("oncelog")` as a source: Spark's readers for batches and streams.
 
 Plans only: which offsets a batch has, and how they are divided among tasks. The records are read by `RangeReader` in
 the tasks. A stream's position is Spark's checkpoint alone; no consumer group is joined and no offset committed.
@@ -15,11 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -34,10 +31,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..client.config import ConsumerConfig
-from ..client.errors import ConfigError
-from ..client.values import TopicPartition
-from .blocking import BlockingCluster
+from ...client.config import ConsumerConfig
+from ...client.errors import ConfigError
+from ...client.values import TopicPartition
+from ..blocking import BlockingCluster
+from ..options import EARLIEST, LATEST, SOURCE_OPTIONS, Options, Position, Subscription
 from .offsets import (
     OffsetFinder,
     OffsetRange,
@@ -49,10 +47,7 @@ from .offsets import (
     split,
     to_json,
 )
-from .options import EARLIEST, LATEST, SOURCE_OPTIONS, Options, Position, Subscription
 from .range_reader import CLIENT_DEFAULTS, RangeReader
-
-NAME = "oncelog"
 
 ASK_AGAIN_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Waits, before a partition that is not told of counts as gone."""
@@ -274,41 +269,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(wait_s)
             found = self._partitions()
         return found
-
-
-class OncelogDataSource(DataSource):
-    """What `register` makes known to Spark as "oncelog"."""
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        self.options = options
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return NAME
-
-    def schema(self) -> StructType:
-        """The columns of Spark's Kafka source."""
-        return source_schema(Options(self.options, SOURCE_OPTIONS).flag("includeHeaders", False))
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Read a batch."""
-        return BatchReader(SourceSettings(self.options, streaming=False))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read a stream."""
-        return StreamReader(SourceSettings(self.options, streaming=True))
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Write a batch: append only."""
-        from .sink import BatchWriter, SinkSettings
-
-        if overwrite:
-            raise ConfigError("mode", 'a topic cannot be overwritten: use .mode("append")')
-        return BatchWriter(SinkSettings(self.options, schema, streaming=False))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Write a stream. Spark says `overwrite` in output mode complete, whose rows are appended like all others."""
-        from .sink import SinkSettings, StreamWriter
-
-        return StreamWriter(SinkSettings(self.options, schema, streaming=True))

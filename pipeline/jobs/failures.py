@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ..protocol.errors import KafkaError
-from .job_spec import JobError
+from ...client.errors import ConfigError
+from ...protocol.errors import KafkaError
+from ..sink.rows import RowError
+from ..sink.writer import StateError
+from ..source.offsets import DataLossError
+from .spec import JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,10 +29,13 @@ _ENTRY: Final = re.compile(r"\[[A-Z_.]+\] ")
 LONGEST: Final = 700
 
 _FINAL: Final = {
-    "oncelog.pipeline.offsets.DataLossError": ". If the job reads another topic than it did, give it a new checkpoint",
-    "oncelog.pipeline.sink.StateError": "",
-    "oncelog.pipeline.rows.RowError": "",
-    "oncelog.client.errors.ConfigError": "",
+    f"{error.__module__}.{error.__qualname__}": remedy
+    for error, remedy in (
+        (DataLossError, ". If the job reads another topic than it did, give it a new checkpoint"),
+        (StateError, ""),
+        (RowError, ""),
+        (ConfigError, ""),
+    )
 }
 """What a query fails with again however often it is started, and what a job's user may need to know besides."""
 

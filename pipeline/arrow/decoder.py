@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..protocol.compression import decompress
-from ..protocol.record_varint import read_varint
-from ..protocol.records import HEADER_SIZE, BatchHeader, CorruptBatch
-from ..protocol.schema import Buffer
+from ...protocol.compression import decompress
+from ...protocol.record_varint import read_varint
+from ...protocol.records import HEADER_SIZE, BatchHeader, CorruptBatch
+from ...protocol.schema import Buffer
 from . import varints
 from .varints import Numbers
 

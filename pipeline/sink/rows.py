@@ -24,9 +24,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ..client.errors import ConfigError
-from ..client.values import TopicPartition
-from .murmur2 import partitions_for_keys
+from ...client.errors import ConfigError
+from ...client.values import TopicPartition
+from ..arrow.murmur2 import partitions_for_keys
 
 
 class Rows(NamedTuple):

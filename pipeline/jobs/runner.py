@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..protocol.errors import KafkaError
-from .blocking import BlockingCluster
-from .job_checks import PROBE_S, SilenceWatch
-from .job_failures import SPARK_FAILURES, SparkGoneError, final, is_gone, reason, told_of
-from .job_frames import JobFrames
-from .job_progress import JobMetrics, Progress, progress_of
-from .job_spec import Job, JobError, Sink
-from .sink import SinkSettings
-from .source import NAME
-from .transaction import SinkTransaction
+from ...protocol.errors import KafkaError
+from ..blocking import BlockingCluster
+from ..options import NAME
+from ..sink.transaction import SinkTransaction
+from ..sink.writer import SinkSettings
+from .checks import PROBE_S, SilenceWatch
+from .failures import SPARK_FAILURES, SparkGoneError, final, is_gone, reason, told_of
+from .frames import JobFrames
+from .progress import JobMetrics, Progress, progress_of
+from .spec import Job, JobError, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

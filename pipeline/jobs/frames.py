@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 
-from .frames import write, write_stream
-from .job_failures import told_of
-from .job_spec import AVAILABLE_NOW, Job, JobError, Sink, Source, Transform, Watermark, seconds
-from .source import NAME
+from ..options import NAME
+from ..sink.frames import write, write_stream
+from .failures import told_of
+from .spec import AVAILABLE_NOW, Job, JobError, Sink, Source, Transform, Watermark, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

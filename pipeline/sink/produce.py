@@ -16,17 +16,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from ..client.cluster import Cluster
-from ..client.config import ProducerConfig
-from ..client.errors import KafkaTimeoutError, RecordTooLargeError, error_for
-from ..client.offset_lookup import LATEST_TIMESTAMP, list_offsets
-from ..client.producer.transaction_calls import TransactionCalls
-from ..client.values import TopicPartition
-from ..protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, assemble_batch, next_sequence
-from ..protocol.compression import Compression, compress
-from ..protocol.errors import ErrorCode, KafkaError, error_code
-from ..protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from .arrow_encoder import Payload
+from ...client.cluster import Cluster
+from ...client.config import ProducerConfig
+from ...client.errors import KafkaTimeoutError, RecordTooLargeError, error_for
+from ...client.offset_lookup import LATEST_TIMESTAMP, list_offsets
+from ...client.producer.transaction_calls import TransactionCalls
+from ...client.values import TopicPartition
+from ...protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, assemble_batch, next_sequence
+from ...protocol.compression import Compression, compress
+from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ..arrow.encoder import Payload
 from .first_batch import is_mine
 from .transaction import Attempt, resumed
 

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
-from ..client.cluster import Cluster
-from ..client.errors import ConfigError, InvalidTopicError
-from ..client.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
-from ..client.values import TopicPartition
-from ..protocol.errors import ErrorCode, KafkaError
-from .options import EARLIEST, LATEST, Position, Subscription
+from ...client.cluster import Cluster
+from ...client.errors import ConfigError, InvalidTopicError
+from ...client.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from ...client.values import TopicPartition
+from ...protocol.errors import ErrorCode, KafkaError
+from ..options import EARLIEST, LATEST, Position, Subscription
 
 log = logging.getLogger(__name__)
 

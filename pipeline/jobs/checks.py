@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from ..client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from ..protocol.errors import KafkaError
-from .blocking import BlockingCluster
-from .job_failures import told_of
-from .job_spec import AVAILABLE_NOW, Job, JobError, Sink, Source
-from .options import SINK_OPTIONS, SOURCE_OPTIONS, Options, Subscription
-from .produce import CLIENT_DEFAULTS as SINK_DEFAULTS
-from .range_reader import CLIENT_DEFAULTS as SOURCE_DEFAULTS
-from .source import NAME
+from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from ...protocol.errors import KafkaError
+from ..blocking import BlockingCluster
+from ..options import NAME, SINK_OPTIONS, SOURCE_OPTIONS, Options, Subscription
+from ..sink.produce import CLIENT_DEFAULTS as SINK_DEFAULTS
+from ..source.range_reader import CLIENT_DEFAULTS as SOURCE_DEFAULTS
+from .failures import told_of
+from .spec import AVAILABLE_NOW, Job, JobError, Sink, Source
 
 REACH_S: Final = 3.0
 PROBE_S: Final = 1.0

@@ -14,17 +14,17 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..client.cluster import Cluster
-from ..client.config import ConsumerConfig
-from ..client.consumer.aborted import AbortedTransactions
-from ..client.errors import KafkaTimeoutError, error_for
-from ..client.values import TopicPartition
-from ..protocol.errors import ErrorCode, KafkaError, error_code
-from ..protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from ..protocol.records import BatchHeader, CorruptBatch, iter_batches, verify_crc
-from ..protocol.schema import NO_UUID
-from .arrow_decoder import HEADER_TYPE, Columns, decode
-from .blocking import BlockingCluster
+from ...client.cluster import Cluster
+from ...client.config import ConsumerConfig
+from ...client.consumer.aborted import AbortedTransactions
+from ...client.errors import KafkaTimeoutError, error_for
+from ...client.values import TopicPartition
+from ...protocol.errors import ErrorCode, KafkaError, error_code
+from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ...protocol.records import BatchHeader, CorruptBatch, iter_batches, verify_crc
+from ...protocol.schema import NO_UUID
+from ..arrow.decoder import HEADER_TYPE, Columns, decode
+from ..blocking import BlockingCluster
 from .offsets import OffsetFinder, OffsetRange, lost
 
 CHANNEL: Final = "fetch"

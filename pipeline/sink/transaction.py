@@ -25,19 +25,19 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ..client.admin.calls import AdminCalls
-from ..client.admin.groups import group_offsets
-from ..client.admin.topics import create_topics
-from ..client.admin.transactions import describe_transactions
-from ..client.admin.values import NewTopic
-from ..client.cluster import Cluster
-from ..client.config import ProducerConfig
-from ..client.errors import AbortableError, ConfigError, FatalError, ProducerFencedError, UnsupportedVersionError
-from ..client.producer.transaction_calls import TransactionCalls
-from ..client.producer.transaction_manager import TransactionManager
-from ..client.producer.transaction_state import State
-from ..client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from ..protocol.errors import ErrorCode, KafkaError
+from ...client.admin.calls import AdminCalls
+from ...client.admin.groups import group_offsets
+from ...client.admin.topics import create_topics
+from ...client.admin.transactions import describe_transactions
+from ...client.admin.values import NewTopic
+from ...client.cluster import Cluster
+from ...client.config import ProducerConfig
+from ...client.errors import AbortableError, ConfigError, FatalError, ProducerFencedError, UnsupportedVersionError
+from ...client.producer.transaction_calls import TransactionCalls
+from ...client.producer.transaction_manager import TransactionManager
+from ...client.producer.transaction_state import State
+from ...client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ...protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

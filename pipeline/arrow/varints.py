@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol.records import CorruptBatch
+from ...protocol.records import CorruptBatch
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Numbers: TypeAlias = NDArray[np.int64]

@@ -22,12 +22,11 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, IntegerType
 
-from ..client.errors import ConfigError
-from .blocking import BlockingCluster
-from .options import BATCH, QUERY, SINK_OPTIONS, Options
+from ...client.errors import ConfigError
+from ..blocking import BlockingCluster
+from ..options import BATCH, NAME, QUERY, SINK_OPTIONS, Options
 from .rows import RowError, check_columns, targets
-from .sink import QUERY_ID, SinkSettings, take_over
-from .source import NAME
+from .writer import QUERY_ID, SinkSettings, take_over
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -153,7 +152,7 @@ class TopicPartitionCounts:
         return count
 
     def _ask(self, topic: str) -> int:
-        from ..client.config import ProducerConfig
+        from ...client.config import ProducerConfig
         from .produce import CLIENT_DEFAULTS
 
         config = Options(self._options, SINK_OPTIONS).client(ProducerConfig, **CLIENT_DEFAULTS)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.record_varint import encode_varint
+from ...protocol.record_varint import encode_varint
 from . import varints
 from .varints import Numbers
 

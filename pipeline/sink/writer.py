@@ -24,14 +24,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ..client.config import ProducerConfig
-from ..client.errors import ConfigError, IllegalStateError, ProducerFencedError
-from ..client.values import TopicPartition
-from ..protocol.errors import ErrorCode, KafkaError
+from ...client.config import ProducerConfig
+from ...client.errors import ConfigError, IllegalStateError, ProducerFencedError
+from ...client.values import TopicPartition
+from ...protocol.errors import ErrorCode, KafkaError
+from ..arrow.encoder import encode
+from ..blocking import BlockingCluster
+from ..options import BATCH, QUERY, SINK_OPTIONS, Options
 from . import attempts
-from .arrow_encoder import encode
-from .blocking import BlockingCluster
-from .options import BATCH, QUERY, SINK_OPTIONS, Options
 from .plans import Plan, local_path, newest_plan
 from .produce import CLIENT_DEFAULTS, TransactionProducer, Written
 from .rows import check_columns, grouped

@@ -1,0 +1,1 @@
+"""Records ↔ Arrow arrays, without a Python object per record."""

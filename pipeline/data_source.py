@@ -1,0 +1,53 @@
+"""`format("oncelog")` as Spark sees it: makes the readers of `source/` and the writers of `sink/`."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from ..client.errors import ConfigError
+from .options import NAME, SOURCE_OPTIONS, Options
+from .sink.writer import BatchWriter, SinkSettings, StreamWriter
+from .source.reader import BatchReader, SourceSettings, StreamReader, source_schema
+
+
+class OncelogDataSource(DataSource):
+    """What `register` makes known to Spark as "oncelog"."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.options = options
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns of Spark's Kafka source."""
+        return source_schema(Options(self.options, SOURCE_OPTIONS).flag("includeHeaders", False))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read a batch."""
+        return BatchReader(SourceSettings(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read a stream."""
+        return StreamReader(SourceSettings(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Write a batch: append only."""
+        if overwrite:
+            raise ConfigError("mode", 'a topic cannot be overwritten: use .mode("append")')
+        return BatchWriter(SinkSettings(self.options, schema, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Write a stream. Spark says `overwrite` in output mode complete, whose rows are appended like all others."""
+        return StreamWriter(SinkSettings(self.options, schema, streaming=True))

@@ -1,0 +1,1 @@
+"""Jobs from files: `oncelog pipeline run job.toml`; and those that ship."""

@@ -1,0 +1,1 @@
+"""Topics → Spark: which offsets a read has, and reading them in tasks."""
