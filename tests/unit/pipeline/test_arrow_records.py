@@ -65,8 +65,11 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[Record]]:
         batch = []
         for _ in range(draw(st.integers(1, 8))):
             timestamp = draw(st.integers(-1, 2**41))
-            batch.append(Record(offset, timestamp, draw(PART), draw(PART), draw(HEADERS)))
-            offset += draw(st.sampled_from([1, 1, 1, 70, 9000]))
+            key, value, headers = draw(PART), draw(PART), draw(HEADERS)
+            for _ in range(draw(st.sampled_from([1, 1, 1, 12, 150]))):  # runs of one size
+                batch.append(Record(offset, timestamp, key, value, headers))
+                offset += 1
+            offset += draw(st.sampled_from([0, 0, 0, 70, 9000]))
         appended = draw(st.booleans())
         kind = TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME
         data += encode_batch(
@@ -182,3 +185,12 @@ def test_each_way_of_not_filling_a_batch_is_seen() -> None:
         damaged = one[:61] + length + one[61 + len(length) :]
         with pytest.raises(KafkaError):
             list(decode(damaged, [(0, header)], 0, 10, headers=False))
+
+
+@pytest.mark.parametrize("size", [10, 63 + 64, 9000, 20_000])
+def test_a_run_of_one_size_ends_where_the_next_record_is_longer_by_any_byte_of_its_length(size: int) -> None:
+    sizes = [size] * 100 + [size + 64] * 100 + [size] * 100 + [size + 8192] * 40 + [size, size + 1] * 40
+    records = [Record(offset, 0, None, b"x" * size, []) for offset, size in enumerate(sizes)]
+    raw = encode_batch(records, base_offset=0)
+    found = [row for columns in decode(raw, iter_batches(raw), 0, 2**62, headers=True) for row in rows(columns)]
+    assert [len(value or b"") for _, _, _, value, _ in found] == sizes
