@@ -31,6 +31,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..arrow.encoder import encode
 from ..blocking import BlockingCluster
 from ..options import BATCH, QUERY, SINK_OPTIONS, Options
+from ..python_worker import keep_what_stays
 from . import attempts
 from .plans import Plan, local_path, newest_plan
 from .produce import CLIENT_DEFAULTS, TransactionProducer, Written
@@ -225,6 +226,7 @@ class _Writer:
 
     def _produce(self, batches: Iterator[pa.RecordBatch], attempt: Attempt, task: int) -> dict[TopicPartition, Written]:
         settings = self.settings
+        keep_what_stays()
         first = next(batches, None)
         if first is None:
             return {}

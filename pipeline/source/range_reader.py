@@ -25,6 +25,7 @@ from ...protocol.records import BatchHeader, CorruptBatch, iter_batches, verify_
 from ...protocol.schema import NO_UUID
 from ..arrow.decoder import HEADER_TYPE, Columns, decode
 from ..blocking import BlockingCluster
+from ..python_worker import keep_what_stays
 from .offsets import OffsetFinder, OffsetRange, lost
 
 CHANNEL: Final = "fetch"
@@ -32,7 +33,7 @@ LAST_VERSION_WITH_NAMES: Final = 12
 
 CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "isolation_level": "read_committed",
-    "max_partition_fetch_bytes": 4 * 1024 * 1024,
+    "max_partition_fetch_bytes": 2 * 1024 * 1024,
     "receive_buffer_bytes": -1,
     "client_id": "oncelog-pipeline",
 }
@@ -69,6 +70,7 @@ class RangeReader:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         wanted, config = self._wanted, self._config
+        keep_what_stays()
         with BlockingCluster(config, config.default_api_timeout_ms / 1000) as kafka:
             fetches = _Fetches(kafka.cluster, TopicPartition(wanted.topic, wanted.partition), config)
             position = wanted.start
@@ -232,7 +234,6 @@ class _Fetches:
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             isolation_level=1 if config.isolation_level == "read_committed" else 0,
-            rack_id=config.client_rack,
         )
         partition = FetchPartition(
             partition=index,
