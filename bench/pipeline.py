@@ -5,10 +5,11 @@ already. Writing: the same frame, laid out with one task per Kafka partition and
 once) and by `format("oncelog")` (one transaction). What laying it out costs is apart: the shuffle alone, and `write`,
 which includes it.
 
-Both sides run with their defaults. A first round warms up; in each round after it all cases run, every other round in
-reverse order, and a ratio is that of two runs of one round: what else the machine does meets both. No round begins
-when the time is up. At the end it is checked that each target holds each row of each round. The connector is fetched
-with Maven.
+Both sides run with their defaults. Reading is measured first, then writing: what the disk does for a while after much
+was written would meet whoever reads next. A first round warms up; in each round after it all cases run, every other
+round in reverse order, and a ratio is that of two runs of one round: what else the machine does meets both. No round
+begins when the time is up. At the end it is checked that each target holds each row of each round. The connector is
+fetched with Maven.
 """
 
 from __future__ import annotations
@@ -136,17 +137,13 @@ def ready_batches() -> type[DataSource]:
 def compare(
     spark: SparkSession, bootstrap: str, rows: int, size: int, rounds: int, within_s: float
 ) -> dict[str, list[float]]:
-    """Seconds of each case, by round."""
-    until = time.monotonic() + within_s
+    """Seconds of each case, by round; reading and writing get half the time each."""
     options = {"kafka.bootstrap.servers": bootstrap}
     names = [f"{stem}-{size}" for stem in ("in", "connector", "oncelog", "written")]
     asyncio.run(make(bootstrap, *names))
     source, *targets = names
     frame = rows_of(spark, rows, size)
     write(frame, {**options, "topic": source})
-    laid_out = repartitioned(frame, {**options, "topic": targets[1]}).persist()
-    plain = frame.persist()
-    assert laid_out.count() == plain.count() == rows
 
     def discard(frame: Callable[[], DataFrame]) -> Callable[[], None]:
         return lambda: frame().write.format("noop").mode("overwrite").save()
@@ -157,30 +154,45 @@ def compare(
     def send(name: str, topic: str) -> Callable[[], None]:
         return lambda: laid_out.write.format(name).options(**options, topic=topic).mode("append").save()
 
-    cases: dict[str, Callable[[], None]] = {
+    reads = {
         READ_CONNECTOR: discard(read("kafka")),
         READ: discard(read(NAME)),
         READ_READY: discard(spark.read.format("ready").options(rows=rows, size=size).load),
+    }
+    found, _ = alternated(reads, rounds, within_s / 2)
+    laid_out = repartitioned(frame, {**options, "topic": targets[1]}).persist()
+    plain = frame.persist()
+    assert laid_out.count() == plain.count() == rows
+    writes = {
         WRITE_CONNECTOR: send("kafka", targets[0]),
         WRITE: send(NAME, targets[1]),
         SHUFFLE: discard(lambda: repartitioned(plain, {**options, "topic": targets[2]})),
         WRITE_SHUFFLED: lambda: write(plain, {**options, "topic": targets[2]}),
     }
-    found: dict[str, list[float]] = {name: [] for name in cases}
-    writes = 0
-    while writes <= rounds and (writes < 2 or time.monotonic() < until):
-        for name in list(cases)[:: -1 if writes % 2 else 1]:
-            seconds = timed(cases[name])
-            if writes:  # the first round warms up
-                found[name].append(seconds)
-        writes += 1
+    of_writes, written = alternated(writes, rounds, within_s / 2)
     for topic in targets:
-        written = read(NAME, topic)().count()
-        if written != rows * writes:
-            raise SystemExit(f"{topic} has {written} rows after {writes} writes of {rows}")
+        there = read(NAME, topic)().count()
+        if there != rows * written:
+            raise SystemExit(f"{topic} has {there} rows after {written} writes of {rows}")
     laid_out.unpersist()
     plain.unpersist()
-    return found
+    return found | of_writes
+
+
+def alternated(
+    cases: dict[str, Callable[[], None]], rounds: int, within_s: float
+) -> tuple[dict[str, list[float]], int]:
+    """Seconds of each case by round, the first one left out; and how often each case ran."""
+    until = time.monotonic() + within_s
+    found: dict[str, list[float]] = {name: [] for name in cases}
+    done = 0
+    while done <= rounds and (done < 2 or time.monotonic() < until):
+        for name in list(cases)[:: -1 if done % 2 else 1]:
+            seconds = timed(cases[name])
+            if done:  # the first round warms up
+                found[name].append(seconds)
+        done += 1
+    return found, done
 
 
 def table(rows: int, size: int, found: dict[str, list[float]]) -> str:
