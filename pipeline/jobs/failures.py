@@ -39,6 +39,15 @@ _FINAL: Final = {
 }
 """What a query fails with again however often it is started, and what a job's user may need to know besides."""
 
+_REMEDIES: Final = {
+    "Python worker failed to connect back": (
+        ": the machine did not get a Python process started within Spark's ten seconds. Give the job fewer cores "
+        "(master = local[2]), or start fewer at once"
+    ),
+    "Java heap space": ": give Spark more memory: spark.driver.memory or spark.executor.memory in the table [spark]",
+}
+"""What Spark says shortly, and what to do about it."""
+
 SPARK_FAILURES: Final = (PySparkException, Py4JError, OSError)
 """What calls into Spark raise; OSError when its JVM is gone."""
 
@@ -62,7 +71,8 @@ def reason(failure: str) -> str:
     found = (own or errors or [line for line in lines if not _FRAME.match(line)] or ["no reason was given"])[
         -1 if errors else 0
     ]
-    return found[:LONGEST]
+    remedy = next((remedy for words, remedy in _REMEDIES.items() if words in found), "")
+    return f"{found[: LONGEST - len(remedy)].rstrip('.') if remedy else found[:LONGEST]}{remedy}"
 
 
 def final(line: str) -> str | None:

@@ -141,6 +141,9 @@ def test_a_failure_is_told_in_one_line() -> None:
     assert reason("\tat java.base/java.lang.Thread.run(Thread.java:840)\nb") == "b"
     assert reason("") == "no reason was given"
     assert len(reason("x" * 10_000)) == LONGEST
+    slow = reason("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat A.b(C.java:1)")
+    assert slow.startswith("org.apache.spark.SparkException: Python worker failed to connect back: the machine did not")
+    assert len(reason(f"java.lang.OutOfMemoryError: Java heap space{'x' * 10_000}")) == LONGEST
 
 
 def test_some_failures_no_restart_mends() -> None:
