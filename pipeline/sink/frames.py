@@ -29,7 +29,7 @@ from .rows import RowError, check_columns, targets
 from .writer import QUERY_ID, SinkSettings, take_over
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -58,6 +58,10 @@ def write_stream(
     if output_mode != "update":
         frame = repartitioned(df, options, tasks)
         return _taking_over(frame.writeStream.format(NAME).options(**options).outputMode(output_mode), settings)
+    if _is_connect(df.sparkSession):
+        raise ConfigError(
+            "output_mode", "update does not work with Spark Connect: use append or complete, or no Connect"
+        )
 
     def write_batch(batch: DataFrame, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
@@ -103,9 +107,20 @@ def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None =
     # Where the option topic is given, it counts, and the column is not looked at.
     name = sf.lit(topic) if topic else sf.col("topic")
     df = df.withColumn("partition", _target_partition(options)(name, key, given, sf.xxhash64("value")))
-    count = tasks or max(df.sparkSession.sparkContext.defaultParallelism, 1)
+    count = tasks or _tasks_at_once(df.sparkSession)
     task: Column = sf.pmod(sf.xxhash64(name) % sf.lit(1 << 20) + sf.col("partition"), sf.lit(count))
     return df.repartitionById(count, task.cast(IntegerType()))
+
+
+def _tasks_at_once(spark: SparkSession) -> int:
+    """As many as the cluster has cores. Spark Connect does not tell: as many as it gives to any other shuffle."""
+    if _is_connect(spark):
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(spark.sparkContext.defaultParallelism, 1)
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return not hasattr(spark, "sparkContext")
 
 
 def _target_partition(options: Mapping[str, str]):  # type: ignore[no-untyped-def]  # pyspark has no type for it
