@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _RAISED: Final = re.compile(r"(?:[\w$]+\.)+(?P<error>\w*(?:Error|Exception)): ")
 _FRAME: Final = re.compile(r"at [\w.$/<>]+\(|File \"|Traceback ")
+_TRACEBACK: Final = "Traceback (most recent call last):"
 _ENTRY: Final = re.compile(r"\[[A-Z_.]+\] ")
 LONGEST: Final = 700
 
@@ -68,11 +69,23 @@ def reason(failure: str) -> str:
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     errors = [line for line in lines if _RAISED.match(line)]
     own = [line for line in errors if line.startswith("oncelog.")]
-    found = (own or errors or [line for line in lines if not _FRAME.match(line)] or ["no reason was given"])[
-        -1 if errors else 0
-    ]
+    said = own or _raised_in_python(told) or errors
+    plain = (line for line in lines if not _FRAME.match(line))
+    found = said[-1] if said else next(plain, "no reason was given")
     remedy = next((remedy for words, remedy in _REMEDIES.items() if words in found), "")
     return f"{found[: LONGEST - len(remedy)].rstrip('.') if remedy else found[:LONGEST]}{remedy}"
+
+
+def _raised_in_python(told: str) -> list[str]:
+    """What the tracebacks in a text end with: `ValueError: ...`, also of a user's function."""
+    found, inside = [], False
+    for line in told.splitlines():
+        if _TRACEBACK in line:
+            inside = True
+        elif inside and line and not line[0].isspace():
+            found.append(line.rstrip())
+            inside = False
+    return found
 
 
 def final(line: str) -> str | None:

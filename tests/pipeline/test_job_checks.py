@@ -141,6 +141,11 @@ def test_a_failure_is_told_in_one_line() -> None:
     assert reason("\tat java.base/java.lang.Thread.run(Thread.java:840)\nb") == "b"
     assert reason("") == "no reason was given"
     assert len(reason("x" * 10_000)) == LONGEST
+    udf = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "a.py", line 1, in b\n    raise ValueError("not yet")\nValueError: not yet\n\tat org.A.b(A.scala:1)'
+    )
+    assert reason(udf) == "ValueError: not yet"
     slow = reason("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat A.b(C.java:1)")
     assert slow.startswith("org.apache.spark.SparkException: Python worker failed to connect back: the machine did not")
     assert len(reason(f"java.lang.OutOfMemoryError: Java heap space{'x' * 10_000}")) == LONGEST

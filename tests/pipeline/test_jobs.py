@@ -8,11 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from oncelog.demo.processes import free_port
 from oncelog.pipeline.jobs import spec
 from oncelog.pipeline.jobs.progress import Progress
 from oncelog.pipeline.jobs.runner import JobRunner
@@ -164,6 +166,58 @@ def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, t
     assert topics.values(out) == ["a"]
 
 
+FLAKY = """
+from pathlib import Path
+from pyspark.sql.functions import udf
+
+def flaky(spark, frames):
+    failures = Path(__file__).with_suffix(".failures")
+
+    @udf("string")
+    def passed(value):
+        left = int(failures.read_text())
+        if left:
+            failures.write_text(str(left - 1))
+            raise ValueError("not yet")
+        return value
+
+    return frames["input"].select(passed(frames["input"].value.cast("string")).alias("value"))
+"""
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_query_that_fails_is_started_again_so_often(
+    spark: SparkSession, topics: Any, tmp_path: Path, failures: int
+) -> None:
+    name, out = topics.make("flaky"), topics.make("out")
+    topics.send(name, ["a"])  # one task: each failure is one of the query
+    module = f"flaky_{failures}"  # its own: modules are imported once
+    (tmp_path / f"{module}.py").write_text(FLAKY)
+    (tmp_path / f"{module}.failures").write_text(str(failures))
+    (tmp_path / "job.toml").write_text(
+        "max_restarts = 2\n"
+        + LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
+        + f'options = {{ topic = "{out}" }}\ntasks = 1\ntrigger = "available-now"\n'
+        f'[[transform]]\nname = "passed"\npython = "{module}:flaky"\n'
+        f'[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+    )
+    text = (tmp_path / "job.toml").read_text().replace('from = "input"', 'from = "passed"')
+    (tmp_path / "job.toml").write_text(text)
+    told: list[str] = []
+    runner = JobRunner(spark, spec.load(tmp_path / "job.toml"), on_restart=lambda sink, why: told.append(why))
+    if failures == 2:
+        runner.run()
+        assert topics.values(out) == ["a"]
+    else:
+        with pytest.raises(
+            JobError, match=r"failed 3 times within 10 minutes \(max_restarts = 2\); .* ValueError: not yet$"
+        ):
+            runner.run()
+        assert topics.values(out) == []
+    assert told == ["ValueError: not yet"] * 2
+    assert runner.metrics.registry.get_sample_value("oncelog_pipeline_restarts_total", {"query": "output"}) == 2
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, number: int) -> None:
     """As a service manager or a terminal does it: each process gets the signal, the JVM too."""
@@ -174,7 +228,9 @@ def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, nu
         + f'options = {{ topic = "{topics.make("out")}" }}\n[options]\n'
         f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
     )
-    command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(tmp_path / "job.toml"), "--master=local[1]"]
+    metrics = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(tmp_path / "job.toml")]
+    command += ["--master=local[1]", f"--metrics={metrics}"]
     with (
         (tmp_path / "errors").open("wb") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as job,
@@ -182,6 +238,11 @@ def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, nu
         assert job.stdout is not None
         try:
             assert job.stdout.readline().startswith("output: batch 0, 2 rows in ")
+            with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30) as answer:
+                measured = answer.read().decode().splitlines()
+            for sample in ("rows_total 2.0", "batches_total 1.0", "batch 0.0", "lag 0.0"):
+                metric, value = sample.split()
+                assert f'oncelog_pipeline_{metric}{{query="output"}} {value}' in measured
             os.killpg(job.pid, number)
             assert job.wait(60) == 0
         finally:
