@@ -68,7 +68,11 @@ SOURCE_OPTIONS: Final = (
 SINK_OPTIONS: Final = (
     Option("kafka.bootstrap.servers", "", "host:port of one or more brokers, comma-separated. Required."),
     Option("topic", "", "Topic of all rows; without it the column topic names each row's."),
-    Option("includeHeaders", "false", "Write the column headers: array of struct of key (string) and value (binary)."),
+    Option(
+        "includeHeaders",
+        "true",
+        "Write the column headers, if there is one: array of struct of key (string) and value (binary).",
+    ),
     Option(
         "transactionalId",
         "from checkpointLocation (stream)",
@@ -115,6 +119,8 @@ _NOT_OFFERED: Final = {
     "kafka.value.serializer": "values are bytes: cast the column value to binary or string",
     "kafka.key.deserializer": "keys are bytes: cast the column key in the query",
     "kafka.value.deserializer": "values are bytes: cast the column value in the query",
+    "kafka.partitioner.class": "give each row its partition, in the column partition",
+    "kafka.partitioner.ignore.keys": "give each row its partition, in the column partition",
     "kafka.interceptor.classes": "this source loads no Java classes",
 }
 _IGNORED: Final = frozenset(

@@ -18,7 +18,9 @@ _M: Final = np.uint32(0x5BD1E995)
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """The hash of each key of a binary array; that of an empty key for null."""
+    """The hash of each key of a binary array; that of an empty key for null. Raises TypeError for other arrays."""
+    if keys.type != pa.binary():
+        raise TypeError(f"keys are {keys.type}: cast them to binary")
     count = len(keys)
     if not count:
         return np.empty(0, np.uint32)

@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, IntegerType
 from ...client.errors import ConfigError
 from ..blocking import BlockingCluster
 from ..options import BATCH, NAME, QUERY, SINK_OPTIONS, Options
-from .rows import RowError, check_columns, targets
+from .rows import COLUMNS, RowError, check_columns, targets
 from .writer import QUERY_ID, SinkSettings, take_over
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 COUNTS_MAX_AGE_S: Final = 60.0
 """Partitions that are added to a topic are used after so long."""
-
-COLUMNS: Final = ("key", "value", "topic", "partition", "headers")
 
 
 def write_stream(

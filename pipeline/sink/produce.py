@@ -22,7 +22,7 @@ from ...client.errors import KafkaTimeoutError, RecordTooLargeError, error_for
 from ...client.offset_lookup import LATEST_TIMESTAMP, list_offsets
 from ...client.producer.transaction_calls import TransactionCalls
 from ...client.values import TopicPartition
-from ...protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, assemble_batch, next_sequence
+from ...protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, assemble_batch, next_sequence, read_batch_header
 from ...protocol.compression import Compression, compress
 from ...protocol.errors import ErrorCode, KafkaError, error_code
 from ...protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -32,6 +32,8 @@ from .transaction import Attempt, resumed
 
 MAX_IN_FLIGHT: Final = 5
 """The leader recognises so many batches of a producer when they are repeated."""
+
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 BEFORE_IMPLICIT: Final = 11
 WITH_NAMES: Final = 12
@@ -241,6 +243,12 @@ class _Lane:
                     refused = batch
                     await self._take_back()
                 continue
+            if code in _TOO_LARGE and (count := read_batch_header(batch.data).record_count) > 1:
+                raise RecordTooLargeError(
+                    code,
+                    f"{self._partition}: {count} rows in a batch of {len(batch.data)} bytes are more than the topic's "
+                    "max.message.bytes: set kafka.batch.size below that",
+                )
             if not code.retriable:
                 raise error_for(code, f"{self._partition}: {message or code.text}")
             failing_since = failing_since or loop.time()

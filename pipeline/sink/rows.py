@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ from pyspark.sql.types import (
 from ...client.errors import ConfigError
 from ...client.values import TopicPartition
 from ..arrow.murmur2 import partitions_for_keys
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "headers")
+"""What is looked at, in upper or lower case."""
 
 
 class Rows(NamedTuple):
@@ -50,7 +53,13 @@ class RowError(ValueError):
 
 def check_columns(schema: StructType, topic: str, headers: bool) -> None:
     """Raise ConfigError, naming column and remedy, for a frame that cannot be written."""
-    columns: dict[str, DataType] = {field.name.lower(): field.dataType for field in schema.fields}
+    columns: dict[str, DataType] = {}
+    for field in schema.fields:
+        if field.name.lower() in columns and field.name.lower() in COLUMNS:
+            raise ConfigError(
+                field.name, "the frame has this column twice, upper and lower case taken for one: drop one"
+            )
+        columns[field.name.lower()] = field.dataType
     if "value" not in columns:
         raise ConfigError("value", f"the frame has no column value, only {', '.join(schema.fieldNames())}")
     for name in ("key", "value"):
@@ -79,6 +88,8 @@ def grouped(batch: pa.RecordBatch, topic: str, headers: bool, counts: PartitionC
     key = _binary(columns["key"]) if "key" in columns else pa.nulls(len(value), pa.binary())
     given = columns.get("partition")
     header = columns.get("headers") if headers else None
+    if header is not None:
+        _check_headers(header)
     for name, indexes in _by_topic(columns, topic, len(value)):
         whole = [_some(one, indexes) for one in (key, value, given, header)]
         yield from _by_partition(name, whole, counts(name), own)
@@ -88,6 +99,7 @@ def targets(key: pa.Array, given: pa.Array | None, count: int, spread: NDArray[n
     """The partition of each row of one topic: as given, by its key, or by its number in `spread`. Raises RowError."""
     if given is not None and not given.null_count:
         return _checked(given.to_numpy(), count)
+    key = _binary(key)
     found = (spread % count).astype(np.int32)
     keyed = key.is_valid().to_numpy(zero_copy_only=False)
     if keyed.any():
@@ -139,6 +151,12 @@ def _by_partition(topic: str, columns: list[Any], count: int, own: int) -> Itera
         size = end - start
         part = None if headers is None else headers.slice(start, size)
         yield Rows(TopicPartition(topic, int(target[start])), key.slice(start, size), value.slice(start, size), part)
+
+
+def _check_headers(headers: pa.Array) -> None:
+    each = pc.list_flatten(headers)
+    if each.null_count or (len(each) and pc.struct_field(each, "key").null_count):
+        raise RowError("a header in the column headers has no key")
 
 
 def _some(array: pa.Array, indexes: pa.Array) -> pa.Array:

@@ -73,7 +73,7 @@ class SinkSettings:
         options = Options(given, SINK_OPTIONS)
         self.config = options.client(ProducerConfig, **CLIENT_DEFAULTS)
         self.topic = options.text("topic")
-        self.headers = options.flag("includeHeaders", False)
+        self.headers = options.flag("includeHeaders", True)
         self.state_topic = options.text("stateTopic", "__oncelog_pipeline")
         self.adopt = options.flag("adoptQuery", False)
         self.write_id = options.text("writeId")

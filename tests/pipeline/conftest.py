@@ -62,12 +62,12 @@ class Topics:
         self.options = {"kafka.bootstrap.servers": bootstrap}
         self.fresh_name = fresh_name
 
-    def make(self, stem: str, partitions: int = PARTITIONS) -> str:
+    def make(self, stem: str, partitions: int = PARTITIONS, config: dict[str, str] | None = None) -> str:
         name = self.fresh_name(stem)
 
         async def make() -> None:
             async with Admin(bootstrap_servers=self.bootstrap) as admin:
-                await admin.create_topics([NewTopic(name, partitions)])
+                await admin.create_topics([NewTopic(name, partitions, configs=config or {})])
 
         asyncio.run(make())
         return name

@@ -50,7 +50,7 @@ def test_a_batch_is_written_with_everything_that_a_row_has(spark: SparkSession, 
         "if(id = 5, array(struct('h' as key, cast('x' as binary) as value)), null) headers",
         "id as other",
     )
-    write(frame, {**topics.options, "includeHeaders": "true"})
+    write(frame, topics.options)
     found = topics.records(a) + topics.records(b)
     assert sorted(int(one.value) for one in found if one.value is not None) == list(range(59))
     assert [one.topic for one in found if one.value is None] == [b]
@@ -64,6 +64,46 @@ def test_a_batch_is_written_with_everything_that_a_row_has(spark: SparkSession, 
             assert one.partition == partition_for_key(one.key, 3)
         assert list(one.headers) == ([("h", b"x")] if number == 5 else [])
     assert len({one.partition for one in found if one.key is None}) == 3, "rows without a key are spread"
+
+
+def test_headers_are_left_out_only_if_that_is_asked_for(spark: SparkSession, topics: Any) -> None:
+    topic = topics.make("out")
+    frame = spark.range(1).selectExpr("'v' value", "array(struct('h' as key, cast('x' as binary) as value)) headers")
+    write(frame, {**topics.options, "topic": topic, "includeHeaders": "false"})
+    frame.write.format("oncelog").options(**topics.options, topic=topic).mode("append").save()
+    assert sorted(list(one.headers) for one in topics.records(topic)) == [[], [("h", b"x")]]
+
+
+def test_keys_land_where_they_belong_whatever_types_arrow_is_told_to_use(spark: SparkSession, topics: Any) -> None:
+    topic = topics.make("out")
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        frame = spark.range(200).selectExpr("concat('key', id) key", "cast(id as string) value")
+        write(frame, {**topics.options, "topic": topic})
+        assert len(topics.values(topic)) == 200
+        back = spark.read.format("oncelog").options(**topics.options, subscribe=topic).load()
+        assert {(row.partition, bytes(row.key)) for row in back.collect()} == {
+            (partition_for_key(key, 3), key) for key in (f"key{n}".encode() for n in range(200))
+        }
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+
+
+def test_a_header_without_a_key_is_told_so(spark: SparkSession, topics: Any) -> None:
+    frame = spark.range(1).selectExpr(
+        "'v' value", "array(struct(cast(null as string) as key, cast('x' as binary) as value)) headers"
+    )
+    with pytest.raises(Exception, match="RowError: a header in the column headers has no key"):
+        write(frame, {**topics.options, "topic": topics.make("out")})
+
+
+def test_batches_beyond_the_topic_s_limit_are_told_with_the_remedy(spark: SparkSession, topics: Any) -> None:
+    topic = topics.make("out", config={"max.message.bytes": "10000"})
+    frame = spark.range(50).selectExpr("repeat('x', 1000) value", "cast(0 as int) partition")
+    with pytest.raises(Exception, match=r"50 rows in a batch of \d+ bytes .*: set kafka\.batch\.size below that"):
+        write(frame, {**topics.options, "topic": topic})
+    write(frame, {**topics.options, "topic": topic, "kafka.batch.size": "5000"})
+    assert len(topics.values(topic)) == 50
 
 
 def test_a_write_with_an_id_happens_once(spark: SparkSession, topics: Any) -> None:
@@ -232,6 +272,8 @@ def test_a_query_that_had_nothing_to_write_for_long_goes_on(spark: SparkSession,
         ({"topic": "t"}, ["id as value"], "bigint: cast it to binary or string"),
         ({"topic": "t"}, ["value", "id as partition"], "bigint: cast it to int"),
         ({"topic": "t", "kafka.acks": "1"}, ["value"], "always waits for all"),
+        ({"topic": "t"}, ["value", "key VALUE"], "has this column twice"),
+        ({"topic": "t", "kafka.partitioner.ignore.keys": "true"}, ["value"], "in the column partition"),
         ({"topic": "t", "topics": "u"}, ["value"], "did you mean topic?"),
         ({"topic": "t", "transactionalId": "a", "writeId": "b"}, ["value"], "and writeId exclude each other"),
     ],

@@ -23,3 +23,8 @@ def test_keys_land_where_the_client_puts_them(keys: list[bytes], partitions: int
 
 def test_null_counts_as_an_empty_key() -> None:
     assert murmur2(pa.array([None, b"", b"abc"], pa.binary())).tolist()[:2] == [partitioner.murmur2(b"")] * 2
+
+
+def test_other_arrays_are_refused() -> None:
+    with pytest.raises(TypeError, match="keys are large_binary: cast them to binary"):
+        murmur2(pa.array([b"a"], pa.large_binary()))
