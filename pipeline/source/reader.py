@@ -9,7 +9,7 @@ A micro-batch is an exact range of offsets per partition: read again after a cra
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,8 +32,9 @@ from pyspark.sql.types import (
 )
 
 from ...client.config import ConsumerConfig
-from ...client.errors import ConfigError
+from ...client.errors import ConfigError, InvalidTopicError
 from ...client.values import TopicPartition
+from ...protocol.errors import ErrorCode
 from ..blocking import BlockingCluster
 from ..options import EARLIEST, LATEST, SOURCE_OPTIONS, Options, Position, Subscription
 from .offsets import (
@@ -105,9 +106,9 @@ class SourceSettings:
         """How long a question to the cluster may take, retries included."""
         return self.config.default_api_timeout_ms / 1000
 
-    def finder(self, kafka: BlockingCluster) -> OffsetFinder:
-        """Who asks for offsets as these settings see them."""
-        committed = self.config.isolation_level == "read_committed"
+    def finder(self, kafka: BlockingCluster, committed: bool | None = None) -> OffsetFinder:
+        """Who asks for offsets as these settings see them, unless `committed` says what to see."""
+        committed = self.config.isolation_level == "read_committed" if committed is None else committed
         return OffsetFinder(kafka.cluster, read_committed=committed, timeout_s=self.timeout_s)
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -130,10 +131,11 @@ class BatchReader(DataSourceReader):
         """Resolve start and end, and divide the offsets between them."""
         settings = self._settings
         with BlockingCluster(settings.config, settings.timeout_s) as kafka:
-            found = kafka.run(find_partitions(kafka.cluster, settings.subscription, settings.timeout_s))
+            found = _found_all(kafka, settings)
             finder = settings.finder(kafka)
-            end = kafka.run(finder.resolve(settings.end, found, "endingOffsets"))
             start = kafka.run(finder.resolve(settings.start, found, "startingOffsets"))
+            end = kafka.run(finder.resolve(settings.end, found, "endingOffsets"))
+            self._check_order(kafka, start, end)
         tasks: list[InputPartition] = list(settings.tasks(start, end))
         return tasks or [RangePartition(OffsetRange("", -1, 0, 0))]  # Spark makes one of its own from an empty list
 
@@ -141,6 +143,18 @@ class BatchReader(DataSourceReader):
         """Read one task's range."""
         assert isinstance(partition, RangePartition)
         return self._settings.read(partition.range) if partition.range.topic else iter(())
+
+    def _check_order(self, kafka: BlockingCluster, start: Offsets, end: Offsets) -> None:
+        """Nothing begins behind its end, but for what an open transaction still hides."""
+        turned = {one: offset for one, offset in start.items() if offset > end[one]}
+        if turned and self._settings.end.offset != LATEST:
+            one = min(turned)
+            raise ConfigError("endingOffsets", f"{one} would end at {end[one]}, before its beginning, {start[one]}")
+        written = kafka.run(self._settings.finder(kafka, committed=False).latest(turned))
+        for one, offset in sorted(turned.items()):
+            if offset > written[one]:
+                what = f"{one} ends at offset {written[one]}, before startingOffsets, {offset}"
+                lost(what, self._settings.fail_on_data_loss)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -161,7 +175,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # Spark's name, as those below
         """Where a new query begins."""
         finder = self._finder
-        return to_json(self._open.run(finder.resolve(self._settings.start, self._partitions(), "startingOffsets")))
+        # Trigger.AvailableNow ends with what is there: it cannot wait for a topic.
+        ends = self._target is not None and self._fail
+        found = _found_all(self._open, self._settings) if ends else self._partitions()
+        return to_json(self._open.run(finder.resolve(self._settings.start, found, "startingOffsets")))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxOffsetsPerTrigger."""
@@ -255,17 +272,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._settings.finder(self._open)
 
     def _partitions(self) -> set[TopicPartition]:
-        settings = self._settings
-        return self._open.run(find_partitions(self._open.cluster, settings.subscription, settings.timeout_s))
+        return _found(self._open, self._settings)
 
     def _present(self, wanted: Collection[TopicPartition]) -> set[TopicPartition]:
         """The partitions that are there. Those wanted are asked for again when they are missing: a broker that has just
         started may not know of all, and a topic that is taken for a new one would be read from its beginning.
         """
-        found = self._partitions()
-        for wait_s in ASK_AGAIN_S:
-            if all(one in found for one in wanted):
-                break
-            time.sleep(wait_s)
-            found = self._partitions()
-        return found
+        return _found_again(self._open, self._settings, lambda found: all(one in found for one in wanted))
+
+
+def _found(kafka: BlockingCluster, settings: SourceSettings) -> set[TopicPartition]:
+    """The partitions that the subscription means now."""
+    return kafka.run(find_partitions(kafka.cluster, settings.subscription, settings.timeout_s))
+
+
+def _found_again(
+    kafka: BlockingCluster, settings: SourceSettings, complete: Callable[[set[TopicPartition]], bool]
+) -> set[TopicPartition]:
+    """The same, asked for again for a while until they are complete."""
+    found = _found(kafka, settings)
+    for wait_s in ASK_AGAIN_S:
+        if complete(found):
+            break
+        time.sleep(wait_s)
+        found = _found(kafka, settings)
+    return found
+
+
+def _found_all(kafka: BlockingCluster, settings: SourceSettings) -> set[TopicPartition]:
+    """The same, of all topics that `subscribe` names. Raises InvalidTopicError when one is not there."""
+    named = settings.subscription.topics or frozenset()
+    found = _found_again(kafka, settings, lambda found: named <= {one.topic for one in found})
+    if missing := sorted(named - {one.topic for one in found}):
+        raise InvalidTopicError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"subscribe: there is no topic {' and no topic '.join(missing)}: correct the name, or create it before",
+        )
+    return found

@@ -69,6 +69,23 @@ def test_starting_and_ending_points(spark: SparkSession, topics: Any) -> None:
     assert values(read(spark, topics, topic, endingTimestamp=1500)) == sorted(str(n) for n in range(9))
     with pytest.raises(AnalysisException, match=r"leaves out .*-2: name each partition"):
         values(read(spark, topics, topic, startingOffsets=json.dumps({topic: {"0": 0, "1": 0}})))
+    beyond = {"startingOffsets": json.dumps({topic: {"0": 99, "1": -2, "2": -2}})}
+    with pytest.raises(AnalysisException, match=r"-0 ends at offset 8, before startingOffsets, 99"):
+        values(read(spark, topics, topic, **beyond))
+    assert len(values(read(spark, topics, topic, **beyond, failOnDataLoss=False))) == 12
+    with pytest.raises(AnalysisException, match=r"endingOffsets: .*-0 would end at 1, before its beginning, 99"):
+        values(read(spark, topics, topic, **beyond, **until))
+
+
+def test_a_topic_that_is_not_there_is_told_of_where_nothing_can_wait_for_it(
+    spark: SparkSession, topics: Any, tmp_path: Path
+) -> None:
+    topic = topics.make("in")
+    with pytest.raises(AnalysisException, match="there is no topic missing-1 and no topic missing-2: correct the name"):
+        values(read(spark, topics, f"{topic},missing-1,missing-2"))
+    with pytest.raises(StreamingQueryException, match="there is no topic missing-1: correct the name"):
+        run(stream(spark, topics, f"{topic},missing-1"), tmp_path / "checkpoint")
+    assert run(stream(spark, topics, f"{topic},missing-1", failOnDataLoss=False), tmp_path / "other") == []
 
 
 @pytest.mark.parametrize(
