@@ -79,8 +79,8 @@ def check_kafka(job: Job, tell: Callable[[str], None]) -> None:
     """
     for source in job.sources:
         if source.format == NAME:
-            options = Options({**job.options, **source.options}, SOURCE_OPTIONS)
             with told_of(f"source {source.name!r}"):
+                options = Options({**job.options, **source.options}, SOURCE_OPTIONS)
                 subscription = Subscription.of(options)
                 config: ClientConfig = options.client(ConsumerConfig, **SOURCE_DEFAULTS)
             _check_topics(job, source, subscription, config, tell)

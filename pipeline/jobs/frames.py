@@ -97,7 +97,10 @@ class JobFrames:
     def _transform(self, transform: Transform) -> DataFrame:
         if transform.sql:
             return self._spark.sql(transform.sql)
-        return _function(transform, self.job.directory)(self._spark, dict(self.frames))
+        made = _function(transform, self.job.directory)(self._spark, dict(self.frames))
+        if not hasattr(made, "createOrReplaceTempView"):
+            raise JobError(f"transform {transform.name!r}: {transform.python} returned {made!r}, which is no frame")
+        return made
 
     def _write(self, frame: DataFrame, sink: Sink, options: dict[str, str]) -> None:
         if sink.format == NAME:
@@ -118,5 +121,6 @@ def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]
         raise JobError(f"transform {transform.name!r}: {transform.python} cannot be imported: {error}") from error
     finally:
         sys.path.remove(str(directory))
-    assert callable(found)
+    if not callable(found):
+        raise JobError(f"transform {transform.name!r}: {transform.python} is no function")
     return found  # type: ignore[no-any-return]

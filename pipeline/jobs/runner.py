@@ -121,7 +121,9 @@ class JobRunner:
             self._tell(one, query)
             if query.isActive:
                 alive = True
-            elif (failure := query.exception()) is not None:
+                continue
+            self._tell(one, query)  # of a batch that has ended since
+            if (failure := query.exception()) is not None:
                 self._restart(one, str(failure))
                 alive = True
             else:

@@ -118,9 +118,9 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Job:
 def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
     """Check the content of a job file. Raises JobError."""
     raw = dict(raw)
-    sources = tuple(_table(Source, one, f"{where}: source") for one in raw.pop("source", []))
-    transforms = tuple(_table(Transform, one, f"{where}: transform") for one in raw.pop("transform", []))
-    sinks = tuple(_table(Sink, one, f"{where}: sink") for one in raw.pop("sink", []))
+    sources = _tables(Source, raw.pop("source", []), f"{where}: source")
+    transforms = _tables(Transform, raw.pop("transform", []), f"{where}: transform")
+    sinks = _tables(Sink, raw.pop("sink", []), f"{where}: sink")
     job = _table(
         Job,
         {**raw, "sources": sources, "transforms": transforms, "sinks": sinks, "directory": directory},
@@ -139,6 +139,12 @@ def seconds(text: str, where: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
+def _tables(cls: type[T], raw: Any, where: str) -> tuple[T, ...]:
+    if not isinstance(raw, list):
+        raise JobError(f"{where}: is no list of tables: write [[{where.rpartition(' ')[2]}]]")
+    return tuple(_table(cls, one, where) for one in raw)
+
+
 def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> T:
     """One table of the file as its dataclass."""
     if not isinstance(raw, Mapping):
@@ -154,13 +160,19 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
             raise JobError(
                 f"{where}: there is no {key!r}; {f'did you mean {near[0]}?' if near else ', '.join(offered)}"
             )
-    if isinstance(values.get("watermark"), Mapping):
+    for key in ("options", "spark", "watermark"):
+        if not isinstance(values.get(key, {}), Mapping):
+            raise JobError(f"{where}: {key} = {values[key]!r} is no table")
+    if "watermark" in values:
         values["watermark"] = _table(Watermark, values["watermark"], f"{where}: watermark")
     for key in ("options", "spark"):
         if key in values:
-            values[key] = {name: _option(value) for name, value in _flat(values[key])}
+            values[key] = {name: _option(value, f"{where}: {key}: {name}") for name, value in _flat(values[key])}
     if "select" in values:
-        values["select"] = tuple(values["select"])
+        select = values["select"]
+        if not isinstance(select, list) or not all(isinstance(one, str) for one in select):
+            raise JobError(f"{where}: select = {select!r} is no list of SQL expressions")
+        values["select"] = tuple(select)
     for key, value in values.items():
         expected = {"str": str, "bool": bool, "int": int, "int | None": int}.get(str(known[key].type))
         if expected is not None and (not isinstance(value, expected) or (expected is int and value is True)):
@@ -185,11 +197,15 @@ def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _option(value: Any) -> str:
+def _option(value: Any, where: str) -> str:
+    if not isinstance(value, str | bool | int | float):
+        raise JobError(f"{where} = {value!r} is no text, number or boolean")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check(job: Job, where: str) -> None:
+    if not job.checkpoint.strip():
+        raise JobError(f"{where}: checkpoint is empty: name a directory")
     if not job.sources or not job.sinks:
         raise JobError(f"{where}: a job needs at least one [[source]] and one [[sink]]")
     known: set[str] = set()
@@ -212,9 +228,15 @@ def _check(job: Job, where: str) -> None:
             raise JobError(f"{where}: sink {sink.name!r}: there is no frame {sink.frame!r}, only {', '.join(known)}")
         if sink.output_mode not in ("append", "update", "complete"):
             raise JobError(f"{where}: sink {sink.name!r}: output_mode is append, update or complete")
+        if sink.tasks is not None and sink.tasks < 1:
+            raise JobError(f"{where}: sink {sink.name!r}: tasks is below 1")
         trigger = sink.trigger or job.trigger
         if trigger != AVAILABLE_NOW:
             seconds(trigger, f"{where}: trigger")
+    ids = [sink.options["transactionalId"] for sink in job.sinks if "transactionalId" in sink.options]
+    for one in ids:
+        if ids.count(one) > 1:
+            raise JobError(f"{where}: two sinks have transactionalId = {one!r}: they would fence each other")
     if job.max_restarts < 0:
         raise JobError(f"{where}: max_restarts is below 0")
     seconds(job.restart_window, f"{where}: restart_window")

@@ -36,6 +36,13 @@ from = "input"
 """
 
 
+SECOND = """
+[[sink]]
+name = "second"
+from = "input"
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -49,6 +56,17 @@ from = "input"
         (LEAST.replace('"c"', '"${NOWHERE_SET}"'), "${NOWHERE_SET} is not set: give --var NOWHERE_SET=..."),
         (LEAST + "tasks = 'many'", "tasks = 'many' is no int"),
         ("name = ", "is no TOML"),
+        (LEAST.replace('"c"', '""'), "checkpoint is empty"),
+        (LEAST + "tasks = 0", "sink 'output': tasks is below 1"),
+        (LEAST + "[options]\nx = [1]", "options: x = [1] is no text, number or boolean"),
+        ("options = 'x'" + LEAST, "options = 'x' is no table"),
+        ("source = 5\n" + LEAST.replace("[[source]]", "[x]"), "source: is no list of tables: write [[source]]"),
+        (LEAST.replace("[[sink]]", "select = 'a'\n[[sink]]"), "select = 'a' is no list of SQL expressions"),
+        (LEAST.replace("[[sink]]", "watermark = 'a'\n[[sink]]"), "watermark = 'a' is no table"),
+        (
+            "\n".join([LEAST, "options = { transactionalId = 'a' }", SECOND, "options = { transactionalId = 'a' }"]),
+            "two sinks have transactionalId = 'a'",
+        ),
     ],
 )
 def test_a_job_that_cannot_be_is_refused(tmp_path: Path, text: str, message: str) -> None:
