@@ -45,6 +45,7 @@ _REMEDIES: Final = {
         ": the machine did not get a Python process started within Spark's ten seconds. Give the job fewer cores "
         "(master = local[2]), or start fewer at once"
     ),
+    "Java gateway process exited": ". What Java said is above: perhaps a size in the table [spark] is wrong (2g)",
     "Java heap space": ": give Spark more memory: spark.driver.memory or spark.executor.memory in the table [spark]",
 }
 """What Spark says shortly, and what to do about it."""

@@ -15,7 +15,7 @@ from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from .. import spark_session
 from .failures import SPARK_FAILURES, SparkGoneError, is_gone, reason
 from .runner import JobRunner
-from .spec import Job, JobError
+from .spec import Job, JobError, check_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,9 +24,13 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 class JobProcess:
-    """`with process.session() as spark: process.run(process.runner(spark, ...))`, once per process."""
+    """`with process.session() as spark: process.run(process.runner(spark, ...))`, once per process.
+
+    Raises JobError for a master that cannot be one.
+    """
 
     def __init__(self, job: Job, master: str, *, debug: bool = False) -> None:
+        check_master(master)
         self._job = job
         self._master = master
         self._debug = debug
@@ -89,7 +93,8 @@ class JobProcess:
 def _be_quiet() -> None:
     """What goes wrong is told by the runner, in its own words."""
     logging.getLogger().addHandler(logging.NullHandler())
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # pyspark's, of failures in SQL
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # pyspark's, of failures in queries
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     # When the JVM is ended together with this process, which is no failure.
     warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_MASTER: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?$|spark://.|yarn$|k8s://.")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|millisecond|second|minute|hour|day)s?")
 _SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 AVAILABLE_NOW: Final = "available-now"
@@ -129,6 +130,12 @@ def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
     )
     _check(job, where)
     return job
+
+
+def check_master(master: str) -> None:
+    """Raise JobError for what cannot be the URL of a Spark master: Spark itself would say so in a Java stack."""
+    if not _MASTER.match(master):
+        raise JobError(f'master = {master!r} is none of local[*], local[2], "spark://host:7077", "yarn", "k8s://..."')
 
 
 def seconds(text: str, where: str) -> float:

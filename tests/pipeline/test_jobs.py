@@ -76,6 +76,19 @@ def test_a_job_that_cannot_be_is_refused(tmp_path: Path, text: str, message: str
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2,3]", "spark://a:7077,b:7077", "yarn", "k8s://https://a"]
+)
+def test_masters_that_spark_knows(master: str) -> None:
+    spec.check_master(master)
+
+
+@pytest.mark.parametrize("master", ["", "nonsense", "local[]", "localhost:7077", "spark://", "http://a:7077"])
+def test_a_master_that_cannot_be_is_refused(master: str) -> None:
+    with pytest.raises(JobError, match=r"is none of local\[\*\]"):
+        spec.check_master(master)
+
+
 def test_variables_fill_in(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(LEAST.replace('"t"', '"${T}-${U:-u}"'))
     assert spec.load(tmp_path / "job.toml", {"T": "a"}).sources[0].options == {"subscribe": "a-u"}
