@@ -135,7 +135,7 @@ class BatchReader(DataSourceReader):
             finder = settings.finder(kafka)
             start = kafka.run(finder.resolve(settings.start, found, "startingOffsets"))
             end = kafka.run(finder.resolve(settings.end, found, "endingOffsets"))
-            self._check_order(kafka, start, end)
+            end = self._within_the_log(kafka, start, end)
         tasks: list[InputPartition] = list(settings.tasks(start, end))
         return tasks or [RangePartition(OffsetRange("", -1, 0, 0))]  # Spark makes one of its own from an empty list
 
@@ -144,17 +144,25 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, RangePartition)
         return self._settings.read(partition.range) if partition.range.topic else iter(())
 
-    def _check_order(self, kafka: BlockingCluster, start: Offsets, end: Offsets) -> None:
-        """Nothing begins behind its end, but for what an open transaction still hides."""
+    def _within_the_log(self, kafka: BlockingCluster, start: Offsets, end: Offsets) -> Offsets:
+        """The ends, of which none may lie behind what is written, nor before its beginning.
+
+        What an open transaction still hides is written: readers wait for an end there, and begin there with nothing.
+        """
+        settings = self._settings
         turned = {one: offset for one, offset in start.items() if offset > end[one]}
-        if turned and self._settings.end.offset != LATEST:
+        if turned and settings.start.offset is None and settings.end.offset is None:
             one = min(turned)
             raise ConfigError("endingOffsets", f"{one} would end at {end[one]}, before its beginning, {start[one]}")
-        written = kafka.run(self._settings.finder(kafka, committed=False).latest(turned))
-        for one, offset in sorted(turned.items()):
+        wanted = turned if settings.end.offsets is None else {one: max(start[one], end[one]) for one in end}
+        written = kafka.run(settings.finder(kafka, committed=False).latest(wanted))
+        for one, offset in sorted(wanted.items()):
             if offset > written[one]:
-                what = f"{one} ends at offset {written[one]}, before startingOffsets, {offset}"
-                lost(what, self._settings.fail_on_data_loss)
+                lost(
+                    f"{one} ends at offset {written[one]}, before offset {offset} of the options",
+                    settings.fail_on_data_loss,
+                )
+        return {one: min(offset, written.get(one, offset)) for one, offset in end.items()}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
