@@ -35,7 +35,6 @@ JOINED_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 1024 * 1024
 """Records are yielded about so many bytes at a time: on their way to Spark, they stay in the processor's cache."""
 
-
 ALIKE: Final = 8
 AHEAD: Final = 64
 """After so many records of one size in a row, so many more are looked at in one go, and then four times as many."""
