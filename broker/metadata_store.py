@@ -280,6 +280,10 @@ class MetadataStore:
         self._next_producer_id = block.stop
         return self._commit([(ProducerIdsKey(self.node_id), ProducerIdsValue(block.stop), 0)], lambda: block)
 
+    def skip_producer_ids(self, producer_id: int) -> None:
+        """Never hand out `producer_id` or a lower one: logs that were copied in have been written under them."""
+        self._next_producer_id = max(self._next_producer_id, producer_id + 1)
+
     def set_feature(self, name: str, level: int) -> asyncio.Future[None]:
         """Finalize a feature at a level."""
         return self._commit(

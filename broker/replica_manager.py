@@ -100,6 +100,19 @@ class ReplicaManager:
         """The log settings of a topic."""
         return log_config(self._config, topic.configs, internal=topic.is_internal)
 
+    def existing_log(self, topic: str, index: int) -> PartitionLog | None:
+        """The partition's log, None while nothing was written there.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR where it is offline.
+        """
+        known = self._metadata.topic(topic)
+        if known is None or not 0 <= index < known.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log = self._log_manager.get(topic, index)
+        if log is not None and log.failure is not None:
+            raise log.failure
+        return log
+
     def existing_partitions(self, topic: str) -> set[int]:
         """The partitions of a topic that are on disk, offline ones included."""
         known = self._metadata.topic(topic)
@@ -165,20 +178,26 @@ class ReplicaManager:
 
     def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
         partition = self.partition(*key)
+        log = partition.log
+        # The coordinator's epoch is 0 as long as there is one broker. A log that Apache Kafka wrote has recorded higher
+        # ones, and would refuse it for ever.
+        recorded = log.producers.entry(marker.producer_id)
+        coordinator_epoch = marker.coordinator_epoch
+        if recorded is not None and recorded.coordinator_epoch > coordinator_epoch:
+            coordinator_epoch = recorded.coordinator_epoch
         batch = control_batch(
             marker.commit,
-            marker.coordinator_epoch,
+            coordinator_epoch,
             marker.producer_id,
             marker.producer_epoch,
             self._clock.now_ms(),
             leader_epoch=partition.leader_epoch,
         )
-        log = partition.log
         result = log.append(
             bytearray(batch),
             origin=AppendOrigin.COORDINATOR,
             leader_epoch=partition.leader_epoch,
-            transaction_version=getattr(marker, "transaction_version", 0),
+            transaction_version=marker.transaction_version,
         )
         if key[0] == OFFSETS_TOPIC and self.offsets_owner is not None:
             self.offsets_owner.complete_transaction(

@@ -1,4 +1,7 @@
-"""WriteTxnMarkers v1: another coordinator's (or an operator's) markers for partitions that this broker leads."""
+"""WriteTxnMarkers v1: an operator's markers, which may end a transaction that hangs (KIP-664).
+
+The transaction coordinator decides what each of them may do: `coordinator/transaction/external_markers.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ..markers import Marker
 
 @handles(WriteTxnMarkersRequest)
 def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred[list[dict[TopicPartition, ErrorCode]]]:
-    """Answered when every marker is durable."""
+    """Answered when everything that the markers did is durable."""
     markers = [
         Marker(
             marker.producer_id,
@@ -39,7 +42,7 @@ def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred
             ]
         )
 
-    return Deferred(context.broker.replica_manager.append_markers(markers), finish)
+    return Deferred(context.broker.transaction_coordinator.write_external_markers(markers, context), finish)
 
 
 def _topics(codes: Mapping[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:

@@ -18,7 +18,7 @@ import structlog
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import StateRecord, partition_for_key
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
-from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransaction
+from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransaction, ProducerInLog
 from oncelog.broker.coordinator.transaction.state import TopicPartition
 from oncelog.broker.metrics import Metrics
 from oncelog.broker.ports import Clock
@@ -223,6 +223,20 @@ class SimulatedPartitions:
     def is_deleted(self, partition: TopicPartition) -> bool:
         return partition in self.deleted
 
+    def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
+        if partition in self.deleted:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log = self.logs.get(partition)
+        epochs = [event.producer_epoch for event in log.events if event.producer_id == producer_id] if log else []
+        if log is None or not epochs:
+            return None
+        return ProducerInLog(max(epochs), 0, producer_id in log.open_by_producer())
+
+    def producer_epochs(self) -> Iterator[tuple[int, int]]:
+        for log in self.logs.values():
+            for event in log.events:
+                yield event.producer_id, event.producer_epoch
+
     def open_transactions(self) -> Iterator[OpenTransaction]:
         for partition, log in self.logs.items():
             for producer_id, events in log.open_by_producer().items():
@@ -238,6 +252,9 @@ class SimulatedMetadata:
         self.block = block
         self.refuse: ErrorCode | None = None
         self.blocks = 0
+
+    def skip_producer_ids(self, producer_id: int) -> None:
+        self.next_producer_id = max(self.next_producer_id, producer_id + 1)
 
     async def allocate_producer_ids(self) -> range:
         await asyncio.sleep(0)

@@ -20,10 +20,12 @@ import asyncio
 from collections.abc import Callable
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ...markers import Marker
 from . import session
 from .decisions import ProducerIdentity, Step, decide_end, decide_init
 from .entry import TransactionEntry
 from .events import UNKNOWN_CALLER, Caller
+from .external_markers import ExternalMarkers
 from .fencing import Fencing
 from .metadata import TransactionMetadata, Written, new_metadata
 from .queries import TransactionFilter
@@ -222,6 +224,10 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
             )
 
         return written
+
+    async def write_external_markers(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
+        """WriteTxnMarkers: a code for each partition of each marker; see `external_markers.py`."""
+        return await ExternalMarkers(self, self._gateway, self._logger).write(markers, by)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """DescribeTransactions of one id.

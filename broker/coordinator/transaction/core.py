@@ -22,7 +22,7 @@ from .entry import TransactionEntry
 from .events import Caller, TransactionEvents
 from .gateway import PartitionGateway
 from .marker_writer import TransactionMarkerWriter
-from .metadata import TransactionMetadata
+from .metadata import Owner, TransactionMetadata
 from .producer_ids import ProducerIdManager
 from .state import TopicPartition, TransactionState, TransactionVersion
 from .state_manager import GroupAssignmentReplay, TransactionStateManager
@@ -93,6 +93,7 @@ class TransactionCore:
     async def start(self) -> None:
         """Load all state, finish what is decided, abort what nobody can finish; then the timers run."""
         await self._state.load()
+        self._metadata.skip_producer_ids(self.upkeep.highest_producer_id())
         await self.upkeep.recover()
         self._timers.start()
         for entry in self._state.entries():
@@ -127,6 +128,25 @@ class TransactionCore:
     def transactional_id_of(self, producer_id: int) -> str | None:
         """Who has that producer id, or had it before the present one; None when nobody known does."""
         return self._state.transactional_id_of(producer_id)
+
+    def owner_of(self, producer_id: int) -> Owner | None:
+        """The transactional id that has, or last had, the producer id; None: no id has.
+
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE while some transaction state cannot
+        be read, for then the id may be in it.
+        """
+        self._state.check_loaded()
+        transactional_id = self._state.transactional_id_of(producer_id)
+        if transactional_id is not None:
+            entry = self._known(transactional_id)
+            return Owner(entry.metadata, entry.pending)
+        if self._state.unreadable:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "some transaction state is unreadable")
+        return None
+
+    def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
+        """Whether an earlier transaction of that producer is still to be ended there."""
+        return self.upkeep.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
         """Raise KafkaError when the state partition of `key` isn't loaded or can't be read."""

@@ -34,6 +34,17 @@ class OpenTransaction:
     last_timestamp_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerInLog:
+    """What one partition's log knows of a producer: its last epoch, and that of the coordinator that ended its last
+    transaction (-1: none has). `is_open`: it has a transaction there that no marker has ended.
+    """
+
+    producer_epoch: int
+    coordinator_epoch: int
+    is_open: bool
+
+
 class PartitionGateway(Protocol):
     """What the coordinator asks of partition leaders."""
 
@@ -41,8 +52,18 @@ class PartitionGateway(Protocol):
         """Append the markers, and return when all are durable: a code for each partition of each marker.
 
         The markers of a `__consumer_offsets` partition also settle the offsets pending there. Writing a marker twice
-        is harmless. Never raises for a partition's sake.
+        is harmless. A partition that has recorded a higher coordinator epoch than a marker's gets its own: this
+        broker's coordinator is the only one. Never raises for a partition's sake.
         """
+
+    def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
+        """What the partition's log knows of a producer, None: nothing.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        """
+
+    def producer_epochs(self) -> Iterator[tuple[int, int]]:
+        """(producer id, epoch) of every producer in the logs of all reachable partitions; asked once, at start."""
 
     def is_deleted(self, partition: TopicPartition) -> bool:
         """The partition no longer exists, by metadata: no marker is needed there."""
@@ -61,6 +82,20 @@ class LocalPartitionGateway:
     async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
         """See PartitionGateway."""
         return await self._replica_manager.append_markers(markers)
+
+    def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
+        """See PartitionGateway. Asking makes no log."""
+        log = self._replica_manager.existing_log(*partition)
+        entry = None if log is None else log.producers.entry(producer_id)
+        if entry is None:
+            return None
+        return ProducerInLog(entry.producer_epoch, entry.coordinator_epoch, entry.current_txn_first_offset >= 0)
+
+    def producer_epochs(self) -> Iterator[tuple[int, int]]:
+        """See PartitionGateway."""
+        for log in self._replica_manager.logs():
+            for entry in log.producers.entries():
+                yield entry.producer_id, entry.producer_epoch
 
     def is_deleted(self, partition: TopicPartition) -> bool:
         """See PartitionGateway."""

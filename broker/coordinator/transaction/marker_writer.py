@@ -3,7 +3,9 @@
 Owns the tasks that do so and their retries. Never decides: what it starts from is PREPARE_* in the log, and it goes on
 until every marker is durable, across failures of single partitions and errors that nobody expects. A partition that
 is deleted meanwhile drops out. The next transaction of the id can't begin before, and COMPLETE_* comes only then. A
-failure is logged when it appears, when it changes and when it is over, not at each attempt.
+partition that refuses the marker drops out only if no transaction of the producer is open in its log: until the id is
+in COMPLETE_*, an open one can only be the transaction that ends, so the marker is written under the log's own epoch.
+A failure is logged when it appears, when it changes and when it is over, not at each attempt.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ....protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode, KafkaError
 from ...markers import Marker
 from ...ports import Clock
 from .backoff import RetryBackoff
@@ -23,16 +25,14 @@ from .metadata import TransactionMetadata, complete_end
 from .state import TopicPartition
 from .state_manager import TransactionStateManager
 
-_SETTLED = frozenset(
+_REFUSALS = frozenset(
     {
-        ErrorCode.NONE,
-        # The partition knows a newer epoch of this producer, so nothing that this marker could end is open there.
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""Answers after which a partition needs no marker of this transaction any more."""
+"""Answers by which a partition says that it needs no marker. Its log is asked whether that is true."""
 
 
 class TransactionMarkerWriter:
@@ -107,13 +107,42 @@ class TransactionMarkerWriter:
         left = {}
         for partition in marker.partitions:
             code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-            if code not in _SETTLED and not self._gateway.is_deleted(partition):
+            if code in _REFUSALS:
+                code = await self._overrule(marker, partition, code)
+            if code is ErrorCode.NONE:
+                continue
+            if not self._gateway.is_deleted(partition):
                 left[partition] = code.name
-            elif code is not ErrorCode.NONE:
-                self._logger.info(
-                    "marker_not_needed", partition=partition, producer_id=marker.producer_id, reason=code.name
-                )
+            else:
+                self._not_needed(marker, partition, code)
         return left
+
+    async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
+        """The partition refused the marker: NONE if nothing is open there, or once the log's own epoch has ended it."""
+        try:
+            known = self._gateway.producer(partition, marker.producer_id)
+        except KafkaError as error:
+            return error.code
+        if known is None or not known.is_open:
+            self._not_needed(marker, partition, refusal)
+            return ErrorCode.NONE
+        self._logger.error(
+            "marker_refused_by_open_transaction",
+            partition=partition,
+            producer_id=marker.producer_id,
+            marker_epoch=marker.producer_epoch,
+            log_epoch=known.producer_epoch,
+            commit=marker.commit,
+            reason=refusal.name,
+            remedy="nothing to do: the transaction is ended under the log's epoch, or tried again until it is",
+        )
+        epoch = max(marker.producer_epoch, known.producer_epoch)
+        again = replace(marker, partitions=[partition], producer_epoch=epoch, transaction_version=0)
+        (codes,) = await self._gateway.write_markers([again])
+        return codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _not_needed(self, marker: Marker, partition: TopicPartition, code: ErrorCode) -> None:
+        self._logger.info("marker_not_needed", partition=partition, producer_id=marker.producer_id, reason=code.name)
 
     async def _finish(self, entry: TransactionEntry) -> None:
         metadata = entry.metadata

@@ -90,6 +90,13 @@ class TransactionMetadata:
         return self.state.may_expire and self.last_update_timestamp_ms <= now_ms - expiration_ms
 
 
+class Owner(NamedTuple):
+    """The transactional id that has a producer id: its value, and the one that is not durable yet, if there is one."""
+
+    metadata: TransactionMetadata
+    pending: TransactionMetadata | None
+
+
 def new_metadata(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
     """A transactional id seen for the first time; its epoch is -1 until InitProducerId bumps it to 0."""
     return TransactionMetadata(transactional_id, producer_id, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
@@ -260,6 +267,17 @@ def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadat
         topic_partitions=frozenset(),
         fenced=True,
         **without_session(metadata),
+    )
+
+
+def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> TransactionMetadata:
+    """The same value under a higher epoch that no producer holds; it is in the log with the id's next record."""
+    assert producer_epoch > metadata.producer_epoch, "an epoch never falls"
+    return replace(
+        metadata,
+        producer_epoch=producer_epoch,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        fenced=metadata.state is not TransactionState.ONGOING,
     )
 
 

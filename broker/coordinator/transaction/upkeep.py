@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from ....protocol.errors import KafkaError
@@ -21,13 +22,18 @@ from .entry import TransactionEntry
 from .events import Caller, Cause, TransactionEvents, described
 from .gateway import PartitionGateway
 from .marker_writer import TransactionMarkerWriter
-from .metadata import TransactionMetadata, prepare_fence, without_session
+from .metadata import TransactionMetadata, prepare_fence, raised_epoch, without_session
 from .recovery import Repair, repairs
 from .state import TopicPartition, TransactionState, TransactionVersion
 from .state_manager import TransactionStateManager
 
 TIMEOUT: Final = Cause.own("transaction timeout")
 SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the level of sessions")
+
+HIGHER_EPOCH: Final = Cause.own("a log has a higher epoch of the producer")
+
+UNREACHABLE_PRODUCER_ID: Final = 1 << 62
+"""Producer ids from here on are nobody's: blocks of them are handed out upwards from 0."""
 
 EXPIRED_AT_ONCE: Final = 500
 """Ids that are forgotten in one go."""
@@ -82,6 +88,7 @@ class TransactionUpkeep:
         self._take_up(self._state.entries())
         self._undecided = {(found.producer_id, found.partition) for found in self._gateway.open_transactions()}
         self._decide_repairs()
+        self._raise_epochs(self._state.entries())
         await self._write_repairs()
         if self._repairs or self._state.read_later:
             self._retrying = asyncio.get_running_loop().create_task(self._retry(), name="repair-open-transactions")
@@ -137,6 +144,44 @@ class TransactionUpkeep:
         except KafkaError:  # logged by the state manager; the next interval tries again
             return
         self._events.fenced(before, fenced, cause.request, cause)
+
+    def highest_producer_id(self) -> int:
+        """The highest producer id in any log or state: no lower one may be handed out; -1 for none.
+
+        Clients choose what they write into a batch: ids that no block will ever reach are left out.
+        """
+        of_states = (
+            max(metadata.producer_id, metadata.previous_producer_id, metadata.next_producer_id)
+            for metadata in (entry.metadata for entry in self._state.entries())
+        )
+        of_logs = (producer_id for producer_id, _ in self._gateway.producer_epochs())
+        return max((found for found in chain(of_states, of_logs) if found < UNREACHABLE_PRODUCER_ID), default=-1)
+
+    def _raise_epochs(self, entries: Iterable[TransactionEntry]) -> None:
+        """Bring ids whose producer has a higher epoch in some log up to it.
+
+        Only logs that were copied in, or state that a crash took back (durability=os), have such an epoch. A batch or
+        a marker below it would be refused. Whoever holds the id is fenced, an ongoing transaction aborted.
+        """
+        by_producer_id = {entry.metadata.producer_id: entry for entry in entries}
+        highest: dict[int, int] = {}
+        for producer_id, epoch in self._gateway.producer_epochs():
+            entry = by_producer_id.get(producer_id)
+            if entry is not None and epoch > highest.get(producer_id, entry.metadata.producer_epoch):
+                highest[producer_id] = epoch
+        for producer_id, epoch in highest.items():
+            entry = by_producer_id[producer_id]
+            before = entry.metadata
+            if before.state.is_prepare or entry.pending is not None:
+                continue  # its markers are written under the logs' epochs
+            entry.metadata = raised_epoch(before, epoch)
+            self._logger.warning(
+                "producer_epoch_raised",
+                reason="a log has a higher epoch of the producer than the coordinator",
+                **described(before, entry.metadata),
+            )
+            if before.state is TransactionState.ONGOING:
+                self._fence(entry, HIGHER_EPOCH, before.last_update_timestamp_ms)
 
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
         """What was read from the log: end sessions that must not act, and finish what is decided."""
@@ -214,5 +259,7 @@ class TransactionUpkeep:
         for partition in list(self._state.read_later):
             if await self._state.load_partition(partition):
                 # In the same step, before its ids are served: nothing can have begun that is not compared.
-                self._take_up(entry for entry in self._state.entries() if entry.partition == partition)
+                loaded = [entry for entry in self._state.entries() if entry.partition == partition]
+                self._take_up(loaded)
                 self._decide_repairs()
+                self._raise_epochs(loaded)

@@ -1,0 +1,214 @@
+"""Decides what a WriteTxnMarkers request may do: markers that do not come from this broker's own coordinator.
+
+Operators send them to end a transaction that hangs (KIP-664: `kafka-transactions.sh abort`, Admin.abortTransaction).
+Apache Kafka appends whatever is not older than what the partition knows. Such a marker can end a transaction in one
+partition against the coordinator's decision, or raise an epoch so far that the rightful producer or coordinator is
+locked out. Here a marker from outside ends exactly the open transaction that it names, or changes nothing:
+
+=================================================== =========================================================
+the partition and the coordinator say               outcome
+=================================================== =========================================================
+coordinator epoch is not the recorded one           TRANSACTION_COORDINATOR_FENCED
+producer epoch is below the recorded one            INVALID_PRODUCER_EPOCH
+no transaction of the producer is open there        success, nothing is written
+producer epoch is above the open transaction's      INVALID_PRODUCER_EPOCH
+a decided transaction is being completed            waits; success if the marker says the same, else
+                                                    INVALID_TXN_STATE
+commit                                              INVALID_TXN_STATE: only the coordinator commits
+abort of the coordinator's ongoing transaction      the whole transaction is aborted and its producer fenced
+abort of a transaction that no coordinator knows    the marker is written: this transaction hangs
+=================================================== =========================================================
+
+A coordinator epoch is "the recorded one" if it is that of the producer's last marker there, or 0 where there is none
+(or a lower one), which is what DescribeProducers shows and what the operators' tools send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Protocol
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ...markers import Marker
+from .events import Caller
+from .fencing import FenceOutcome
+from .gateway import PartitionGateway, ProducerInLog
+from .metadata import Owner, TransactionMetadata
+from .state import TopicPartition, TransactionState
+
+CAUSE = "WriteTxnMarkers"
+
+
+class Verdict(Enum):
+    """What becomes of a marker from outside in one partition."""
+
+    NOTHING = "nothing"
+    """It changes nothing, and that is success."""
+    WAIT = "wait"
+    """A decision is being carried out: judge again when the transaction is complete."""
+    ABORT_ALL = "abort all"
+    """Abort the coordinator's whole transaction."""
+    WRITE = "write"
+    """Append the marker."""
+
+
+class MarkerCoordinator(Protocol):
+    """What is asked of the transaction coordinator."""
+
+    def owner_of(self, producer_id: int) -> Owner | None:
+        """The transactional id that has, or last had, the producer id; None: no id has.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE when that cannot be known, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+
+    def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
+        """Whether the coordinator is about to end an earlier transaction of the producer there."""
+
+    def wait_deadline(self) -> float:
+        """Until when a request may wait, in the event loop's time."""
+
+    async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
+        """Wait until nothing of the id is under way; raises KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
+
+    async def fence(
+        self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
+    ) -> FenceOutcome | None:
+        """Abort the id's ongoing transaction and lock its producer out."""
+
+
+def judge(
+    marker: Marker,
+    partition: TopicPartition,
+    known: ProducerInLog | None,
+    owner: Owner | None,
+) -> Verdict:
+    """What `marker` may do in `partition`; raises KafkaError with the code that refuses it.
+
+    `known` is what the partition's log knows of the producer, `owner` the transactional id that has the producer id.
+    """
+    recorded = 0 if known is None else max(known.coordinator_epoch, 0)
+    lowest = recorded if known is None else known.coordinator_epoch
+    if not lowest <= marker.coordinator_epoch <= recorded:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"the marker has coordinator epoch {marker.coordinator_epoch}, the partition has {recorded} for producer"
+            f" {marker.producer_id}; describe the producers and send the epoch that they show",
+        )
+    if known is None:
+        return Verdict.NOTHING
+    if marker.producer_epoch < known.producer_epoch or (known.is_open and marker.producer_epoch > known.producer_epoch):
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"the marker has producer epoch {marker.producer_epoch}, producer {marker.producer_id} has epoch"
+            f" {known.producer_epoch} in this partition; describe the producers and send the epoch that they show",
+        )
+    if not known.is_open:
+        return Verdict.NOTHING
+    if owner is not None and (owner.pending is not None or owner.metadata.state.is_prepare):
+        return Verdict.WAIT
+    if marker.commit:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {marker.producer_id} has a transaction open that only its coordinator may commit; the producer"
+            " commits with EndTxn, an operator can abort",
+        )
+    if owner is not None and _is_ongoing(owner.metadata, partition, known, marker.producer_id):
+        return Verdict.ABORT_ALL
+    return Verdict.WRITE
+
+
+def _is_ongoing(
+    metadata: TransactionMetadata, partition: TopicPartition, known: ProducerInLog, producer_id: int
+) -> bool:
+    return (
+        metadata.state is TransactionState.ONGOING
+        and (metadata.producer_id, metadata.producer_epoch) == (producer_id, known.producer_epoch)
+        and partition in metadata.topic_partitions
+    )
+
+
+class ExternalMarkers:
+    """Carries out WriteTxnMarkers requests."""
+
+    def __init__(self, coordinator: MarkerCoordinator, gateway: PartitionGateway, logger: Any) -> None:
+        self._coordinator = coordinator
+        self._gateway = gateway
+        self._logger = logger
+
+    async def write(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
+        """Do what each marker may do; returns a code for each partition of each marker, in order.
+
+        Everything that was written is durable on return.
+        """
+        deadline = self._coordinator.wait_deadline()
+        results: list[dict[TopicPartition, ErrorCode]] = []
+        for marker in markers:
+            codes: dict[TopicPartition, ErrorCode] = {}
+            results.append(codes)
+            for partition in marker.partitions:
+                try:
+                    await self._write(marker, partition, deadline, by)
+                    codes[partition] = ErrorCode.NONE
+                except KafkaError as error:
+                    codes[partition] = error.code
+                    self._refused(marker, partition, error, by)
+        return results
+
+    async def _write(self, marker: Marker, partition: TopicPartition, deadline: float, by: Caller) -> None:
+        coordinator = self._coordinator
+        decided: bool | None = None
+        while True:
+            known = self._gateway.producer(partition, marker.producer_id)
+            owner = coordinator.owner_of(marker.producer_id) if known is not None and known.is_open else None
+            if decided is not None and (known is None or known.producer_epoch > marker.producer_epoch):
+                break  # the transaction that the marker names was completed meanwhile
+            verdict = judge(marker, partition, known, owner)
+            if verdict is Verdict.NOTHING:
+                break
+            if coordinator.is_repairing(marker.producer_id, partition):
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the coordinator is about to end this transaction")
+            if verdict is Verdict.WRITE:
+                # Judged and appended in one step: nothing can come between.
+                (codes,) = await self._gateway.write_markers([replace(marker, partitions=[partition])])
+                if codes[partition] is not ErrorCode.NONE:
+                    raise KafkaError(codes[partition])
+                self._logger.warning("hanging_transaction_aborted", **_described(marker, partition, by))
+                return
+            assert owner is not None
+            transactional_id = owner.metadata.transactional_id
+            if verdict is Verdict.ABORT_ALL:
+                self._logger.warning(
+                    "transaction_aborted_by_marker",
+                    transactional_id=transactional_id,
+                    **_described(marker, partition, by),
+                )
+                await coordinator.fence(transactional_id, cause=by, reason=CAUSE, deadline=deadline)
+                return
+            under_way = (owner.pending or owner.metadata).state
+            if under_way.is_prepare:
+                decided = under_way.is_commit
+            await coordinator.until_settled(transactional_id, deadline, by)
+        if decided is not None and decided is not marker.commit:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction was decided already: {'commit' if decided else 'abort'}",
+            )
+
+    def _refused(self, marker: Marker, partition: TopicPartition, error: KafkaError, by: Caller) -> None:
+        self._logger.info(
+            "marker_refused", code=error.code.name, reason=error.message, **_described(marker, partition, by)
+        )
+
+
+def _described(marker: Marker, partition: TopicPartition, by: Caller) -> dict[str, object]:
+    cause = by.cause
+    return {
+        "partition": f"{partition[0]}-{partition[1]}",
+        "producer_id": marker.producer_id,
+        "producer_epoch": marker.producer_epoch,
+        "coordinator_epoch": marker.coordinator_epoch,
+        "commit": marker.commit,
+        "client_id": cause.client_id,
+        "host": cause.host,
+    }
