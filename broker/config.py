@@ -174,6 +174,27 @@ class BrokerConfig(ConfigTable):
     max_incremental_fetch_session_cache_slots: int = integer(
         1000, at_least(0), doc="Incremental fetch sessions that are kept (KIP-227)."
     )
+    max_incremental_fetch_session_cache_partitions: int = integer(
+        200000, at_least(0), doc="Partitions in all incremental fetch sessions together; beyond, Fetch has no session."
+    )
+    request_max_elements: int = integer(
+        200000,
+        at_least(1),
+        doc="Most array elements (topics, partitions, keys, ...) and tagged fields in one request; one with more closes"
+        " its connection before they are read.",
+    )
+    response_max_rows: int = integer(
+        200000,
+        at_least(1),
+        doc="Most rows (partitions, offsets, members, settings, ...) in one answer; a request for more is"
+        " INVALID_REQUEST.",
+    )
+    response_max_bytes: int = integer(
+        104857600,
+        at_least(1024),
+        doc="Largest answer, records apart; a request for a larger one is INVALID_REQUEST. Clients have such a limit,"
+        " too.",
+    )
 
     # topics
     num_partitions: int = integer(1, between(1, 100000), doc="Partitions of a topic created without a number.")

@@ -6,46 +6,71 @@ ApiVersions, which must be answered even in versions nobody knows yet.
 
 What can go wrong, and what then happens:
 
-* the frame is malformed, the API is unknown or has no handler, the version is not defined: MalformedRequest; the
-  connection is closed with a log line, as Kafka does, for nothing can be answered that the peer could read;
+* the frame is malformed or has more than `request.max.elements`, the API is unknown or has no handler, the version is
+  not defined: MalformedRequest; the connection is closed with a log line, as Kafka does, for nothing can be answered
+  that the peer could read;
 * the version is defined but not supported: UNSUPPORTED_VERSION in the API's own form;
 * a tagged field of the extension is malformed: INVALID_REQUEST in the API's own form; the frame is sound otherwise;
 * a field of the extension is sent where the feature group.aware.transaction doesn't act: UNSUPPORTED_VERSION;
 * a handler raises KafkaError: its code in the API's own form (error_response.py);
+* the answer would have more rows or bytes than `response.max.rows` and `response.max.bytes` allow: INVALID_REQUEST;
 * a handler raises anything else: a bug; UNKNOWN_SERVER_ERROR, and the traceback is logged.
+
+Large requests are decoded, executed and answered in slices, so that others come in between; small ones at once. What is
+large shows on the way: when decoding, or the handler, has not ended after one slice.
 """
 
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Coroutine
 from functools import cache
 from importlib import import_module
-from typing import Any
+from types import GeneratorType
+from typing import Any, Final, cast
 
 from ..protocol.apis import api_name, request_class
-from ..protocol.codec import decode_from, decode_plain
-from ..protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError, MalformedTag, downgrade
+from ..protocol.codec import decode_from, decode_in_steps, decode_plain
+from ..protocol.errors import AnswerTooLarge, DecodeError, EncodeError, ErrorCode, KafkaError, MalformedTag, downgrade
 from ..protocol.extension import carries_extension, has_extension_fields
-from ..protocol.framing import API_VERSIONS, decode_plain_header, decode_request_header, encode_response
+from ..protocol.framing import (
+    API_VERSIONS,
+    decode_plain_header,
+    decode_request_header,
+    encode_response,
+    encode_response_in_steps,
+)
 from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ..protocol.messages.headers import RequestHeader
 from ..protocol.schema import Buffer, Request, Response
 from . import handlers
 from .authorization import Authorizer, allow_all
+from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .error_response import code_paths, error_response, replace_codes
-from .handling import Deferred, HandledApi, Reply, RequestContext
+from .handling import Answer, Deferred, Execution, HandledApi, RequestContext
 from .services import BrokerServices
+from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
+
+LARGE_FRAME: Final = 8192
+"""Frames of more bytes are decoded in steps; a smaller one cannot have many elements."""
 
 
 class MalformedRequest(Exception):
     """Nothing can be answered to this frame: the connection must be closed."""
 
 
-class Exchange:
-    """One request and the answer that is due; `refusal` stands in for the handler's answer."""
+Decoded = tuple[Request[Any], KafkaError | None]
+"""A request, and what is wrong with its fields of the extension."""
 
-    __slots__ = ("api", "context", "refusal", "request")
+
+class Exchange:
+    """One request and the answer that is due; `refusal` stands in for the handler's answer.
+
+    `decoding` are the steps that go on decoding a large request; `request` is not the whole one before they end.
+    """
+
+    __slots__ = ("api", "context", "decoding", "refusal", "request")
 
     def __init__(
         self,
@@ -53,11 +78,18 @@ class Exchange:
         context: RequestContext,
         request: Request[Any],
         refusal: KafkaError | Response | None = None,
+        decoding: Steps[Decoded] | None = None,
     ) -> None:
         self.api = api
         self.context = context
         self.request = request
         self.refusal = refusal
+        self.decoding = decoding
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is to be answered in slices."""
+        return self.decoding is not None or self.context.answer_rows > SLICE
 
 
 class Dispatcher:
@@ -67,6 +99,9 @@ class Dispatcher:
         self, broker: BrokerServices, log: Any, authorize: Authorizer = allow_all, *, group_aware: bool = True
     ) -> None:
         """`group_aware`: the feature group.aware.transaction acts; else its fields are refused, its header ignored."""
+        config = broker.config if broker is not None else BrokerConfig()
+        self._max_elements = config.request_max_elements
+        self._max_bytes = config.response_max_bytes
         self._broker = broker
         self._log = log
         self._authorize = authorize
@@ -127,8 +162,7 @@ class Dispatcher:
             )
             if version not in api.versions:
                 return self._refuse_version(api, context, frame, position)
-            request, problem = self._read(api, frame, version, position)
-            return Exchange(api, context, request, refusal or problem)
+            return self._exchange(api, context, frame, position, refusal)
         except DecodeError as error:
             raise MalformedRequest(self._describe(frame, error)) from None
 
@@ -139,23 +173,55 @@ class Dispatcher:
         except MalformedTag as error:
             return *decode_plain_header(frame), _malformed_tag(error) if self._group_aware else None
 
-    def _read(
-        self, api: HandledApi, frame: memoryview, version: int, position: int
-    ) -> tuple[Request[Any], KafkaError | None]:
+    def _exchange(
+        self,
+        api: HandledApi,
+        context: RequestContext,
+        frame: memoryview,
+        position: int,
+        refusal: KafkaError | None,
+    ) -> Exchange:
+        """Decode the body, or begin to where it is large."""
+        version = context.api_version
+        if len(frame) <= LARGE_FRAME:
+            request, problem = self._read(api, frame, version, position)
+            return Exchange(api, context, request, refusal or problem)
+        decoding = self._read_in_steps(api, frame, version, position)
+        finished = run_slice(decoding)
+        if finished is None:
+            return Exchange(api, context, api.request(), refusal, decoding)
+        request, problem = finished.result
+        return Exchange(api, context, request, refusal or problem)
+
+    def _read(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Decoded:
         """The body, and what is wrong with its fields of the extension; then they are left uninterpreted.
 
         Bytes behind it are ignored, as in Kafka: librdkafka 2.16 leaves three behind Metadata v13.
         """
-        if self._group_aware or not has_extension_fields(api.request, version):
+        limit = self._max_elements
+        if self._reads_extension(api, version):
             try:
-                return decode_from(api.request, frame, version, position)[0], None
+                return decode_from(api.request, frame, version, position, limit)[0], None
             except MalformedTag as error:
-                return decode_plain(api.request, frame, version, position)[0], _malformed_tag(error)
-        request, _ = decode_plain(api.request, frame, version, position)
-        if not carries_extension(request, version):
-            return request, None
-        problem = "the feature group.aware.transaction is off: see inter.broker.protocol.version"
-        return request, KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
+                return decode_plain(api.request, frame, version, position, limit)[0], _malformed_tag(error)
+        request, _ = decode_plain(api.request, frame, version, position, limit)
+        return request, _extension_is_off(request, version)
+
+    def _read_in_steps(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Steps[Decoded]:
+        """As `_read`, in steps."""
+        arguments = api.request, frame, version, position, self._max_elements
+        problem = None
+        if self._reads_extension(api, version):
+            try:
+                request, _ = yield from decode_in_steps(*arguments)
+                return request, None
+            except MalformedTag as error:
+                problem = _malformed_tag(error)
+        request, _ = yield from decode_in_steps(*arguments, extension=False)
+        return request, problem or _extension_is_off(request, version)
+
+    def _reads_extension(self, api: HandledApi, version: int) -> bool:
+        return self._group_aware or not has_extension_fields(api.request, version)
 
     def _refuse_version(self, api: HandledApi, context: RequestContext, frame: memoryview, position: int) -> Exchange:
         name, version = api_name(api.key), context.api_version
@@ -167,7 +233,7 @@ class Dispatcher:
             return Exchange(api, context, api.request(), unsupported)
         if version not in api.request.spec.versions:
             raise MalformedRequest(f"{name} version {version} is not known; served are {api.versions}")
-        return Exchange(api, context, self._read(api, frame, version, position)[0], refusal)
+        return self._exchange(api, context, frame, position, refusal)
 
     def _describe(self, frame: memoryview, error: DecodeError) -> str:
         if len(frame) < 4:
@@ -175,8 +241,10 @@ class Dispatcher:
         key, version = int.from_bytes(frame[:2], "big", signed=True), int.from_bytes(frame[2:4], "big", signed=True)
         return f"{api_name(key)} version {version}: {error}"
 
-    def execute(self, exchange: Exchange) -> Reply:
+    def execute(self, exchange: Exchange) -> Execution:
         """Run the handler. Never raises: failures are responses."""
+        if exchange.decoding is not None:
+            return self._execute_decoded(exchange, exchange.decoding)
         try:
             refusal = exchange.refusal
             if refusal is not None:
@@ -184,28 +252,70 @@ class Dispatcher:
                     return refusal
                 raise refusal
             self._authorize(exchange.context, exchange.api)
-            return exchange.api.handle(exchange.context, exchange.request)
+            reply = exchange.api.handle(exchange.context, exchange.request)
+            return _begun(reply) if type(reply) is GeneratorType else cast(Execution, reply)
         except Exception as error:
-            return self._failed(exchange, error)
+            return run_at_once(self._failed(exchange, error))
+
+    async def _execute_decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Answer:
+        """Go on decoding a large request, then execute it. Raises MalformedRequest or what the handler raises."""
+        try:
+            exchange.request, problem = await run_in_slices(decoding)
+        except DecodeError as error:
+            raise MalformedRequest(f"{api_name(exchange.api.key)} {error}") from None
+        refusal = exchange.refusal or problem
+        if refusal is not None:
+            if isinstance(refusal, Response):
+                return refusal
+            raise refusal
+        self._authorize(exchange.context, exchange.api)
+        reply = exchange.api.handle(exchange.context, exchange.request)
+        execution = _begun(reply) if type(reply) is GeneratorType else cast(Execution, reply)
+        return await execution if isinstance(execution, Coroutine) else execution
 
     def conclude(
         self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
-    ) -> Response | None:
-        """The response of an exchange whose outcome is known: `answer` (through the deferred's finish) or `failure`."""
+    ) -> Response | Coroutine[Any, Any, list[Buffer] | None] | None:
+        """The response of an exchange whose outcome is known: `answer` (through the deferred's finish) or `failure`.
+
+        Of a large exchange it is a coroutine that makes the response in slices and returns its bytes.
+        """
+        concluding = self._concluded(exchange, deferred, answer, failure)
+        if exchange.is_large:
+            return run_in_slices(self._encoded(exchange, concluding))
+        return run_at_once(concluding)
+
+    def _concluded(
+        self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
+    ) -> Steps[Response | None]:
         try:
             if failure is not None:
                 raise failure
             if deferred is not None and deferred.finish is not None:
                 answer = deferred.finish(answer)
+                if isinstance(answer, GeneratorType):
+                    answer = yield from answer
             if answer is not None and not isinstance(answer, Response):
                 raise TypeError(f"the handler of {api_name(exchange.api.key)} answered with {type(answer).__name__}")
             return answer
+        except GeneratorExit:
+            raise
         except BaseException as error:
-            return self._failed(exchange, error)
+            return (yield from self._failed(exchange, error))
 
-    def _failed(self, exchange: Exchange, error: BaseException) -> Response | None:
+    def _failed(self, exchange: Exchange, error: BaseException) -> Steps[Response | None]:
+        """The response that says so, if there is to be one."""
+        connection = exchange.context.connection
+        if isinstance(error, MalformedRequest):
+            self._log.warning("request_refused", why=str(error), peer=connection.peer_host)
+            connection.close("malformed request")
+            return None
         if isinstance(error, KafkaError):
             code, message = int(error.code), error.message
+        elif isinstance(error, AnswerTooLarge):
+            code = int(ErrorCode.INVALID_REQUEST)
+            limit = f"response.max.bytes = {self._max_bytes}"
+            message = f"The answer would have more than {limit} bytes. Ask for less at a time."
         else:
             self._log.error(
                 "handler_failed", api=api_name(exchange.api.key), version=exchange.context.api_version, exc_info=error
@@ -213,24 +323,45 @@ class Dispatcher:
             code, message = int(ErrorCode.UNKNOWN_SERVER_ERROR), "The broker met an unexpected error; see its log."
         if getattr(exchange.request, "acks", None) == 0:
             # The client expects none and would take it for that of its next request: a closed connection tells it.
-            exchange.context.connection.close(f"a request without an answer failed: {message}")
+            connection.close(f"a request without an answer failed: {message}")
             return None
-        return error_response(exchange.request, exchange.context.api_version, code, message)
+        return (yield from error_response(exchange.request, exchange.context.api_version, code, message))
 
     def encode(self, exchange: Exchange, response: Response) -> list[Buffer]:
         """The bytes of a response, size and header included, with codes that the request's version knows."""
+        if exchange.context.answer_rows:
+            return run_at_once(self._encoded(exchange, _at_once(response))) or []
         context = exchange.context
-        known = (context.api_key, context.api_version)
-        rule = self._older_codes.get(known)
-        if rule is None:
-            rule = self._older_codes[known] = _code_rule(*known)
+        rule = self._code_rule(context)
         if rule[1]:
-            replace_codes(response, *rule)
+            run_at_once(replace_codes(response, *rule))
         try:
             return encode_response(response, context.api_version, context.correlation_id)
         except EncodeError as error:
-            failed = self._failed(exchange, error)
-            return [] if failed is None else encode_response(failed, context.api_version, context.correlation_id)
+            return run_at_once(self._encoded(exchange, self._failed(exchange, error))) or []
+
+    def _encoded(self, exchange: Exchange, concluding: Steps[Response | None]) -> Steps[list[Buffer] | None]:
+        """Conclude, then encode; raises nothing that `_failed` can say."""
+        context = exchange.context
+        response = yield from concluding
+        if response is None:
+            return None
+        rule = self._code_rule(context)
+        try:
+            if rule[1]:
+                yield from replace_codes(response, *rule)
+            version, id = context.api_version, context.correlation_id
+            return (yield from encode_response_in_steps(response, version, id, self._max_bytes))
+        except EncodeError as error:
+            response = yield from self._failed(exchange, error)
+            return None if response is None else encode_response(response, context.api_version, context.correlation_id)
+
+    def _code_rule(self, context: RequestContext) -> Any:
+        key = (context.api_key, context.api_version)
+        rule = self._older_codes.get(key)
+        if rule is None:
+            rule = self._older_codes[key] = _code_rule(*key)
+        return rule
 
 
 @cache
@@ -246,6 +377,26 @@ def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
     assert request is not None, "it was decoded"
     older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
     return code_paths(request.response, version), {code: old for code, old in older.items() if code != old}
+
+
+def _begun(steps: Steps[Answer]) -> Execution:
+    """Run the first slice of a handler: its answer, or a coroutine that runs the others."""
+    finished = run_slice(steps)
+    return finished.result if finished is not None else run_in_slices(steps)
+
+
+def _at_once(response: Response) -> Steps[Response | None]:
+    """Steps that end in a response which is there already."""
+    yield 0
+    return response
+
+
+def _extension_is_off(request: Request[Any], version: int) -> KafkaError | None:
+    """What is wrong with a request that may carry no field of the extension."""
+    if not carries_extension(request, version):
+        return None
+    problem = "the feature group.aware.transaction is off: see inter.broker.protocol.version"
+    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
 
 
 def _malformed_tag(error: MalformedTag) -> KafkaError:

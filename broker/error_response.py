@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ..protocol.schema import FieldSpec, Request, Response, Struct
+from .steps import Steps
 
 _CODES: Final = ("error_code", "partition_error_code")
 """How definitions call the code of the struct that it is in."""
@@ -25,11 +26,11 @@ _SAME: Final = (
 """Names under which definitions speak of the same thing."""
 
 
-def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Response:
-    """The response of `request`'s API in which everything failed with `code`."""
-    response = request.response()
+def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
+    """Make the response of `request`'s API in which everything failed with `code`."""
+    response: Response = request.response()
     if not _blame(response, version, code, message):
-        _mirror(request, response, version, code, message)
+        yield from _mirror(request, response, version, code, message)
     return response
 
 
@@ -56,7 +57,7 @@ def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
     return (spec for spec in struct.fields if spec.is_array and version in spec.versions)
 
 
-def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> None:
+def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
     """Fill the answer's array of blamed items with one item for each item of the request's matching array."""
     for spec in _arrays(type(answer), version):
         if spec.struct is None or not has_error_codes(spec.struct):
@@ -69,8 +70,9 @@ def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str
             item = spec.struct()
             _identify(item, asked_item, source)
             if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
-                _mirror(asked_item, item, version, code, message)
+                yield from _mirror(asked_item, item, version, code, message)
             items.append(item)
+            yield 5
         return
 
 
@@ -113,7 +115,7 @@ def code_paths(struct: type[Struct], version: int) -> CodePaths:
     return own, inner
 
 
-def replace_codes(target: Any, paths: CodePaths, older: dict[int, int]) -> None:
+def replace_codes(target: Any, paths: CodePaths, older: dict[int, int]) -> Steps[None]:
     """Replace the codes that `older` has a substitute for, everywhere in a response."""
     own, inner = paths
     if own and (code := getattr(target, own)) in older:
@@ -124,6 +126,7 @@ def replace_codes(target: Any, paths: CodePaths, older: dict[int, int]) -> None:
             continue
         if is_array:
             for item in value:
-                replace_codes(item, deeper, older)
+                yield from replace_codes(item, deeper, older)
+                yield 1
         else:
-            replace_codes(value, deeper, older)
+            yield from replace_codes(value, deeper, older)

@@ -12,9 +12,12 @@ It may return
   responses still leave in request order;
 * a coroutine (`async def handle`) that ends in one of these or None: nothing behind it on its connection is executed
   until it returns. It is cancelled when the connection closes;
+* `Steps` (a generator, see steps.py) that end in one of these: the handler of an API whose request or answer can have
+  many rows. A small request is answered at once all the same; a large one in slices, as a coroutine is;
 * None: no response (Produce with acks=0).
 
 It raises `KafkaError` when the whole request fails. A failure of one partition or topic is a value in the response.
+A handler whose answer can be larger than its request counts the answer's rows: `yield context.rows(len(members))`.
 This module knows no API, no socket and no service; the services hang on `RequestContext.broker`.
 """
 
@@ -25,9 +28,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..protocol.apis import api_name
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.schema import Request, Response, Versions
 from .connection_info import ConnectionInfo
 from .services import BrokerServices
+from .steps import Steps
 
 if TYPE_CHECKING:
     from .coordinator.transaction.events import Cause
@@ -42,6 +47,7 @@ class Deferred(Generic[ResultT]):
     `awaitable` is waited for (None: nothing has to be); its result is the response (None: no response), or, where
     `finish` is given, `finish` makes the response of it. `finish` is called at the moment the response can leave, in
     order and with the peer reading, so a large answer should be built there: at most one is in memory per connection.
+    It may return `Steps`, which are run in slices when `context.rows` was told of many rows before.
     A KafkaError from either becomes the API's error response. A coroutine is run as a task and cancelled when the
     connection closes; a future is only waited for and never cancelled: who made it owns it
     (`context.connection.closed` tells).
@@ -50,14 +56,17 @@ class Deferred(Generic[ResultT]):
     __slots__ = ("awaitable", "finish")
 
     def __init__(
-        self, awaitable: Awaitable[ResultT] | None, finish: Callable[[ResultT], Response | None] | None = None
+        self,
+        awaitable: Awaitable[ResultT] | None,
+        finish: Callable[[ResultT], Response | Steps[Response | None] | None] | None = None,
     ) -> None:
         self.awaitable = awaitable
         self.finish = finish
 
 
 Answer: TypeAlias = Response | Deferred[Any] | None
-Reply: TypeAlias = Answer | Coroutine[Any, Any, Answer]
+Execution: TypeAlias = Answer | Coroutine[Any, Any, Answer]
+Reply: TypeAlias = Execution | Steps[Answer]
 Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 
 
@@ -67,7 +76,16 @@ class RequestContext:
     `extension_version` is -1 for a stock client, and wherever the feature group.aware.transaction doesn't act.
     """
 
-    __slots__ = ("api_key", "api_version", "broker", "client_id", "connection", "correlation_id", "extension_version")
+    __slots__ = (
+        "answer_rows",
+        "api_key",
+        "api_version",
+        "broker",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "extension_version",
+    )
 
     def __init__(
         self,
@@ -86,6 +104,22 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.extension_version = extension_version
+        self.answer_rows = 0
+
+    def rows(self, count: int = 1) -> int:
+        """Count rows of the answer (partitions, offsets, members, settings, ...) that the handler made or will make.
+
+        Returns the count, which is also the units of work that they are worth. Raises INVALID_REQUEST when the answer
+        would have more than `response.max.rows`.
+        """
+        self.answer_rows += count
+        limit = self.broker.config.response_max_rows
+        if self.answer_rows > limit:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The answer would have more than response.max.rows = {limit} rows. Ask for less at a time.",
+            )
+        return count
 
     @property
     def extension_aware(self) -> bool:

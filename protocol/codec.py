@@ -10,15 +10,17 @@ its input. Decoded messages own their values, except `records` fields: those are
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from .compiler import compile_decoder, compile_encoder
-from .errors import DecodeError, EncodeError, MalformedTag, UnsupportedVersion
+from .compiler import compile_decoder, compile_encoder, compile_stepwise_decoder, compile_stepwise_encoder
+from .compiler_runtime import MAX_ELEMENTS
+from .errors import AnswerTooLarge, DecodeError, EncodeError, MalformedTag, UnsupportedVersion
 from .schema import Buffer, Message, MessageKind
 
 __all__ = [
+    "AnswerTooLarge",
     "DecodeError",
     "EncodeError",
     "MalformedTag",
@@ -26,12 +28,14 @@ __all__ = [
     "UnsupportedVersion",
     "decode",
     "decode_from",
+    "decode_in_steps",
     "decode_plain",
     "decode_record_key",
     "decode_record_value",
     "decode_versioned",
     "decoders_of",
     "encode",
+    "encode_in_steps",
     "encode_pieces",
     "encode_record_key",
     "encode_record_value",
@@ -68,9 +72,12 @@ class _Classes(dict[type[Message], _Versions]):
 _decoders: Final = _Classes(compile_decoder)
 _plain_decoders: Final = _Classes(lambda cls, version: compile_decoder(cls, version, extension=False))
 _encoders: Final = _Classes(compile_encoder)
+_stepwise_decoders: Final = _Classes(compile_stepwise_decoder)
+_stepwise_plain_decoders: Final = _Classes(lambda cls, version: compile_stepwise_decoder(cls, version, extension=False))
+_stepwise_encoders: Final = _Classes(compile_stepwise_encoder)
 
 
-def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int], tuple[M, int]]]:
+def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int, int], tuple[M, int]]]:
     """Return the compiled functions behind `decode_from` by version: for one caller so hot that a look-up counts."""
     return _decoders[cls]
 
@@ -89,32 +96,60 @@ def encode_pieces(message: Message, version: int) -> list[Buffer]:
     return pieces
 
 
-def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> M:
+def encode_in_steps(message: Message, version: int, max_bytes: int) -> Generator[int, None, list[Buffer]]:
+    """As `encode_pieces`, as a generator that pauses now and then and returns the buffers.
+
+    Raises AnswerTooLarge as soon as the buffers, records apart, have more than `max_bytes`.
+    """
+    steps: Generator[int, None, list[Buffer]] = _stepwise_encoders[type(message)][version](message, max_bytes)
+    return steps
+
+
+def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS) -> M:
     """Read one message that takes all of `buffer` from `offset` on; raises DecodeError, UnsupportedVersion.
 
     Where only tagged fields of the extension are malformed, raises MalformedTag, whose `partial` is the message
     without them.
     """
-    message, end = decode_from(cls, buffer, version, offset)
+    message, end = decode_from(cls, buffer, version, offset, max_elements)
     if end != len(buffer):
         raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes after the message", end)
     return message
 
 
-def decode_from(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
-    """Read one message from `offset` on; returns it and the position after it."""
+def decode_from(
+    cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS
+) -> tuple[M, int]:
+    """Read one message from `offset` on; returns it and the position after it.
+
+    One with more than `max_elements` array elements and tagged fields is refused with DecodeError.
+    """
     try:
-        result: tuple[M, int] = _decoders[cls][version](buffer, offset)
+        result: tuple[M, int] = _decoders[cls][version](buffer, offset, max_elements)
         return result
     except MalformedTag as error:
-        error.partial, _ = decode_plain(cls, buffer, version, offset)
+        error.partial, _ = decode_plain(cls, buffer, version, offset, max_elements)
         raise
 
 
-def decode_plain(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
+def decode_plain(
+    cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS
+) -> tuple[M, int]:
     """As `decode_from`, but fields of the extension stay uninterpreted, in `unknown_tags`."""
-    result: tuple[M, int] = _plain_decoders[cls][version](buffer, offset)
+    result: tuple[M, int] = _plain_decoders[cls][version](buffer, offset, max_elements)
     return result
+
+
+def decode_in_steps(
+    cls: type[M], buffer: Buffer, version: int, offset: int, max_elements: int, *, extension: bool = True
+) -> Generator[int, None, tuple[M, int]]:
+    """As `decode_from` (without `extension`, `decode_plain`), as a generator that pauses now and then.
+
+    The buffer must not change until it ends. MalformedTag is raised without a `partial` message.
+    """
+    decoders = _stepwise_decoders if extension else _stepwise_plain_decoders
+    steps: Generator[int, None, tuple[M, int]] = decoders[cls][version](buffer, offset, max_elements)
+    return steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,16 @@ def lead_format(wire: Construct) -> Construct | None:
 
 
 class Decoder(Emitter):
-    """Emits `decode(buf, pos)`.
+    """Emits `decode(buf, pos, left)`, or with `in_steps` a generator function of the same parameters.
 
-    `end` is the end of the buffer, `left` how many more elements the message may have, `n` and `e` are scratch; all
-    other variables are unique.
+    `left` is how many more elements the message may have, `end` the end of the buffer, `turn` how many elements are
+    read before the next pause; `n` and `e` are scratch. All other variables are unique.
     """
 
-    def __init__(self, root: Entity, title: str) -> None:
+    def __init__(self, root: Entity, title: str, in_steps: bool = False) -> None:
         super().__init__(title, DECODE_ENVIRONMENT)
         self.root = root
+        self.in_steps = in_steps
         self.uses_view = False
 
     def function(self) -> Any:
@@ -38,12 +39,14 @@ class Decoder(Emitter):
         self.line("return o, pos")
         body = self.lines
         self.lines, self.indent = [], 0
-        self.line("def decode(buf, pos=0):")
+        self.line("def decode(buf, pos=0, left=MAX_ELEMENTS):")
         self.indent = 1
+        if self.in_steps:
+            self.line("if False: yield")
+            self.line("turn = STEP")
         self.line("end = len(buf)")
         if self.uses_view:
             self.line("mv = memoryview(buf)")
-        self.line("left = MAX_ELEMENTS")
         self.line("try:")
         self.lines += body
         self.line("except (struct_error, IndexError, UnicodeDecodeError) as error:")
@@ -95,7 +98,7 @@ class Decoder(Emitter):
         run.clear()
 
     def spend(self, count: str, path: str) -> None:
-        """Emit the counting of objects about to be made against what one message may have."""
+        """Emit the counting of elements about to be read against what one message may have."""
         self.line(f"left -= {count}")
         self.line(f"if left < 0: {self.fail('too many elements in one message', path)}")
 
@@ -158,10 +161,10 @@ class Decoder(Emitter):
         self.length(wire, target, path, length_is_read)
         check = "n" if wire.element_min_size == 1 else f"n * {wire.element_min_size}"
         self.line(f"if {check} > end - pos: {self.fail('more elements than bytes left', path)}")
+        self.spend("n", path)
         if codes is not None and not codes.endswith("s"):
             self.line(f"{target} = list(unpack_from(f'>{{n}}{codes}', buf, pos)); pos += {check}")
         else:
-            self.spend("n", path)
             items, append, item = self.name("items"), self.name("append"), self.name("item")
             self.line(f"{items} = []; {append} = {items}.append")
             self.line("for _ in range(n):")
@@ -171,6 +174,9 @@ class Decoder(Emitter):
             else:
                 self.value(element, item, path)
             self.line(f"{append}({item})")
+            if self.in_steps:
+                self.line("turn -= 1")
+                self.line("if not turn: turn = STEP; yield STEP")
             self.indent -= 1
             self.line(f"{target} = {items}")
         self.indent -= 1
@@ -182,8 +188,7 @@ class Decoder(Emitter):
         if not wire.known:
             self.line("else:")
             self.indent += 1
-            self.line(f"{target}.unknown_tags, pos = unknown_tags(buf, pos, end, {path!r})")
-            self.spend(f"len({target}.unknown_tags)", path)
+            self.line(f"{target}.unknown_tags, pos, left = unknown_tags(buf, pos, end, {path!r}, left)")
             self.indent -= 1
             return
         count, tag, last, stop, unknown = (self.name(part) for part in ("count", "tag", "last", "stop", "unknown"))

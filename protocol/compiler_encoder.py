@@ -27,27 +27,37 @@ LARGE = 2048
 
 
 class Encoder(Emitter):
-    """Emits `encode(o)`. `w` appends a piece; a tagged field's value is written through a `w` of its own."""
+    """Emits `encode(o)`, or with `in_steps` a generator function `encode(o, room)`.
 
-    def __init__(self, root: Entity, title: str, version: int) -> None:
+    `w` appends a piece; a tagged field's value is written through a `w` of its own. In steps, `room` is how many bytes
+    the message may still have, records apart, and `turn` how many elements are written before the next pause.
+    """
+
+    def __init__(self, root: Entity, title: str, version: int, in_steps: bool = False) -> None:
         super().__init__(title, ENCODE_ENVIRONMENT)
         self.version = version
         self.root = root
+        self.in_steps = in_steps
         self.writer = "w"
         self.uses_view = False
 
     def function(self) -> Any:
         self.indent = 2
         self.entity(self.root, "o", self.root.cls.__name__)
-        if self.uses_view:
+        if self.in_steps:
+            self.measure()
+        if self.uses_view or self.in_steps:
             self.line("if out: done.append(join(out))")
             self.line("return done")
         else:
             self.line("return [join(out)]")
         body, self.lines, self.indent = self.lines, [], 0
-        self.line("def encode(o):")
+        self.line("def encode(o, room):" if self.in_steps else "def encode(o):")
         self.indent = 1
-        self.line(f"out = []; {'done = []; ' if self.uses_view else ''}w = out.append")
+        if self.in_steps:
+            self.line("if False: yield")
+            self.line("turn = STEP")
+        self.line(f"out = []; {'done = []; ' if self.uses_view or self.in_steps else ''}w = out.append")
         self.line("try:")
         self.lines += body
         self.line("except EncodeError: raise")
@@ -55,6 +65,22 @@ class Encoder(Emitter):
         self.indent = 2
         self.line(f"raise unfit(o, {self.version}, error) from error")
         return self.build("encode")
+
+    def measure(self) -> None:
+        """Emit the counting of the bytes in `out` against what the message may have."""
+        self.line("room -= sum(map(len, out))")
+        self.line(f"if room < 0: raise AnswerTooLarge({f'{self.title} would be too large'!r})")
+
+    def pause(self) -> None:
+        """Emit the end of an element in steps: now and then what was written is joined, and others may run."""
+        self.line("turn -= 1")
+        self.line("if not turn:")
+        self.indent += 1
+        self.measure()
+        self.line("if out: done.append(join(out)); out.clear()")
+        self.line("turn = STEP")
+        self.line("yield STEP")
+        self.indent -= 1
 
     def write(self, expression: str) -> None:
         self.line(f"{self.writer}({expression})")
@@ -148,7 +174,10 @@ class Encoder(Emitter):
                     self.length(wire, "n")
                     if wire.is_view:
                         self.uses_view = True
-                        self.line(f"if n >= {LARGE}: done.append(join(out)); done.append({value}); out.clear()")
+                        measured = "room -= sum(map(len, out)); " if self.in_steps else ""
+                        self.line(
+                            f"if n >= {LARGE}: {measured}done.append(join(out)); done.append({value}); out.clear()"
+                        )
                         self.line(f"else: w({value})")
                     else:
                         self.write(value)
@@ -181,6 +210,8 @@ class Encoder(Emitter):
             self.line(f"for {item} in {value}:")
             self.indent += 1
             self.value(element, item, path)
+            if self.in_steps:
+                self.pause()
             self.indent -= 1
 
     def tagged_fields(self, wire: TaggedFields, source: str, path: str) -> None:

@@ -10,17 +10,20 @@ from typing import Any, Final
 
 from construct import ConstructError  # type: ignore[import-untyped]
 
-from .errors import DecodeError, EncodeError, MalformedTag
+from .errors import AnswerTooLarge, DecodeError, EncodeError, MalformedTag
 from .formats import format_of
 from .primitives import MAX_LENGTH, uvarint
 from .schema import Buffer, Message, UnknownTags
 
 MAX_ELEMENTS: Final = 1 << 20
-"""The most structs, strings and tagged fields in one message, arrays of numbers apart.
+"""The most array elements (structs, strings and numbers alike) and tagged fields in one message, by default.
 
-A struct of three bytes on the wire is an object of some hundred bytes: without this bound, a frame of the largest size
-that a broker accepts could take all of its memory.
+A struct of three bytes on the wire is an object of some hundred bytes, a number of four bytes is one of forty: without
+this bound, a frame of the largest size that a broker accepts could take all of its memory.
 """
+
+STEP: Final = 500
+"""How many array elements are coded between two pauses of coding in steps: well under a millisecond's work."""
 
 
 def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
@@ -37,10 +40,13 @@ def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
     raise DecodeError("varint of more than 32 bits", position)
 
 
-def unknown_tags(buffer: Buffer, position: int, end: int, path: str) -> tuple[UnknownTags, int]:
-    """Read a section of tagged fields none of which is known."""
+def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) -> tuple[UnknownTags, int, int]:
+    """Read a section of tagged fields none of which is known.
+
+    Returns them, the position after the section, and how many of `left` elements the message may still have.
+    """
     count, position = _uvarint(buffer, position)
-    if count > MAX_ELEMENTS:
+    if count > left:
         raise DecodeError(f"{path}: too many elements in one message", position)
     tags = []
     last = -1
@@ -54,7 +60,7 @@ def unknown_tags(buffer: Buffer, position: int, end: int, path: str) -> tuple[Un
         tags.append((tag, bytes(buffer[position : position + size])))
         position += size
         last = tag
-    return tuple(tags), position
+    return tuple(tags), position, left - count
 
 
 def _uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -97,6 +103,7 @@ def unfit(message: Message, version: int, error: Exception) -> EncodeError:
 
 DECODE_ENVIRONMENT: Final[dict[str, Any]] = {
     "MAX_ELEMENTS": MAX_ELEMENTS,
+    "STEP": STEP,
     "DecodeError": DecodeError,
     "MalformedTag": MalformedTag,
     "cut_short": cut_short,
@@ -108,7 +115,9 @@ DECODE_ENVIRONMENT: Final[dict[str, Any]] = {
 }
 
 ENCODE_ENVIRONMENT: Final[dict[str, Any]] = {
+    "AnswerTooLarge": AnswerTooLarge,
     "EncodeError": EncodeError,
+    "STEP": STEP,
     "SHORT": [uvarint(size + 1) for size in range(127)],
     "join": b"".join,
     "pack": struct.pack,

@@ -231,6 +231,10 @@ class EncodeError(CodecError):
     """The message has a value of the wrong type or range, or one that this version cannot carry."""
 
 
+class AnswerTooLarge(EncodeError):
+    """The message has more bytes than its writer allows."""
+
+
 class DecodeError(CodecError):
     """The bytes are not a message of this class and version; `position` is where in the buffer that showed."""
 

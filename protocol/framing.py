@@ -7,10 +7,11 @@ socket, and refusing too large ones, is the connection's business.
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Final, TypeVar
 
 from .apis import request_class
-from .codec import decode, decode_from, decode_plain, decoders_of, encode, encode_pieces
+from .codec import decode, decode_from, decode_plain, decoders_of, encode, encode_in_steps, encode_pieces
 from .errors import DecodeError
 from .messages.headers import RequestHeader, ResponseHeader
 from .schema import MAX_VERSION, Buffer, Request, Response
@@ -40,6 +41,12 @@ class _FirstFlexible(dict[int, int]):
 _first_flexible: Final = _FirstFlexible()
 _request_headers: Final = decoders_of(RequestHeader)
 
+MAX_HEADER_TAGS: Final = 64
+"""The most tagged fields in a request's header; KIP-482 has none there yet, the extension has one."""
+
+MAX_RESPONSE_ELEMENTS: Final = 1 << 22
+"""The most elements in a response: a broker is trusted with the metadata of some 500,000 partitions."""
+
 
 def request_header_version(api_key: int, version: int) -> int:
     """Return the version of the header in front of a request: 2 for flexible versions, else 1."""
@@ -65,11 +72,25 @@ def encode_request(
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Buffer]:
     """Return a whole response, size included, for `writelines`; raises EncodeError."""
-    pieces = encode_pieces(message, version)
+    return _headed(message, version, correlation_id, encode_pieces(message, version))
+
+
+def _headed(message: Response, version: int, correlation_id: int, pieces: list[Buffer]) -> list[Buffer]:
     size = sum(map(len, pieces))
     if version in message.spec.flexible and message.spec.key != API_VERSIONS:
         return _led_by(_SIZE_ID_NO_TAGS.pack(size + 5, correlation_id, 0), pieces)
     return _led_by(_SIZE_AND_ID.pack(size + 4, correlation_id), pieces)
+
+
+def encode_response_in_steps(
+    message: Response, version: int, correlation_id: int, max_bytes: int
+) -> Generator[int, None, list[Buffer]]:
+    """As `encode_response`, as a generator that pauses now and then and returns the buffers.
+
+    Raises AnswerTooLarge for more than `max_bytes`, records apart.
+    """
+    pieces = yield from encode_in_steps(message, version, max_bytes)
+    return _headed(message, version, correlation_id, pieces)
 
 
 def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
@@ -91,16 +112,16 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
     except struct.error:
         raise DecodeError("no room for a request header", 0) from None
-    return _request_headers[2 if version >= _first_flexible[api_key] else 1](frame, 0)
+    return _request_headers[2 if version >= _first_flexible[api_key] else 1](frame, 0, MAX_HEADER_TAGS)
 
 
 def decode_plain_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """As `decode_request_header`, for a frame that it read at least in part: the extension's tag is not interpreted."""
     api_key, version = _KEY_AND_VERSION.unpack_from(frame)
-    return decode_plain(RequestHeader, frame, request_header_version(api_key, version))
+    return decode_plain(RequestHeader, frame, request_header_version(api_key, version), 0, MAX_HEADER_TAGS)
 
 
 def decode_response(cls: type[R], version: int, frame: Buffer) -> tuple[int, R]:
     """Read a response's header and body; returns (correlation id, response). Raises DecodeError."""
     header, position = decode_from(ResponseHeader, frame, response_header_version(cls, version))
-    return header.correlation_id, decode(cls, frame, version, position)
+    return header.correlation_id, decode(cls, frame, version, position, MAX_RESPONSE_ELEMENTS)

@@ -320,14 +320,41 @@ class Connection(asyncio.BufferedProtocol):
         """Send the answers that are next in line and ready."""
         pending = self._pending
         while pending and pending[0].ready and not self._write_paused and self._transport is not None:
-            slot = pending.popleft()
+            slot = pending[0]
             try:
                 response = self._dispatcher.conclude(slot.exchange, slot.deferred, slot.answer, slot.failure)
+                if isinstance(response, Coroutine):
+                    self._conclude_in_slices(slot, response)
+                    return
+                pending.popleft()
                 if response is not None:
                     self._write(self._dispatcher.encode(slot.exchange, response))
             except Exception as error:
                 self._broken(error)
                 return
+
+    def _conclude_in_slices(self, slot: _Slot, concluding: Coroutine[Any, Any, list[Buffer] | None]) -> None:
+        """Make a large answer while others run; it keeps its place in the line until it is sent."""
+        slot.ready = False
+        task = self._loop.create_task(concluding)
+        self._tasks.add(task)
+
+        def ended(done: asyncio.Task[list[Buffer] | None]) -> None:
+            self._tasks.discard(task)
+            if self._transport is None or done.cancelled():
+                return
+            error = done.exception()
+            if isinstance(error, Exception):
+                self._broken(error)
+                return
+            self._pending.popleft()
+            pieces = done.result()
+            if pieces:
+                self._write(pieces)
+            self._flush()
+            self._process()
+
+        task.add_done_callback(ended)
 
     def _write(self, pieces: list[Buffer]) -> None:
         transport = self._transport

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.error_response import error_response, has_error_codes
+from oncelog.broker.steps import run_at_once
 from oncelog.protocol.apis import all_apis
 from oncelog.protocol.codec import decode, encode
 from oncelog.protocol.errors import ErrorCode
@@ -52,7 +53,7 @@ def codes_in(message: Any) -> list[int]:
 def test_every_version_of_every_api_can_say_that_everything_failed(request_class: type[Request[Any]]) -> None:
     for version in request_class.spec.versions:
         request = sample(request_class, version)
-        response = error_response(request, version, CODE, "why")
+        response = run_at_once(error_response(request, version, CODE, "why"))
         sent = decode(request_class.response, encode(response, version), version)
         assert CODE in codes_in(sent), version
 
@@ -66,7 +67,7 @@ def test_produce_blames_every_partition_by_its_name_and_index() -> None:
             TopicProduceData("b", partition_data=[PartitionProduceData(0)]),
         ]
     )
-    response = error_response(request, 9, 21, "acks")
+    response = run_at_once(error_response(request, 9, 21, "acks"))
     seen = [(t.name, p.index, p.error_code, p.error_message) for t in response.responses for p in t.partition_responses]  # type: ignore[attr-defined]
     assert seen == [("a", 3, 21, "acks"), ("a", 4, 21, "acks"), ("b", 0, 21, "acks")]
 
@@ -74,9 +75,9 @@ def test_produce_blames_every_partition_by_its_name_and_index() -> None:
 def test_delete_topics_blames_plain_names_and_ids() -> None:
     from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-    old = error_response(DeleteTopicsRequest(topic_names=["a", "b"]), 5, 41, None)
+    old = run_at_once(error_response(DeleteTopicsRequest(topic_names=["a", "b"]), 5, 41, None))
     assert [(item.name, item.error_code) for item in old.responses] == [("a", 41), ("b", 41)]  # type: ignore[attr-defined]
-    new = error_response(DeleteTopicsRequest(topics=[DeleteTopicState(None, b"i" * 16)]), 6, 41, None)
+    new = run_at_once(error_response(DeleteTopicsRequest(topics=[DeleteTopicState(None, b"i" * 16)]), 6, 41, None))
     assert [(item.topic_id, item.error_code) for item in new.responses] == [(b"i" * 16, 41)]  # type: ignore[attr-defined]
 
 
@@ -84,7 +85,7 @@ def test_an_api_with_a_top_level_code_is_blamed_there() -> None:
     from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
     request = FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(0)])])
-    response = error_response(request, 12, 70, None)
+    response = run_at_once(error_response(request, 12, 70, None))
     assert (response.error_code, response.responses) == (70, [])  # type: ignore[attr-defined]
-    older = error_response(request, 6, 70, None)
+    older = run_at_once(error_response(request, 6, 70, None))
     assert [p.error_code for t in older.responses for p in t.partitions] == [70]  # type: ignore[attr-defined]

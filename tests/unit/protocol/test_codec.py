@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
+from collections.abc import Generator
+from typing import TypeVar
 
 import pytest
 from oncelog.protocol import codec
 from oncelog.protocol.codec import UnknownRecord
 from oncelog.protocol.compiler import compile_decoder
 from oncelog.protocol.compiler_runtime import DECODE_ENVIRONMENT
-from oncelog.protocol.errors import DecodeError, EncodeError, MalformedTag, UnsupportedVersion
+from oncelog.protocol.errors import AnswerTooLarge, DecodeError, EncodeError, MalformedTag, UnsupportedVersion
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -27,6 +30,7 @@ from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
 
+T = TypeVar("T")
 END_TXN_V3 = b"\x03id" + (7).to_bytes(8, "big") + b"\x00\x01" + b"\x01"
 
 
@@ -187,9 +191,9 @@ def test_one_message_has_a_bounded_number_of_elements(monkeypatch: pytest.Monkey
 
     monkeypatch.setitem(DECODE_ENVIRONMENT, "MAX_ELEMENTS", 12)
     decode = compile_decoder(AddPartitionsToTxnRequest, 3)
-    for topics, partitions, tags in ((12, 0, 0), (1, 100, 0), (3, 1, 3)):
+    for topics, partitions, tags in ((12, 0, 0), (1, 11, 0), (3, 1, 2)):
         assert decode(request(topics, partitions, tags), 0)[0].v3_and_below_topics[-1].partitions == [7] * partitions
-    for topics, partitions, tags in ((13, 0, 0), (1, 0, 12), (4, 0, 3)):
+    for topics, partitions, tags in ((13, 0, 0), (1, 12, 0), (1, 0, 12), (4, 0, 3)):
         with pytest.raises(DecodeError, match="too many elements"):
             decode(request(topics, partitions, tags), 0)
 
@@ -203,6 +207,68 @@ def test_a_frame_of_tiny_elements_is_refused_before_they_are_made() -> None:
         codec.decode(EndTxnRequest, END_TXN_V3 + tags, 3)
     with pytest.raises(DecodeError, match="too many elements"):
         codec.decode(MetadataRequest, b"\x00\x00\x00" + tags, 12)
+
+
+def test_a_frame_of_numbers_is_refused_before_they_are_made() -> None:
+    count = 5_000_000
+    raw = codec.encode(AddPartitionsToTxnRequest(v3_and_below_topics=[AddPartitionsToTxnTopic("t", [])]), 2)
+    raw = raw[:-4] + count.to_bytes(4, "big") + bytes(4 * count)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="too many elements"):
+            codec.decode(AddPartitionsToTxnRequest, raw, 2, 0, 200_000)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_coding_in_steps_gives_the_same_as_at_once_and_pauses() -> None:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_topics=[AddPartitionsToTxnTopic(f"t{number}", [number, 7]) for number in range(2600)]
+    )
+    encoding = codec.encode_in_steps(request, 3, 1 << 20)
+    pieces, pauses = finished(encoding)
+    assert b"".join(pieces) == codec.encode(request, 3)
+    assert pauses == len(pieces) - 1 == 5
+    decoding = codec.decode_in_steps(AddPartitionsToTxnRequest, b"".join(pieces), 3, 0, 10_000)
+    (read, end), pauses = finished(decoding)
+    assert read == request
+    assert (end, pauses) == (sum(map(len, pieces)), 5)
+
+
+def test_coding_a_small_message_in_steps_never_pauses() -> None:
+    pieces, pauses = finished(codec.encode_in_steps(EndTxnRequest("id"), 3, 1 << 20))
+    assert (pieces, pauses) == ([codec.encode(EndTxnRequest("id"), 3)], 0)
+    assert finished(codec.decode_in_steps(EndTxnRequest, pieces[0], 3, 0, 10))[0][0] == EndTxnRequest("id")
+
+
+def test_encoding_in_steps_stops_where_the_message_gets_too_large() -> None:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_topics=[AddPartitionsToTxnTopic("t" * 100, [1]) for _ in range(2600)]
+    )
+    whole = len(codec.encode(request, 3))
+    assert finished(codec.encode_in_steps(request, 3, whole))
+    for room in (10, whole // 2, whole - 1):
+        with pytest.raises(AnswerTooLarge):
+            finished(codec.encode_in_steps(request, 3, room))
+
+
+def test_a_message_decoded_in_steps_has_a_bounded_number_of_elements() -> None:
+    raw = codec.encode(AddPartitionsToTxnRequest(v3_and_below_topics=[AddPartitionsToTxnTopic("t", [7] * 100)]), 3)
+    with pytest.raises(DecodeError, match="too many elements"):
+        finished(codec.decode_in_steps(AddPartitionsToTxnRequest, raw, 3, 0, 100))
+    assert finished(codec.decode_in_steps(AddPartitionsToTxnRequest, raw, 3, 0, 101))
+
+
+def finished(steps: Generator[int, None, T]) -> tuple[T, int]:
+    """What the steps return, and how often they paused."""
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, pauses
+        pauses += 1
 
 
 def test_a_null_array_is_kept_apart_from_an_empty_one() -> None:
