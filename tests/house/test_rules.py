@@ -82,7 +82,20 @@ def test_compose_file_is_valid_and_runs_commands_that_exist() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["setup", "run", "demo", "test", "test-kafka", "crash", "crash-pipeline", "bench", "lint", "types", "docs"],
+    [
+        "setup",
+        "run",
+        "demo",
+        "test",
+        "test-kafka",
+        "crash",
+        "crash-pipeline",
+        "hostile",
+        "bench",
+        "lint",
+        "types",
+        "docs",
+    ],
 )
 def test_make_target_exists(target: str) -> None:
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,0 +1,65 @@
+"""Groups and members that nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+
+from oncelog.protocol.framing import encode_request
+from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from support.hostile.attack import attack
+from support.hostile.siege import Siege
+from support.raw_connection import RawConnection
+
+
+def join(group: str, member: str = "", metadata: bytes = b"", **fields: object) -> JoinGroupRequest:
+    protocols = [JoinGroupRequestProtocol("range", metadata)]
+    return JoinGroupRequest(
+        group,
+        30_000,
+        60_000,
+        member,
+        protocol_type="consumer",
+        protocols=protocols,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@attack("JoinGroups that are refused, each for another group, for 20 s")
+async def refused_joins(siege: Siege, whole: bool) -> None:
+    deadline = time.monotonic() + (20 if whole else 2)
+    numbers = itertools.count()
+    async with siege.wire() as wire:
+        while time.monotonic() < deadline:
+            for _ in range(100):
+                wire.send(join(f"refused-{next(numbers)}", "nobody-i-know"), 5)
+            for _ in range(100):
+                await wire.receive_bytes()
+
+
+@attack("JoinGroups under client ids of 32 KB that never come back with their member ids, for 20 s")
+async def long_client_ids(siege: Siege, whole: bool) -> None:
+    deadline = time.monotonic() + (20 if whole else 2)
+    async with RawConnection(siege.address, "c" * 32_000) as wire:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while time.monotonic() < deadline:
+                for _ in range(20):
+                    wire.send(join("group"), 5)
+                for _ in range(20):
+                    await wire.receive_bytes()
+
+
+@attack("40 members with 50 MB of metadata each")
+async def heavy_members(siege: Siege, whole: bool) -> None:
+    request = join("group", metadata=bytes(50_000_000 if whole else 2_000_000))
+    frame = b"".join(encode_request(request, 3, 1, "attacker"))
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(40):
+            wire = await stack.enter_async_context(siege.wire())
+            wire.send_bytes(frame)
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(5):
+                    await wire._writer.drain()
+        await asyncio.sleep(2)
