@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import KafkaError
+from . import descriptors
 from .config import BrokerConfig, Listener
 from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
@@ -27,6 +28,7 @@ from .logging import make_logger
 from .metadata_store import MetadataStore
 from .metrics import Metrics
 from .network.listener import Listener as ListeningSocket
+from .pooled_files import PooledFileSystem
 from .ports import Clock, FileSystem, RandomIds, RealFileSystem, SystemClock, SystemRandomIds
 from .replica_manager import ReplicaManager
 from .services import ServedApi
@@ -82,7 +84,7 @@ class Broker:
         ids = ids or SystemRandomIds()
         self.log_manager = LogManager(
             self.data_dir,
-            fs=fs or RealFileSystem(),
+            fs=PooledFileSystem(fs or RealFileSystem(), descriptors.open_files(self.config.max_open_files)),
             clock=self.clock,
             ids=ids,
             node_id=self.node_id,

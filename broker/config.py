@@ -77,6 +77,10 @@ def _address(value: str) -> str | None:
     return _listeners([value]) if value else None
 
 
+def _open_files(value: int) -> str | None:
+    return None if value == -1 or value >= 16 else "is below 16; give at least that, or -1 for half of ulimit -n"
+
+
 def _cleanup_policy(value: list[str]) -> str | None:
     return None if value else "is empty: give delete, compact or both"
 
@@ -143,11 +147,12 @@ class BrokerConfig(ConfigTable):
         102400, at_least(-1), doc="SO_RCVBUF of connections; -1: the system's own choice."
     )
     max_connections: int = integer(INT32_MAX, at_least(0), doc="Connections at a time; further ones are closed.")
-    connections_descriptor_reserve: int = integer(
-        256,
-        at_least(0),
-        doc="File descriptors kept for data (at most half of the process's limit): a connection that would take one of "
-        "them is closed.",
+    max_open_files: int = integer(
+        -1,
+        _open_files,
+        doc="Data files open at a time, at most half of the process's limit of descriptors (ulimit -n); the others are"
+        " opened again when they are used. Connections get the rest of the limit. -1: half of it, at most 16384.",
+        aliases=("connections.descriptor.reserve",),
     )
     max_connections_per_ip: int = integer(INT32_MAX, at_least(0), doc="Connections at a time from one address.")
     connections_max_idle_ms: int = long(

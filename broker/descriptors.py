@@ -1,7 +1,8 @@
-"""The process's file descriptors: as many as the system grants, and enough of them kept for the data.
+"""The process's file descriptors: as many as the system grants, divided between data files and connections.
 
-Owns the limit's rise at start and the question whether one more connection would take what files need. A file that
-can't be opened for want of a descriptor is no failure of the disk: `OUT_OF_DESCRIPTORS` tells these errors apart.
+Raises the limit at start, and computes how many descriptors the data files may have and how many connections may be
+open beside them. A call that fails for want of a descriptor is no failure of the disk: `OUT_OF_DESCRIPTORS` lists these
+errors.
 """
 
 from __future__ import annotations
@@ -11,6 +12,15 @@ import resource
 from typing import Final
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+
+BESIDE: Final = 32
+"""Descriptors for everything but pooled files and connections: sockets that listen, the event loop, the lock, and
+files and directories that are open only during one call."""
+
+LARGEST_DEFAULT: Final = 16_384
+"""Open files by default where the limit is higher than anybody needs."""
+
+_FEWEST_FILES: Final = 8
 
 
 def raise_limit() -> int:
@@ -24,12 +34,14 @@ def raise_limit() -> int:
     return hard
 
 
-def taken_by_connections(descriptor: int, reserve: int) -> bool:
-    """Whether a connection with this new descriptor leaves fewer than `reserve` (at most half of all) for files.
-
-    A system gives out the lowest free number, so the number of a new one tells how many are open.
-    """
+def open_files(setting: int) -> int:
+    """How many data files may be open at a time: `setting` (-1: 16,384), at most half of the process's limit."""
+    wanted = LARGEST_DEFAULT if setting < 0 else setting
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return False
-    return descriptor >= limit - min(reserve, limit // 2)
+    return wanted if limit == resource.RLIM_INFINITY else max(min(wanted, limit // 2), _FEWEST_FILES)
+
+
+def connections(setting: int) -> int | None:
+    """How many connections may be open beside so many files, at least 1; None: any number."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else max(limit - open_files(setting) - BESIDE, 1)

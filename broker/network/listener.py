@@ -13,9 +13,9 @@ import socket
 from collections import Counter
 from typing import Any, Final
 
+from .. import descriptors
 from ..config import BrokerConfig
 from ..config import Listener as ListenerConfig
-from ..descriptors import taken_by_connections
 from ..dispatcher import Dispatcher
 from .connection import Connection
 from .request_memory import RequestMemory
@@ -92,10 +92,10 @@ class Listener:
     # ---- connections
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """A connection came; it is refused past `max.connections` or `max.connections.per.ip`, and where files need
-        its descriptor.
+        """A connection came; it is refused past `max.connections` or `max.connections.per.ip`, and where the data files
+        need its descriptor.
         """
-        reserve = self.config.connections_descriptor_reserve
+        descriptors_left = descriptors.connections(self.config.max_open_files)
         self._connections.add(connection)
         self._by_host[connection.peer_host] += 1
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
@@ -110,8 +110,8 @@ class Listener:
             self._refuse(connection, "max.connections", self.config.max_connections)
         elif self._by_host[connection.peer_host] > self.config.max_connections_per_ip:
             self._refuse(connection, "max.connections.per.ip", self.config.max_connections_per_ip)
-        elif sock is not None and taken_by_connections(sock.fileno(), reserve):
-            self._refuse(connection, "connections.descriptor.reserve", reserve)
+        elif descriptors_left is not None and len(self._connections) > descriptors_left:
+            self._refuse(connection, "ulimit -n, less max.open.files", descriptors_left)
 
     def _refuse(self, connection: Connection, limit: str, value: int) -> None:
         self.log.warning("connection_refused", limit=limit, value=value, peer=connection.peer_host)

@@ -261,7 +261,7 @@ async def test_no_answer_comes_where_none_is_expected(error: Exception) -> None:
 @pytest.mark.oncelog_only(reason=OWN_PROCESS)
 async def test_a_flood_of_connections_leaves_descriptors_for_the_data(tmp_path: Path) -> None:
     reserve = 60
-    settings = ["--set", f"connections.descriptor.reserve={reserve}", "--set", "log.segment.bytes=1048576"]
+    settings = ["--set", f"max.open.files={reserve}", "--set", "log.segment.bytes=1048576"]
     with BrokerProcess(tmp_path, "--durability", "os", *settings) as process:
         async with RawConnection(process.address) as wire, contextlib.AsyncExitStack() as stack:
             await wire.create_topic("t")

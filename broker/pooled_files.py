@@ -1,0 +1,382 @@
+"""A bounded number of file descriptors for any number of open files: a `FileSystem` over another one.
+
+A `PooledFile` is a handle that stays valid while its descriptor is closed and opened again. The pool keeps at most
+`capacity` descriptors, closes the one that was used longest ago, and opens a file again when the next call needs it.
+
+Rules:
+
+* A descriptor is never closed during a call on its file; calls come from any thread. Only the bookkeeping is done under
+  the lock, and opening and renaming, so that a name always means the same file. Reads, writes, syncs and unlinks run
+  outside of it.
+* A file with unsynced bytes is synced before its descriptor is closed. Linux reports a failed writeback to every
+  descriptor that was open at the time. A descriptor that is opened later learns of it only if no other has, and only if
+  the inode was not dropped from memory in between (see errseq in the kernel's documentation). A later fdatasync on
+  another descriptor could therefore succeed although bytes were lost. Files without unsynced bytes are closed first.
+* If that sync fails, the error belongs to the file: every later write and sync of it raises the error, so that its log
+  fails and no other does. The sync is never tried again.
+* `rename` through this file system moves the handles of a file, or of the files directly in a directory, with it. A
+  file that is unlinked or replaced keeps an open descriptor until it is closed. If its descriptor was closed before, a
+  read raises FileNotFoundError; another file of that name is never opened in its place.
+* Where the system has no descriptor left (EMFILE, ENFILE), the pool closes one of its own and tries once more.
+
+If every descriptor is in use by a call in progress, or belongs to a removed file, the pool opens one more than
+`capacity` instead of waiting.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Final, TypeVar
+
+from .descriptors import OUT_OF_DESCRIPTORS
+from .ports import Buffer, File, FileLock, FileSystem
+
+T = TypeVar("T")
+
+_SYNCED_AT_ONCE: Final = 8
+"""Files synced together when no descriptor can be closed without a sync."""
+
+
+class PooledFile:
+    """A `File` whose descriptor the pool may close between two calls.
+
+    `order` is the list of the pool that has the file while it has a descriptor, `pins` counts the calls in progress.
+    `written` counts the beginnings and ends of writes; a sync covers the count at its beginning (`synced`, -1 before
+    the first one). All of it is changed under the pool's lock.
+    """
+
+    __slots__ = ("_pool", "closed", "failure", "inner", "order", "path", "pins", "removed", "synced", "written")
+
+    def __init__(self, pool: DescriptorPool, path: str) -> None:
+        self._pool = pool
+        self.path = path
+        self.inner: File | None = None
+        self.order = pool.clean
+        self.pins = 0
+        self.written = 0
+        self.synced = -1
+        self.closed = False
+        self.removed = False
+        self.failure: OSError | None = None
+
+    def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
+        inner = self._begin_write()
+        try:
+            inner.write_at(pieces, position)
+        finally:
+            self._end_write()
+
+    def read_at(self, size: int, position: int) -> bytes:
+        inner = self._pin()
+        try:
+            return inner.read_at(size, position)
+        finally:
+            self.unpin()
+
+    def truncate(self, size: int) -> None:
+        inner = self._begin_write()
+        try:
+            inner.truncate(size)
+        finally:
+            self._end_write()
+
+    def size(self) -> int:
+        inner = self._pin()
+        try:
+            return inner.size()
+        finally:
+            self.unpin()
+
+    def fdatasync(self) -> None:
+        pool = self._pool
+        with pool.lock:
+            self._check_failure()
+            if self.inner is None and not self.closed and (self.removed or self.synced == self.written):
+                return  # synced before its descriptor was closed; of a removed file nothing is left to sync
+        inner = self._pin()
+        try:
+            covered = self.written
+            try:
+                inner.fdatasync()
+            except OSError as error:
+                with pool.lock:
+                    self.failure = error
+                    pool.move(self, pool.kept)
+                raise
+            with pool.lock:
+                self.synced = max(self.synced, covered)
+                if self.synced == self.written and self.order is pool.dirty:
+                    pool.move(self, pool.clean)
+        finally:
+            self.unpin()
+
+    def close(self) -> None:
+        self._pool.close(self)
+
+    # A call costs two turns of the lock in the usual case: one before and one after it.
+
+    def _pin(self) -> File:
+        """The file with a descriptor, which stays open until `unpin`."""
+        with self._pool.lock:
+            inner = self.inner
+            if inner is not None and not self.closed:
+                self.pins += 1
+                self.order.move_to_end(self)
+                return inner
+        return self._pool.acquire(self)
+
+    def unpin(self) -> None:
+        """End a call."""
+        with self._pool.lock:
+            self.pins -= 1
+            if not self.closed or self.pins:
+                return
+        self._pool.give_back(self)
+
+    def _begin_write(self) -> File:
+        pool = self._pool
+        with pool.lock:
+            inner = self.inner
+            if inner is not None and self.order is pool.dirty:
+                self.pins += 1
+                self.written += 1
+                self.order.move_to_end(self)
+                return inner
+        return self._begin_first_write()
+
+    def _begin_first_write(self) -> File:
+        """The first write since the last sync, or to a file without a descriptor."""
+        pool = self._pool
+        inner = self._pin()
+        with pool.lock:
+            if self.failure is None:
+                self.written += 1
+                if self.order is pool.clean:
+                    pool.move(self, pool.dirty)
+                return inner
+        self.unpin()
+        self._check_failure()
+        raise AssertionError("a failure is never taken back")
+
+    def _end_write(self) -> None:
+        with self._pool.lock:
+            self.written += 1
+            self.pins -= 1
+            if not self.closed or self.pins:
+                return
+        self._pool.give_back(self)
+
+    def _check_failure(self) -> None:
+        if self.failure is not None:
+            raise OSError(self.failure.errno, f"an earlier sync failed: {self.failure.strerror}", self.path)
+
+
+class DescriptorPool:
+    """The descriptors of the files of one `PooledFileSystem`, and the names of the files."""
+
+    def __init__(self, fs: FileSystem, capacity: int) -> None:
+        assert capacity > 0
+        self.capacity = capacity
+        self.lock = threading.Lock()
+        # Files with a descriptor, used longest ago first: all bytes synced; some not; never closed by the pool.
+        self.clean: OrderedDict[PooledFile, None] = OrderedDict()
+        self.dirty: OrderedDict[PooledFile, None] = OrderedDict()
+        self.kept: OrderedDict[PooledFile, None] = OrderedDict()
+        self._fs = fs
+        # Files that are not closed: directory → name → handles.
+        self._handles: dict[str, dict[str, set[PooledFile]]] = {}
+
+    def __len__(self) -> int:
+        """Descriptors that are open."""
+        return len(self.clean) + len(self.dirty) + len(self.kept)
+
+    def acquire(self, file: PooledFile, *, create: bool = False) -> File:
+        """Pin `file`, opened if it has no descriptor; raises OSError."""
+        shortage: OSError | None = None
+        all_in_use = False
+        while True:
+            with self.lock:
+                if file.closed:
+                    raise OSError(errno.EBADF, "the file is closed", file.path)
+                inner = file.inner
+                if inner is not None:
+                    file.pins += 1
+                    return inner
+                if file.removed:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.path)
+                if all_in_use or len(self) < self.capacity:
+                    try:
+                        inner = self._fs.open(file.path, create=create)
+                    except OSError as error:
+                        if error.errno not in OUT_OF_DESCRIPTORS or shortage is not None:
+                            raise
+                        shortage = error
+                    else:
+                        file.inner = inner
+                        file.order = self.clean
+                        file.order[file] = None
+                        file.pins += 1
+                        self._remember(file)
+                        return inner
+            if not self.evict():
+                if shortage is not None:
+                    raise shortage
+                all_in_use = True
+
+    def evict(self) -> bool:
+        """Close the descriptor that was used longest ago, synced first if need be; False when all are in use."""
+        while True:
+            with self.lock:
+                file = next((file for file in self.clean if not file.pins), None)
+                if file is not None:
+                    inner = self._take(file)
+                    break
+                unsynced = list(islice((file for file in self.dirty if not file.pins), _SYNCED_AT_ONCE))
+            if not unsynced:
+                return False
+            for file in unsynced:
+                with suppress(OSError):  # kept with the file, and raised by its log's next write or sync
+                    file.fdatasync()
+        if inner is not None:
+            inner.close()
+        return True
+
+    def retried(self, call: Callable[[], T]) -> T:
+        """Call what needs a descriptor for itself; where there is none, close one of ours and try once more."""
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS or not self.evict():
+                raise
+        return call()
+
+    def close(self, file: PooledFile) -> None:
+        """Close `file` for good; its descriptor is closed at the end of the last call."""
+        with self.lock:
+            if file.closed:
+                return
+            file.closed = True
+            self.move(file, self.kept)
+            self._forget(file)
+            in_use = file.pins > 0
+        if not in_use:
+            self.give_back(file)
+
+    def give_back(self, file: PooledFile) -> None:
+        """Close the descriptor of a closed file."""
+        with self.lock:
+            inner = self._take(file)
+        if inner is not None:
+            inner.close()
+
+    def _take(self, file: PooledFile) -> File | None:
+        inner, file.inner = file.inner, None
+        file.order.pop(file, None)
+        return inner
+
+    def move(self, file: PooledFile, order: OrderedDict[PooledFile, None]) -> None:
+        """Put `file` into another list; under the lock."""
+        if file.inner is not None:
+            del file.order[file]
+            order[file] = None
+            file.order = order
+
+    # --- names, under the lock ---------------------------------------------------------------------------------------
+
+    def _remember(self, file: PooledFile) -> None:
+        directory, _, name = file.path.rpartition("/")
+        self._handles.setdefault(directory, {}).setdefault(name, set()).add(file)
+
+    def _forget(self, file: PooledFile) -> None:
+        directory, _, name = file.path.rpartition("/")
+        names = self._handles.get(directory)
+        if names is None or (handles := names.get(name)) is None:
+            return
+        handles.discard(file)
+        if not handles:
+            del names[name]
+            if not names:
+                del self._handles[directory]
+
+    def remove_name(self, path: str) -> None:
+        """The file at `path` loses its name: what is open stays open, what is not is never opened again."""
+        directory, _, name = path.rpartition("/")
+        for file in list(self._handles.get(directory, {}).get(name, ())):
+            self._forget(file)
+            file.removed = True
+            self.move(file, self.kept)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file, or a directory together with the files directly in it; raises OSError."""
+        self._fs.rename(source, target)
+        self.remove_name(target)
+        directory, _, name = source.rpartition("/")
+        moved = list(self._handles.get(directory, {}).get(name, ()))
+        inside = [file for handles in self._handles.get(source, {}).values() for file in handles]
+        for file in (*moved, *inside):
+            self._forget(file)
+            file.path = target + file.path[len(source) :]
+            self._remember(file)
+
+
+class PooledFileSystem:
+    """A `FileSystem` over `fs` whose files have about `capacity` descriptors at most."""
+
+    def __init__(self, fs: FileSystem, capacity: int) -> None:
+        self.pool = DescriptorPool(fs, capacity)
+        self._fs = fs
+
+    def open(self, path: str, *, create: bool = False) -> PooledFile:
+        file = PooledFile(self.pool, path)
+        self.pool.acquire(file, create=create)
+        file.unpin()
+        return file
+
+    def read_file(self, path: str) -> bytes:
+        return self.pool.retried(lambda: self._fs.read_file(path))
+
+    def exists(self, path: str) -> bool:
+        return self._fs.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return self._fs.is_directory(path)
+
+    def file_size(self, path: str) -> int:
+        return self._fs.file_size(path)
+
+    def modified_ms(self, path: str) -> int:
+        return self._fs.modified_ms(path)
+
+    def list(self, directory: str) -> list[str]:
+        return self.pool.retried(lambda: self._fs.list(directory))
+
+    def make_directory(self, path: str) -> None:
+        self._fs.make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file, or a directory; the open files directly in it go with it."""
+        with self.pool.lock:
+            self.pool.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        with self.pool.lock:
+            self.pool.remove_name(path)
+        self._fs.unlink(path)  # outside of the lock: a large file takes long
+
+    def remove_directory(self, path: str) -> None:
+        self._fs.remove_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.pool.retried(lambda: self._fs.sync_directory(path))
+
+    def free_space(self, path: str) -> int:
+        return self._fs.free_space(path)
+
+    def lock(self, path: str) -> FileLock | None:
+        return self.pool.retried(lambda: self._fs.lock(path))
