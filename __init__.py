@@ -5,14 +5,48 @@ The names below are loaded when they are first used (PEP 562): importing the cli
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
+    from .broker.config import BrokerConfig
     from .client import errors
-    from .client.admin import Admin, NewTopic
-    from .client.consumer import Consumer, ConsumerRecord, OffsetAndTimestamp, RebalanceListener
+    from .client.admin import (
+        AbortTransactionSpec,
+        Admin,
+        ClusterDescription,
+        ConfigEntry,
+        ConfigResource,
+        FencedProducer,
+        GroupClaim,
+        GroupDescription,
+        GroupListing,
+        GroupMember,
+        HangingTransaction,
+        NewTopic,
+        ProducerDescription,
+        ResourceType,
+        TransactionDescription,
+        TransactionListing,
+        WhyHanging,
+    )
+    from .client.config import AdminConfig, ConsumerConfig, Partitioner, ProducerConfig
+    from .client.consumer import (
+        CommitCallback,
+        Consumer,
+        ConsumerRecord,
+        OffsetAndTimestamp,
+        OffsetLike,
+        RebalanceListener,
+    )
+    from .client.consumer.errors import (
+        CommitFailedError,
+        FencedInstanceError,
+        NoOffsetForPartitionError,
+        OffsetOutOfRangeError,
+        RebalanceInProgressError,
+        RecordCorruptError,
+    )
     from .client.errors import (
         AbortableError,
         AuthorizationError,
@@ -20,6 +54,7 @@ if TYPE_CHECKING:
         CommitUnknownError,
         ConcurrentProducerCommitError,
         ConfigError,
+        CoordinatorError,
         FatalError,
         IllegalGenerationError,
         IllegalStateError,
@@ -27,104 +62,225 @@ if TYPE_CHECKING:
         KafkaError,
         KafkaTimeoutError,
         NetworkError,
+        NotKafkaError,
         PartitionNotRegisteredError,
         PendingTransactionError,
         ProducerFencedError,
         RecordTooLargeError,
         RetriableError,
+        StaleMetadataError,
+        UnknownTopicError,
         UnsupportedVersionError,
     )
-    from .client.pool import PoolExhaustedError, TransactionalProducerPool
-    from .client.processor import OutputRecord, Processor, ProcessorTransaction
+    from .client.metadata import Node, PartitionMetadata, TopicMetadata
+    from .client.offset_lookup import ListedOffset
+    from .client.pool import (
+        PooledProducer,
+        PooledTransaction,
+        PoolExhaustedError,
+        PoolStatus,
+        TransactionalProducerPool,
+    )
+    from .client.processor import (
+        GroupAware,
+        Metrics,
+        OutputRecord,
+        Process,
+        Processor,
+        ProcessorTransaction,
+        Transform,
+        WorkerDiedError,
+        WorkerProcesses,
+    )
     from .client.producer import Delivery, Producer, Transaction
     from .client.values import (
         ConsumerAssignment,
         ConsumerGroupMetadata,
         GroupAssignment,
         OffsetAndMetadata,
+        Offsets,
         RecordMetadata,
         TopicPartition,
     )
+    from .protocol.errors import ErrorCode
+    from .protocol.records import Headers, TimestampType
 
 __all__ = [
+    "AbortTransactionSpec",
     "AbortableError",
     "Admin",
+    "AdminConfig",
     "AuthorizationError",
     "Broker",
+    "BrokerConfig",
     "BufferFullError",
+    "ClusterDescription",
+    "CommitCallback",
+    "CommitFailedError",
     "CommitUnknownError",
     "ConcurrentProducerCommitError",
+    "ConfigEntry",
     "ConfigError",
+    "ConfigResource",
     "Consumer",
     "ConsumerAssignment",
+    "ConsumerConfig",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
+    "CoordinatorError",
     "Delivery",
+    "ErrorCode",
     "FatalError",
+    "FencedInstanceError",
+    "FencedProducer",
     "GroupAssignment",
+    "GroupAware",
+    "GroupClaim",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "HangingTransaction",
+    "Headers",
     "IllegalGenerationError",
     "IllegalStateError",
     "InvalidTopicError",
     "KafkaError",
     "KafkaTimeoutError",
+    "ListedOffset",
+    "Metrics",
     "NetworkError",
     "NewTopic",
+    "NoOffsetForPartitionError",
+    "Node",
+    "NotKafkaError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetLike",
+    "OffsetOutOfRangeError",
+    "Offsets",
     "OutputRecord",
+    "PartitionMetadata",
     "PartitionNotRegisteredError",
+    "Partitioner",
     "PendingTransactionError",
     "PoolExhaustedError",
+    "PoolStatus",
+    "PooledProducer",
+    "PooledTransaction",
+    "Process",
     "Processor",
     "ProcessorTransaction",
     "Producer",
+    "ProducerConfig",
+    "ProducerDescription",
     "ProducerFencedError",
+    "RebalanceInProgressError",
     "RebalanceListener",
+    "RecordCorruptError",
     "RecordMetadata",
     "RecordTooLargeError",
+    "ResourceType",
     "RetriableError",
+    "StaleMetadataError",
+    "TimestampType",
+    "TopicMetadata",
     "TopicPartition",
     "Transaction",
+    "TransactionDescription",
+    "TransactionListing",
     "TransactionalProducerPool",
+    "Transform",
+    "UnknownTopicError",
     "UnsupportedVersionError",
+    "WhyHanging",
+    "WorkerDiedError",
+    "WorkerProcesses",
     "errors",
 ]
 
 _HOMES: Final = {
+    "AbortTransactionSpec": "client.admin",
     "Admin": "client.admin",
+    "AdminConfig": "client.config",
     "Broker": "broker.broker",
+    "BrokerConfig": "broker.config",
+    "ClusterDescription": "client.admin",
+    "CommitCallback": "client.consumer",
+    "CommitFailedError": "client.consumer.errors",
+    "ConfigEntry": "client.admin",
+    "ConfigResource": "client.admin",
     "Consumer": "client.consumer",
     "ConsumerAssignment": "client.values",
+    "ConsumerConfig": "client.config",
     "ConsumerGroupMetadata": "client.values",
     "ConsumerRecord": "client.consumer",
     "Delivery": "client.producer",
+    "ErrorCode": "protocol.errors",
+    "FencedInstanceError": "client.consumer.errors",
+    "FencedProducer": "client.admin",
     "GroupAssignment": "client.values",
+    "GroupAware": "client.processor",
+    "GroupClaim": "client.admin",
+    "GroupDescription": "client.admin",
+    "GroupListing": "client.admin",
+    "GroupMember": "client.admin",
+    "HangingTransaction": "client.admin",
+    "Headers": "protocol.records",
+    "ListedOffset": "client.offset_lookup",
+    "Metrics": "client.processor",
     "NewTopic": "client.admin",
+    "NoOffsetForPartitionError": "client.consumer.errors",
+    "Node": "client.metadata",
     "OffsetAndMetadata": "client.values",
     "OffsetAndTimestamp": "client.consumer",
+    "OffsetLike": "client.consumer",
+    "OffsetOutOfRangeError": "client.consumer.errors",
+    "Offsets": "client.values",
     "OutputRecord": "client.processor",
+    "PartitionMetadata": "client.metadata",
+    "Partitioner": "client.config",
     "PoolExhaustedError": "client.pool",
+    "PoolStatus": "client.pool",
+    "PooledProducer": "client.pool",
+    "PooledTransaction": "client.pool",
+    "Process": "client.processor",
     "Processor": "client.processor",
     "ProcessorTransaction": "client.processor",
     "Producer": "client.producer",
+    "ProducerConfig": "client.config",
+    "ProducerDescription": "client.admin",
+    "RebalanceInProgressError": "client.consumer.errors",
     "RebalanceListener": "client.consumer",
+    "RecordCorruptError": "client.consumer.errors",
     "RecordMetadata": "client.values",
+    "ResourceType": "client.admin",
+    "TopicMetadata": "client.metadata",
     "TopicPartition": "client.values",
+    "TimestampType": "protocol.records",
     "Transaction": "client.producer",
+    "TransactionDescription": "client.admin",
+    "TransactionListing": "client.admin",
     "TransactionalProducerPool": "client.pool",
+    "Transform": "client.processor",
+    "WhyHanging": "client.admin",
+    "WorkerDiedError": "client.processor",
+    "WorkerProcesses": "client.processor",
 }
 """The module of each public name; those that are not here are errors."""
 
+if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for Any
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "errors":
-        return import_module(".client.errors", __name__)
-    value = getattr(import_module("." + _HOMES.get(name, "client.errors"), __name__), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "errors":
+            return import_module(".client.errors", __name__)
+        value = getattr(import_module("." + _HOMES.get(name, "client.errors"), __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

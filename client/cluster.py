@@ -15,16 +15,25 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ..protocol.schema import Request, Response
+from .addresses import parse_address
 from .backoff import ExponentialBackoff
 from .config import ClientConfig
 from .connection import Connection, ConnectionOptions
-from .errors import ConfigError, IllegalStateError, KafkaTimeoutError, NetworkError, error_for
+from .errors import (
+    IllegalStateError,
+    KafkaTimeoutError,
+    NetworkError,
+    NotKafkaError,
+    UnknownTopicError,
+    error_for,
+)
+from .given import topic_of
 from .links import Links
 from .metadata import ClusterMetadata, Node, TopicMetadata
 from .shared_task import outcome_of
@@ -32,6 +41,11 @@ from .shared_task import outcome_of
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+MISSING_TOPIC_ATTEMPTS: Final = 3
+"""Answers that have to say that a topic does not exist before a call that does not wait for topics believes it: a
+broker may not have heard yet of one that was just created at another."""
 
 
 class KeyType(IntEnum):
@@ -51,10 +65,8 @@ class Cluster:
         self.metadata = ClusterMetadata()
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._bootstrap = tuple(
-            Node(-1 - number, *_address(server)) for number, server in enumerate(config.bootstrap_servers)
+            Node(-1 - number, *parse_address(server)) for number, server in enumerate(config.bootstrap_servers)
         )
-        if not self._bootstrap:
-            raise ConfigError("bootstrap.servers", "is empty: name at least one host:port")
         self._links = Links(
             ConnectionOptions(
                 client_id=config.client_id,
@@ -83,9 +95,10 @@ class Cluster:
         """Reach any broker of bootstrap.servers and learn of the others.
 
         Raises KafkaTimeoutError, with the last failure's words, where none answers within the timeout, and at once
-        what trying again would not mend (UnsupportedVersionError, AuthorizationError).
+        what trying again would not mend (NotKafkaError, UnsupportedVersionError, AuthorizationError).
         """
-        await self.retrying(self.refresh, timeout_s, f"reach a broker of {', '.join(self.config.bootstrap_servers)}")
+        what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
+        await self.retrying(self.refresh, timeout_s, what, final=NotKafkaError)
         self._maintenance = asyncio.create_task(self._maintain(), name="cluster metadata")
 
     async def close(self) -> None:
@@ -103,7 +116,7 @@ class Cluster:
 
     def track(self, topics: Iterable[str]) -> None:
         """Keep these topics in every refresh; new ones are asked for soon."""
-        new = set(topics) - self._tracked
+        new = {topic_of(topic) for topic in topics} - self._tracked
         if new:
             self._tracked |= new
             if not self._track_all:
@@ -138,7 +151,7 @@ class Cluster:
         error_code says so.
         """
         if topics is not None:
-            self._tracked.update(topics)
+            self._tracked.update([topic_of(topic) for topic in topics])
         if self._refreshing is not None:
             self._refresh_again = True  # the answer under way may be to an older question
         else:
@@ -146,27 +159,48 @@ class Cluster:
             self._refreshing.add_done_callback(self._refreshed)
         return await outcome_of(self._refreshing)
 
-    async def topic(self, name: str, timeout_s: float) -> TopicMetadata:
+    async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
         """Wait until the topic is known, with a leader for at least one partition; asks as often as needed.
 
-        Raises KafkaTimeoutError when it still is not, InvalidTopicError or AuthorizationError at once.
+        Raises UnknownTopicError for a topic that does not exist: after the timeout, or if not `patient`, after
+        MISSING_TOPIC_ATTEMPTS answers that say so. Raises KafkaTimeoutError where nothing else is known, and
+        InvalidTopicError or AuthorizationError at once.
         """
-        known = self.metadata.topics.get(name)
+        known = self.metadata.topics.get(topic_of(name))
         if known is not None and not known.error_code and self._has_leader(known):
             return known
+        is_new = name not in self._tracked
         self._tracked.add(name)
+        missing: KafkaError | None = None
+        answers = 0
 
         async def ask() -> TopicMetadata:
+            nonlocal missing, answers
             metadata = await self.refresh()
             topic = metadata.topics.get(name)
-            if topic is None or topic.error_code:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
-                raise error_for(code, f"topic {name!r}: {code.text}")
+            missing = None
+            if topic is None or topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                answers += 1
+                missing = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+                if not patient and answers >= MISSING_TOPIC_ATTEMPTS:
+                    raise UnknownTopicError(missing.code, missing.message)
+                raise missing
+            if topic.error_code:
+                raise error_for(topic.error_code, f"topic {name!r}: {topic.error_code.text}")
             if not self._has_leader(topic):
                 raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"no partition of topic {name!r} has a leader")
             return topic
 
-        return await self.retrying(ask, timeout_s, f"learn of topic {name!r}")
+        try:
+            return await self.retrying(ask, timeout_s, f"learn of topic {name!r}", final=UnknownTopicError)
+        except KafkaTimeoutError as late:
+            if is_new:
+                self._tracked.discard(name)
+            if missing is None or isinstance(late, UnknownTopicError):
+                raise
+            raise UnknownTopicError(
+                missing.code, f"{missing.message}, and was not created within {timeout_s * 1000:.0f} ms"
+            ) from late
 
     @staticmethod
     def _has_leader(topic: TopicMetadata) -> bool:
@@ -232,8 +266,18 @@ class Cluster:
         """Look the coordinator up again at the next use: it has moved, or cannot be reached."""
         self._coordinators.pop((key_type, key), None)
 
-    async def retrying(self, ask: Callable[[], Awaitable[T]], timeout_s: float, what: str) -> T:
-        """Return what `ask` does, called again after errors that pass; raises KafkaTimeoutError after the timeout."""
+    async def retrying(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        timeout_s: float,
+        what: str,
+        *,
+        final: type[KafkaError] | tuple[type[KafkaError], ...] = (),
+    ) -> T:
+        """Return what `ask` does, called again after errors that pass; raises KafkaTimeoutError after the timeout.
+
+        Errors of a type in `final` are raised at once, though they might pass.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         attempt, failure = 0, None
@@ -243,6 +287,8 @@ class Cluster:
                     try:
                         return await ask()
                     except KafkaError as error:
+                        if isinstance(error, final):
+                            raise
                         if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                             raise
                         if attempt == 0:
@@ -280,6 +326,10 @@ class Cluster:
         found = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
         if found.error_code:
             raise error_for(found.error_code, getattr(found, "error_message", None))
+        if found.node_id < 0 or not found.host:
+            raise error_for(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{connection.address} named no coordinator for {key!r}"
+            )
         return Node(found.node_id, found.host, found.port)
 
     async def _refresh(self) -> ClusterMetadata:
@@ -295,7 +345,8 @@ class Cluster:
             except KafkaError as error:
                 if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                     raise
-                failure = error
+                if failure is None or isinstance(failure, NotKafkaError):
+                    failure = error
                 continue
             self._take(answer, None if everything or (version == 0 and not asked) else asked)
             return self.metadata
@@ -353,12 +404,9 @@ class Cluster:
                     log.warning("metadata could not be refreshed, trying again: %s", error)
                 failures += 1
                 self._wanted.set()
+            except Exception:  # a bug must not leave the client with leaders of the past
+                log.exception("metadata could not be refreshed, trying again")
+                failures += 1
+                self._wanted.set()
             # Also after a success: a stale answer must not make the client ask without a pause.
             await asyncio.sleep(self.retry_backoff(max(failures - 1, 0)))
-
-
-def _address(server: str) -> tuple[str, int]:
-    host, colon, port = server.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError("bootstrap.servers", f"{server!r} is not host:port")
-    return host.strip("[]"), int(port)

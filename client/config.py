@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from .addresses import parse_address
 from .errors import ConfigError
 from .settings import Settings, setting
 from .versions import GROUP_AWARE_TRANSACTION
@@ -36,6 +37,28 @@ _REFUSED: Final[Mapping[str, str]] = {
 }
 
 
+def _addresses(value: object) -> tuple[str, ...]:
+    """Parse bootstrap.servers; raises ConfigError that names the address which is wrong."""
+    name = "bootstrap.servers"
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Iterable) or isinstance(items, bytes):
+        raise ValueError("is not a list of host:port, nor a string with commas between them")
+    addresses = []
+    for item in items:
+        if not isinstance(item, str):
+            raise ConfigError(name, f"{item!r} is not host:port, but {type(item).__name__}")
+        address = item.strip()
+        if address:
+            try:
+                parse_address(address)
+            except ValueError as error:
+                raise ConfigError(name, f"{address!r} {error}") from None
+            addresses.append(address)
+    if not addresses:
+        raise ConfigError(name, "is empty: name at least one host:port")
+    return tuple(addresses)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Settings):
     """What every client has."""
@@ -45,6 +68,7 @@ class ClientConfig(Settings):
     bootstrap_servers: tuple[str, ...] = setting(
         ("127.0.0.1:9092",),
         "host:port of one or more brokers to start from; the others are learned. Kafka has no default here.",
+        parse=_addresses,
     )
     client_id: str = setting("oncelog", "Name of this client in the broker's logs and metrics.")
     client_dns_lookup: str = setting(
@@ -90,6 +114,13 @@ class ClientConfig(Settings):
     )
     send_buffer_bytes: int = setting(131_072, "SO_SNDBUF; -1: the system's default.", at_least=-1)
     receive_buffer_bytes: int = setting(65_536, "SO_RCVBUF; -1: the system's default.", at_least=-1)
+    cancel_grace_ms: int = setting(
+        1_000,
+        "How long a transaction or a client that is left by a cancellation, as by asyncio.timeout, still waits for the "
+        "broker: to abort, to commit, to leave the group. What is not done by then goes on in the background, or is "
+        "left to the broker's own timeouts. Not a setting of Kafka's Java client.",
+        at_least=0,
+    )
     receive_message_max_bytes: int = setting(
         256 * 1024 * 1024, "A longer answer closes the connection. Not a setting of Kafka's Java client.", at_least=1024
     )

@@ -23,7 +23,8 @@ from ..protocol.errors import ErrorCode
 from ..protocol.framing import decode_response, encode_request
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.schema import Buffer, Request, Response
-from .errors import KafkaTimeoutError, NetworkError, error_for
+from .errors import KafkaTimeoutError, NetworkError, NotKafkaError, error_for
+from .foreign import foreign_answer
 from .versions import EXTENSION_VERSION, ApiVersionTable
 
 R = TypeVar("R", bound=Response)
@@ -33,6 +34,7 @@ SMALL: Final = 65_536
 """Size of the buffer that small answers are read through; a longer answer gets a buffer of its own size."""
 
 _CORRELATION_IDS: Final = 2**31
+_CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,9 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._why: str | None = None
+        self._speaks_kafka = False
+        """Whether the peer has answered a request: what it sends before that may be another protocol."""
+        self._foreign = False
         self._small = bytearray(SMALL)
         self._small_view = memoryview(self._small)
         self._filled = 0
@@ -102,8 +107,8 @@ class Connection(asyncio.BufferedProtocol):
                 f"no connection to {address} within socket.connection.setup.timeout.ms = "
                 f"{options.connect_timeout_s * 1000:.0f}",
             ) from None
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
+        except (OSError, ValueError, OverflowError) as error:  # not OSError: a host or port that cannot be looked up
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
         try:
             await connection._negotiate()
@@ -230,6 +235,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._answer(memoryview(large))
             return
         position, filled = 0, self._filled
+        if not self._speaks_kafka and filled >= 4:
+            answer = foreign_answer(bytes(self._small[: min(filled, 256)]), self.options.max_response_bytes)
+            if answer is not None:
+                self._not_kafka(answer)
+                return
         while filled - position >= 4:
             size = int.from_bytes(self._small[position : position + 4], "big")
             end = position + 4 + size
@@ -258,11 +268,11 @@ class Connection(asyncio.BufferedProtocol):
             self._filled = rest
 
     def eof_received(self) -> None:
-        self._why = self._why or "the broker closed the connection"
+        self._why = self._why or _CLOSED_BY_PEER
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._why is None:
-            self._why = f"the connection broke: {exc}" if exc else "the broker closed the connection"
+            self._why = f"the connection broke: {exc}" if exc else _CLOSED_BY_PEER
         self._lost()
         if not self.closed.done():
             self.closed.set_result(None)
@@ -277,15 +287,28 @@ class Connection(asyncio.BufferedProtocol):
             version = 0
         try:
             correlation_id, response = decode_response(oldest.request.response, version, frame)
-        except DecodeError as error:
-            self.close(f"{self.address} sent a malformed answer to {oldest.request.__name__} v{version}: {error}")
+        except Exception as error:
+            if not isinstance(error, DecodeError):
+                log.exception("an answer of %s to %s could not be decoded", self.address, oldest.request.__name__)
+            self._broke_protocol(f"sent a malformed answer to {oldest.request.__name__} v{version}: {error}")
             return
         if correlation_id != oldest.correlation_id:
-            self.close(f"{self.address} answered request {correlation_id}, expected was {oldest.correlation_id}")
+            self._broke_protocol(f"answered request {correlation_id}, expected was {oldest.correlation_id}")
             return
+        self._speaks_kafka = True
         self._unanswered.popleft()
         if not oldest.future.done():  # its caller may have been cancelled
             oldest.future.set_result(response)
+
+    def _broke_protocol(self, how: str) -> None:
+        if self._speaks_kafka:
+            self.close(f"{self.address} {how}")
+        else:
+            self._not_kafka(how)
+
+    def _not_kafka(self, how: str) -> None:
+        self._foreign = True
+        self.close(f"the peer at {self.address} does not speak Kafka's protocol: it {how}")
 
     # -- the end of it
 
@@ -324,6 +347,11 @@ class Connection(asyncio.BufferedProtocol):
                 one.future.set_exception(self._network_error())
 
     def _network_error(self) -> NetworkError:
+        if self._foreign:
+            return NotKafkaError(ErrorCode.NETWORK_EXCEPTION, self._why)
+        if not self._speaks_kafka and self._why == _CLOSED_BY_PEER:
+            why = f"{self._why} before it answered: is that a PLAINTEXT listener of a Kafka broker?"
+            return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
         return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {self._why or 'not connected'}")
 
 

@@ -9,12 +9,13 @@ Every one of them is a `KafkaError` with the `code` it was made from. `error_for
 | `FatalError` | close this client and make a new one; `ProducerFencedError`: do not, another one has taken over |
 | `ConcurrentProducerCommitError` | fatal, too: take the group's present assignment, then initialise again |
 | `CommitUnknownError` | neither redo nor skip: ask again with `commit_transaction()`, or look at what was committed |
+| `UnknownTopicError` | create the topic, or correct its name; a `KafkaTimeoutError` |
 | others | correct what the message names |
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from ..protocol.errors import CONCURRENT_PRODUCER_COMMIT, PENDING_TRANSACTION, ErrorCode, KafkaError, error_code
 
@@ -34,13 +35,16 @@ __all__ = [
     "KafkaError",
     "KafkaTimeoutError",
     "NetworkError",
+    "NotKafkaError",
     "PartitionNotRegisteredError",
     "PendingTransactionError",
     "ProducerFencedError",
     "RecordTooLargeError",
     "RetriableError",
     "StaleMetadataError",
+    "UnknownTopicError",
     "UnsupportedVersionError",
+    "copy_of",
     "error_for",
 ]
 
@@ -67,6 +71,12 @@ class NetworkError(RetriableError):
     remedy = "the client connects again by itself; call again later"
 
 
+class NotKafkaError(NetworkError):
+    """What listens at the address does not speak Kafka's protocol, or not without encryption."""
+
+    remedy = "correct the address: it has to be that of a PLAINTEXT listener of a Kafka broker"
+
+
 class KafkaTimeoutError(RetriableError, TimeoutError):
     """No answer within the time that the message names: the request may or may not have run."""
 
@@ -87,6 +97,12 @@ class PendingTransactionError(KafkaTimeoutError):
     @property
     def retriable(self) -> bool:
         return True
+
+
+class UnknownTopicError(KafkaTimeoutError):
+    """The topic does not exist, and was not created while the call waited for it."""
+
+    remedy = "create the topic, correct its name, or set auto.create.topics.enable=true at the broker"
 
 
 class StaleMetadataError(RetriableError):
@@ -171,7 +187,7 @@ class AuthorizationError(_Client):
     remedy = "grant the right that is named, or use another principal"
 
 
-class InvalidTopicError(_Client):
+class InvalidTopicError(_Client, ValueError):
     """The topic name is not allowed, or the topic does not exist and is not created automatically."""
 
     remedy = "correct the topic's name, or create it"
@@ -259,6 +275,18 @@ _TYPES: Final[dict[ErrorCode, type[KafkaError]]] = {
     _E.MESSAGE_TOO_LARGE: RecordTooLargeError,
     _E.RECORD_LIST_TOO_LARGE: RecordTooLargeError,
 }
+
+
+E = TypeVar("E", bound=KafkaError)
+
+
+def copy_of(error: E) -> E:
+    """Return a copy of an exception, to raise `from` it: the same one in many tasks would collect all tracebacks."""
+    copy = type(error).__new__(type(error), *error.args)
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    copy.__dict__.pop("__notes__", None)
+    return copy
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:

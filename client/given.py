@@ -1,22 +1,68 @@
-"""What a program gives as partitions, positions and names, checked before any of it takes effect.
+"""Checks of what a program passes as topics, partitions, positions and names, made before any of it takes effect.
 
-A wrong type is a TypeError that says what is wanted, and a negative offset is refused: it would be committed, and read
-as "no offset", so that the group begins anew somewhere else.
+A wrong type is a TypeError that says what is wanted. A value that no message can carry is refused at the call as well:
+in a request that is sent in the background it would fail what others wait for. A negative offset is refused because it
+would be committed, and read as "no offset", so that the group begins anew somewhere else.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from typing import Final, SupportsIndex
 
-from .errors import IllegalStateError
+from ..protocol.errors import ErrorCode
+from .errors import IllegalStateError, InvalidTopicError
 from .values import OffsetAndMetadata, Offsets, TopicPartition
+
+MAX_TOPIC_NAME: Final = 249
+"""Characters of the longest topic name (Kafka's Topic.MAX_NAME_LENGTH)."""
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+MAX_INT32: Final = 2**31 - 1
+MAX_INT64: Final = 2**63 - 1
+
+
+def topic_of(given: object) -> str:
+    """Return a topic's name; raises TypeError, or InvalidTopicError for a name that no broker accepts."""
+    if not isinstance(given, str):
+        hint = "; decode it: topic.decode()" if isinstance(given, bytes) else ""
+        raise TypeError(f"topic must be a str, not {type(given).__name__}{hint}")
+    if not given:
+        problem = "is empty"
+    elif given in (".", ".."):
+        problem = "is not a name"
+    elif len(given) > MAX_TOPIC_NAME:
+        problem = f"has {len(given)} characters, and {MAX_TOPIC_NAME} are allowed"
+    elif not _TOPIC_NAME.fullmatch(given):
+        problem = "has characters other than ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return given
+    raise InvalidTopicError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {given[:300]!r} {problem}")
+
+
+def topics_of(given: Iterable[object]) -> list[str]:
+    """Return topic names as a list; one string alone would be taken for a list of its letters."""
+    if isinstance(given, str | bytes):
+        raise TypeError(f"topics={given!r} is one name: give a list of topic names")
+    return [topic_of(name) for name in given]
+
+
+def whole_number(given: object, name: str, at_most: int, hint: str = "") -> int:
+    """Return a number from 0 to `at_most`; raises TypeError for what is not whole, ValueError beyond the range."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        raise TypeError(f"{name} must be an int, not {type(given).__name__}{hint}")
+    number = given.__index__()
+    if not 0 <= number <= at_most:
+        raise ValueError(f"{name} {number} is not from 0 to {at_most}")
+    return number
 
 
 def partition_of(given: object) -> TopicPartition:
     """Return a (topic, partition) pair as one."""
     match given:
         case (str(topic), int(partition)) if not isinstance(partition, bool):
-            return TopicPartition(topic, partition)
+            return TopicPartition(topic_of(topic), whole_number(partition, "partition", MAX_INT32))
     raise TypeError(f"{given!r} is not a (topic, partition) pair")
 
 
@@ -40,8 +86,10 @@ def positions_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
             raise TypeError(f"offset {offset!r} of {partition} is not a whole number")
         if not isinstance(metadata, str) or not isinstance(epoch, int):
             raise TypeError(f"{position!r} for {partition}: metadata is a string, and leader_epoch a whole number")
-        if not 0 <= offset < 2**63:
+        if not 0 <= offset <= MAX_INT64:
             raise IllegalStateError(f"cannot commit offset {offset} for {partition}: it is not from 0 to 2^63 - 1")
+        if not -1 <= epoch <= MAX_INT32:
+            raise ValueError(f"leader_epoch {epoch} for {partition} is not from -1 to {MAX_INT32}")
         positions[partition] = position
     return positions
 

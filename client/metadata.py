@@ -34,7 +34,11 @@ class PartitionMetadata:
 
 
 class TopicMetadata(NamedTuple):
-    """One topic; its partitions by ascending index. `topic_id` is all zeros with brokers before Kafka 2.8."""
+    """One topic; its partitions by ascending index, from 0 on. `topic_id` is all zeros with brokers before Kafka 2.8.
+
+    Where a broker's answer leaves out partitions or names one twice, there are none, and `error_code` is
+    UNKNOWN_SERVER_ERROR.
+    """
 
     name: str
     topic_id: bytes
@@ -73,7 +77,7 @@ class ClusterMetadata:
             if topic.name is not None:
                 topics[topic.name] = _merge(self.topics.get(topic.name), topic)
         return ClusterMetadata(
-            brokers={b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+            brokers={b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers if b.node_id >= 0},
             topics=topics,
             cluster_id=response.cluster_id,
             controller_id=response.controller_id,
@@ -89,6 +93,9 @@ class ClusterMetadata:
 
 def _merge(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMetadata:
     assert topic.name is not None
+    if sorted(partition.partition_index for partition in topic.partitions) != list(range(len(topic.partitions))):
+        # Indexes are places in lists from here on: an answer with gaps, or with one twice, is not to be used.
+        return TopicMetadata(topic.name, topic.topic_id, ErrorCode.UNKNOWN_SERVER_ERROR, topic.is_internal, ())
     before: dict[int, PartitionMetadata] = {}
     if known is not None and known.topic_id == topic.topic_id:
         before = {partition.index: partition for partition in known.partitions}

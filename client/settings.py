@@ -16,6 +16,9 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from .errors import ConfigError
 
+MAX_STRING: Final = 32_767
+"""Bytes of the longest string in Kafka's protocol."""
+
 
 class Setting(NamedTuple):
     """One row of a table, for documentation."""
@@ -54,7 +57,7 @@ class Settings:
         """Build a table from a mapping and from keywords, in dotted or underscored names; raises ConfigError."""
         known = {row.name: row for row in dataclasses.fields(cls) if row.metadata}
         values: dict[str, Any] = {}
-        for given, value in [*(config or {}).items(), *keywords.items()]:
+        for given, value in [*mapping_of(config, cls.__name__.removesuffix("Config")).items(), *keywords.items()]:
             attribute = str(given).replace(".", "_")
             row = known.get(attribute)
             if row is None:
@@ -90,6 +93,19 @@ class Settings:
         return ConfigError(dotted, f"is no setting of this client; {hint}")
 
 
+def mapping_of(config: object, client: str) -> Mapping[str, object]:
+    """Return the settings that a client was given in a mapping; raises TypeError, with the right form, for others."""
+    if config is None:
+        return {}
+    if isinstance(config, Mapping):
+        return config
+    example = f"{client}(bootstrap_servers={config!r})" if isinstance(config, str) else f"{client}(linger_ms=20)"
+    raise TypeError(
+        f"{client}({config!r}): settings are keywords, as in {example}, or a mapping of Kafka's names, as in "
+        f"{client}({{'bootstrap.servers': 'localhost:9092'}})"
+    )
+
+
 def _dotted(attribute: str) -> str:
     return attribute.replace("_", ".")
 
@@ -99,6 +115,8 @@ def _parse(row: dataclasses.Field[Any], value: object) -> Any:
     parse = limits["parse"] or _PARSERS[str(row.type)]
     try:
         parsed = parse(value)
+    except ConfigError:
+        raise
     except (ValueError, TypeError) as error:
         reason = str(error) if limits["parse"] else f"is not {_KINDS[str(row.type)]}"
         raise ConfigError(name, f"{value!r} {reason}") from None
@@ -129,6 +147,8 @@ def _int(value: object) -> int:
 def _str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    if len(value.encode()) > MAX_STRING:  # no request could carry it; a lone surrogate is a ValueError
+        raise ValueError(value)
     return value
 
 
@@ -154,7 +174,7 @@ _PARSERS: Final[dict[str, Callable[[object], Any]]] = {
 _KINDS: Final = {
     "bool": "true or false",
     "int": "a whole number",
-    "str": "a string",
-    "str | None": "a string",
+    "str": f"a string of at most {MAX_STRING} bytes in UTF-8",
+    "str | None": f"a string of at most {MAX_STRING} bytes in UTF-8",
     "tuple[str, ...]": "a list of strings, nor a string with commas between them",
 }

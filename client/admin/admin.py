@@ -15,7 +15,7 @@ from ...protocol.errors import KafkaError
 from ..cluster import Cluster
 from ..config import AdminConfig
 from ..errors import IllegalStateError, error_for
-from ..given import names_of, positions_of
+from ..given import names_of, partition_of, partitions_of, positions_of
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
@@ -45,6 +45,7 @@ class Admin:
         self.config = AdminConfig.of(config, **settings)
         self._timeout_s = self.config.default_api_timeout_ms / 1000
         self._open_calls: AdminCalls | None = None
+        self._started = False
         self._closed = False
 
     # -- life
@@ -60,11 +61,14 @@ class Admin:
 
     async def start(self) -> None:
         """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
-        if self._open_calls is not None or self._closed:
+        if self._started or self._closed:
             raise IllegalStateError("an admin client is started once: make a new one")
+        self._started = True
         cluster = Cluster(self.config, allow_auto_topic_creation=False)
         try:
             await cluster.start(self._timeout_s)
+            if self._closed:
+                raise IllegalStateError("the admin client was closed while it started")
         except BaseException:
             self._closed = True
             await cluster.close()
@@ -138,7 +142,7 @@ class Admin:
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete records below an offset (-1: all there are); returns the new first offsets, raises the first error."""
-        return await topics.delete_records(self._calls, {TopicPartition(*one): at for one, at in before.items()})
+        return await topics.delete_records(self._calls, {partition_of(one): at for one, at in before.items()})
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
@@ -146,7 +150,7 @@ class Admin:
         """Return (offset, timestamp, leader_epoch) for a time in ms, -1 (end), -2 (start) or -3 (latest timestamp)."""
         return await list_offsets(
             self._calls.cluster,
-            {TopicPartition(*one): at for one, at in wanted.items()},
+            {partition_of(one): at for one, at in wanted.items()},
             read_committed=isolation_level == "read_committed",
             timeout_s=self._timeout_s,
         )
@@ -216,7 +220,7 @@ class Admin:
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
         """Forget committed offsets of topics that no member of the group subscribes to."""
-        wanted = [TopicPartition(*one) for one in partitions]
+        wanted = sorted(partitions_of(partitions))
         outcomes = await groups.delete_group_offsets(self._calls, group_id, wanted)
         return _raised(outcomes) if raise_errors else outcomes
 
@@ -288,7 +292,7 @@ class Admin:
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
         """Return the producers that each partition's leader remembers; raises the first failure."""
-        return await transactions.describe_producers(self._calls, [TopicPartition(*one) for one in partitions])
+        return await transactions.describe_producers(self._calls, sorted(partitions_of(partitions)))
 
     async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
         """End a hanging transaction in one partition: its leader writes an abort marker. Raises what the leader says.
@@ -313,9 +317,9 @@ class Admin:
             calls = self._calls
             calls.cluster.track_all()
             metadata = await calls.retrying(calls.cluster.refresh, "list topics")
-            wanted = [TopicPartition(*one) for one in metadata.leaders]
+            wanted = list(metadata.leaders)
         else:
-            wanted = [TopicPartition(*one) for one in partitions]
+            wanted = sorted(partitions_of(partitions))
         return await transactions.find_hanging(
             self._calls, wanted, older_than_ms=older_than_ms, now_ms=int(time.time() * 1000)
         )

@@ -1,6 +1,6 @@
 """The consumer: subscription, group membership, fetching, committed offsets. `Consumer` is what an application uses."""
 
-from .consumer import Consumer
+from .consumer import CommitCallback, Consumer, OffsetLike
 from .errors import (
     CommitFailedError,
     FencedInstanceError,
@@ -13,12 +13,14 @@ from .listener import RebalanceListener
 from .record import ConsumerRecord, OffsetAndTimestamp
 
 __all__ = [
+    "CommitCallback",
     "CommitFailedError",
     "Consumer",
     "ConsumerRecord",
     "FencedInstanceError",
     "NoOffsetForPartitionError",
     "OffsetAndTimestamp",
+    "OffsetLike",
     "OffsetOutOfRangeError",
     "RebalanceInProgressError",
     "RebalanceListener",

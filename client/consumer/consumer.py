@@ -17,16 +17,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from ..cancellation import grace_s
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
-from ..given import positions_of
-from ..metadata import PartitionMetadata
+from ..given import MAX_INT64, partition_of, partitions_of, positions_of, topics_of, whole_number
+from ..metadata import ClusterMetadata, PartitionMetadata
 from ..offset_lookup import list_offsets
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .coordinator import ConsumerCoordinator
 from .fetcher import Fetcher
 from .listener import RebalanceListener
+from .missing_topics import MissingTopics
 from .positions import Positions
 from .record import ConsumerRecord, OffsetAndTimestamp
 from .subscription import EARLIEST, LATEST, SubscriptionState
@@ -57,17 +59,17 @@ class Consumer:
         **settings: object,
     ) -> None:
         self.config = ConsumerConfig.of(config, **settings)
-        self._wish = (tuple(topics), pattern, listener)
-        if isinstance(topics, str):
-            raise IllegalStateError(f"topics={topics!r} is a string: give a list of topic names")
+        self._wish = (topics_of(topics), pattern, listener)
         self._subscription = SubscriptionState()
         self._read_committed = self.config.isolation_level == "read_committed"
         self._api_timeout_s = self.config.default_api_timeout_ms / 1000
         self._started = False
+        self._open = False
         self._closed = False
         self._polling = False
         self._handed_out = 0
         self._woken = False
+        self._missing = MissingTopics(self.config.allow_auto_create_topics)
         self._positions: Positions
 
     # -- life
@@ -80,12 +82,12 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an exception it is not known what was processed: committing could lose records.
-        await self.close(commit=kind is None)
+        await self.close(commit=kind is None, timeout_s=grace_s(self.config, error))
 
     async def start(self) -> None:
         """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
-        if self._started:
-            raise IllegalStateError("the consumer was started before")
+        if self._started or self._closed:
+            raise IllegalStateError("a consumer is started once: make a new one")
         self._started = True
         self._loop = asyncio.get_running_loop()
         self._awake = asyncio.Event()
@@ -93,6 +95,8 @@ class Consumer:
         self._cluster = cluster
         try:
             await cluster.start(self._api_timeout_s)
+            if self._closed:
+                raise IllegalStateError("the consumer was closed while it started")
         except BaseException:
             self._closed = True
             await cluster.close()
@@ -103,22 +107,28 @@ class Consumer:
             self._coordinator = ConsumerCoordinator(cluster, self.config, self._subscription, self._look_again)
         committed = self._coordinator.offsets if self._coordinator is not None else None
         self._positions = Positions(cluster, self.config, self._subscription, committed, self._look_again)
-        cluster.on_metadata(lambda _: self._look_again())
+        cluster.on_metadata(self._metadata_changed)
+        self._open = True
         topics, pattern, listener = self._wish
         if topics or pattern is not None:
             self.subscribe(topics or None, pattern=pattern, listener=listener)
 
-    async def close(self, *, commit: bool = True) -> None:
-        """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice."""
-        if self._closed or not self._started:
-            self._closed = True
+    async def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
+        """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice.
+
+        What the broker has not answered within `timeout_s` (default: request.timeout.ms, or default.api.timeout.ms
+        where that is shorter) is given up: then records come again, and the group waits for the session timeout.
+        """
+        was_open = self._open
+        self._open, self._closed = False, True
+        if not was_open:
             return
-        self._closed = True
         self._awake.set()
+        if timeout_s is None:
+            timeout_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
         try:
             await self._positions.close()
             if self._coordinator is not None:
-                timeout_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
                 await self._coordinator.close(commit=commit, timeout_s=timeout_s)
         finally:
             await self._fetcher.close()
@@ -137,13 +147,11 @@ class Consumer:
         self._check_open()
         if (topics is None) == (pattern is None):
             raise IllegalStateError("subscribe() takes either topics or a pattern")
-        if isinstance(topics, str):
-            raise IllegalStateError(f"topics={topics!r} is a string: give a list of topic names")
+        names = [] if topics is None else topics_of(topics)
         if self._coordinator is None:
             raise IllegalStateError("subscribe() needs a group.id; assign() reads partitions without a group")
         self._coordinator.listener = listener
         if topics is not None:
-            names = list(topics)
             self._subscription.subscribe(names)
             self._cluster.track(names)
         else:
@@ -162,7 +170,7 @@ class Consumer:
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions, without a group deciding on them."""
         self._check_open()
-        wanted = [TopicPartition(*one) for one in partitions]
+        wanted = partitions_of(partitions)
         self._subscription.assign_manually(wanted)
         self._cluster.track({one.topic for one in wanted})
         self._awake.set()
@@ -196,10 +204,15 @@ class Consumer:
         self._check_open()
         if self._polling:
             raise IllegalStateError("another task polls this consumer: one at a time")
+        if not (self._subscription.automatic or self._subscription.assigned):
+            raise IllegalStateError(
+                "the consumer has nothing to read: subscribe() to topics, or assign() partitions, before it polls"
+            )
+        self._missing.raise_failure()
         most = self.config.max_poll_records if max_records is None else max_records
         if most < 1:
             raise IllegalStateError(f"max_records={most}: ask for at least one")
-        only = {TopicPartition(*one) for one in partitions}
+        only = partitions_of(partitions)
         membership = self._coordinator.membership if self._coordinator is not None else None
         self._polling = True
         if membership is not None:
@@ -218,6 +231,7 @@ class Consumer:
         """Return the next record, waiting for as long as it takes; ends when the consumer is closed."""
         if self._closed:
             raise StopAsyncIteration
+        self._check_open()
         self._handed_out += 1
         if self._handed_out % YIELD_EVERY == 0:
             await asyncio.sleep(0)
@@ -241,7 +255,7 @@ class Consumer:
                 raise StopAsyncIteration
 
     async def _poll(
-        self, deadline: float, most: int, only: set[TopicPartition]
+        self, deadline: float, most: int, only: frozenset[TopicPartition]
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         coordinator = self._coordinator
         await asyncio.sleep(0)  # a loop of polls must not starve the tasks that fetch and keep the session
@@ -277,16 +291,16 @@ class Consumer:
         """
         self._check_open()
         return await self._positions.of(
-            TopicPartition(*partition), self._api_timeout_s if timeout_ms is None else timeout_ms / 1000
+            partition_of(partition), self._api_timeout_s if timeout_ms is None else timeout_ms / 1000
         )
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Go on at `offset`; it is not checked before the next fetch. Raises IllegalStateError if not assigned."""
         self._check_open()
-        at, epoch = (offset, -1) if isinstance(offset, int) else (offset.offset, offset.leader_epoch)
-        if at < 0:
+        at, epoch = (offset.offset, offset.leader_epoch) if isinstance(offset, OffsetAndMetadata) else (offset, -1)
+        if isinstance(at, int) and at < 0:
             raise IllegalStateError(f"offset {at} is negative")
-        self._subscription.state(TopicPartition(*partition)).seek(at, epoch)
+        self._subscription.state(partition_of(partition)).seek(whole_number(at, "offset", MAX_INT64), epoch)
         self._look_again()
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -307,6 +321,7 @@ class Consumer:
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
         """Return what to commit for what was handed out of a partition; raises IllegalStateError before any was."""
+        self._check_open()
         state = self._subscription.state(partition)
         if state.position is None:
             raise IllegalStateError(f"nothing of {TopicPartition(*partition)} was handed out yet")
@@ -315,11 +330,12 @@ class Consumer:
     def wakeup(self) -> None:
         """Have the poll that waits, or else the next one, return without records."""
         self._woken = True
-        if self._started:
+        if self._open:
             self._awake.set()
 
     def forget_positions(self) -> None:
         """Drop what is buffered and go on from the committed offsets: after a transaction was aborted."""
+        self._check_open()
         for state in self._subscription.assigned.values():
             state.forget_position()
         self._positions.start_over()
@@ -327,11 +343,13 @@ class Consumer:
 
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Hand out nothing of these partitions; they stay assigned."""
+        self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = True
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Go on with these partitions."""
+        self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = False
         self._look_again()
@@ -342,7 +360,7 @@ class Consumer:
 
     async def lag(self, partition: tuple[str, int]) -> int:
         """Return how many offsets lie between the position and the end (read_committed: the last stable offset)."""
-        partition = TopicPartition(*partition)
+        partition = partition_of(partition)
         position = await self.position(partition)
         state = self._subscription.state(partition)
         end = state.last_stable_offset if self._read_committed else state.high_watermark
@@ -381,7 +399,7 @@ class Consumer:
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition, None where there is none."""
         coordinator = self._with_group("committed()")
-        wanted = [TopicPartition(*one) for one in partitions] or list(self._subscription.assigned)
+        wanted = partitions_of(partitions) or list(self._subscription.assigned)
         return await coordinator.offsets.fetch(wanted, timeout_s=self._api_timeout_s)
 
     async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
@@ -394,7 +412,7 @@ class Consumer:
 
     async def _offsets_at(self, partitions: Iterable[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
         self._check_open()
-        wanted = {TopicPartition(*one): at for one in partitions}
+        wanted = dict.fromkeys(partitions_of(partitions), at)
         found = await list_offsets(
             self._cluster, wanted, read_committed=self._read_committed, timeout_s=self._api_timeout_s
         )
@@ -405,9 +423,7 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return each partition's first record at or after a time (ms since the epoch), None where there is none."""
         self._check_open()
-        wanted = {TopicPartition(*one): at for one, at in timestamps.items()}
-        if any(at < 0 for at in wanted.values()):
-            raise IllegalStateError("timestamps are in milliseconds since the epoch, not negative")
+        wanted = {partition_of(one): whole_number(at, "timestamp", MAX_INT64) for one, at in timestamps.items()}
         found = await list_offsets(
             self._cluster, wanted, read_committed=self._read_committed, timeout_s=self._api_timeout_s
         )
@@ -448,9 +464,12 @@ class Consumer:
             self._check_open()
 
     async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """Return the partitions of a topic; raises KafkaTimeoutError or InvalidTopicError if there is no such topic."""
+        """Return the partitions of a topic; raises UnknownTopicError, soon, if it does not exist and is not created.
+
+        Raises KafkaTimeoutError after default.api.timeout.ms where the cluster does not say.
+        """
         self._check_open()
-        return (await self._cluster.topic(topic, self._api_timeout_s)).partitions
+        return (await self._cluster.topic(topic, self._api_timeout_s, patient=False)).partitions
 
     # -- inside
 
@@ -461,12 +480,15 @@ class Consumer:
         return self._coordinator
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise IllegalStateError("the consumer is closed")
-        if not self._started:
-            raise IllegalStateError("the consumer is not started: use `async with`, or await start()")
+        if not self._open:
+            what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
+            raise IllegalStateError(f"the consumer {what}")
+
+    def _metadata_changed(self, metadata: ClusterMetadata) -> None:
+        self._missing.look(metadata, self._subscription.wanted_topics(), self._loop.time())
+        self._look_again()
 
     def _look_again(self) -> None:
-        if not self._closed:
+        if self._open:
             self._fetcher.wake()
             self._awake.set()

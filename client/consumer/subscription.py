@@ -120,6 +120,10 @@ class SubscriptionState:
         """Whether the group decides on the partitions."""
         return self.pattern is not None or bool(self.topics)
 
+    def wanted_topics(self) -> frozenset[str]:
+        """Return the topics that are named by the subscription, or by partitions that were assigned by hand."""
+        return frozenset(one.topic for one in self.assigned) if self.manual else self.topics
+
     def subscribe(self, topics: Iterable[str]) -> None:
         """Want all partitions of these topics, shared with the group."""
         self._only(manual=False, pattern=False)

@@ -22,6 +22,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
 from ..producer import Producer
+from ..settings import mapping_of
 from .division import MAX_SIZE
 from .errors import PoolExhaustedError
 from .leases import GroupLeases, Leases, OwnSuffixes
@@ -93,7 +94,7 @@ class TransactionalProducerPool:
             raise ConfigError("max_wait_s", f"{max_wait_s} s and max_waiting={max_waiting} must not be negative")
         if renew_after_s <= 0:
             raise ConfigError("renew_after_s", f"{renew_after_s} must be above 0")
-        both = {**(config or {}), **settings}
+        both = {**mapping_of(config, "TransactionalProducerPool"), **settings}
         if {"transactional.id", "transactional_id"} & both.keys():
             raise ConfigError("transactional.id", "is set by the pool itself: leave it out", "prefix")
         self._prefix = prefix

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -101,7 +102,7 @@ class PooledTransaction:
         await self._transaction.abort()
 
 
-class _Block:
+class _Block(AbstractAsyncContextManager[PooledTransaction]):
     """`async with` around one transaction."""
 
     def __init__(self, loan: Loan, transaction: Transaction) -> None:
@@ -136,7 +137,9 @@ class PooledProducer:
         """Its transactional.id: prefix and suffix."""
         return str(self._loan.check().config.transactional_id)
 
-    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> _Block:
+    def transaction(
+        self, partitions: Collection[tuple[str, int]] | None = None
+    ) -> AbstractAsyncContextManager[PooledTransaction]:
         """Return a context manager for one transaction: `async with producer.transaction() as txn`."""
         return _Block(self._loan, self._loan.check().transaction(partitions))
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from ..errors import ConfigError, IllegalStateError
+from ..settings import mapping_of
 from .metrics import Metrics
 from .options import GroupAware, Process, ProcessorOptions, Transform, each, settings_without
 from .processes import WorkerProcesses
@@ -74,7 +75,7 @@ class Processor:
             if not callable(transform):
                 raise ConfigError("transform", f"{transform!r} is not callable")
             process = each(transform, dead_letters=dead_letter_topic is not None)
-        both = {**(config or {}), **settings}
+        both = {**mapping_of(config, "Processor"), **settings}
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": group_id}
         reading = both | settings_without(consumer_settings, fixed) | fixed
         if not {"auto.offset.reset", "auto_offset_reset"} & reading.keys():

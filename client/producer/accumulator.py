@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 from ...protocol.batch_builder import BatchBuilder, record_size
 from ...protocol.batch_header import HEADER_SIZE
@@ -25,17 +24,7 @@ from ..metadata import TopicMetadata
 from .batch import Delivery, Outcome, ProducerBatch
 from .partition_queue import PartitionQueue
 from .partitioner import StickyPartitioner
-
-
-class UnplacedRecord(NamedTuple):
-    """One of them; `partition` None: still to be chosen."""
-
-    partition: int | None
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-
+from .record_values import RecordValues
 
 RATIO_UP, RATIO_DOWN = 0.05, 0.005
 """How fast a topic's estimated compression ratio follows a batch that was larger, or smaller, than estimated."""
@@ -69,7 +58,7 @@ class Unplaced(Outcome):
     def __init__(self) -> None:
         super().__init__()
         self.deliveries: list[Delivery] = []
-        self.records: list[UnplacedRecord] = []
+        self.records: list[RecordValues] = []
         self.reserved = 0
 
 
@@ -185,7 +174,7 @@ class RecordAccumulator:
                     return Delivery(batch, index, timestamp)
         return self._append_to_new_batch(topic, partition, timestamp, key, value, headers, has_waited, forced)
 
-    def hold(self, topic: TopicQueues, record: UnplacedRecord) -> Delivery | None:
+    def hold(self, topic: TopicQueues, record: RecordValues) -> Delivery | None:
         """Keep a record until the topic's partitions are known; None, and nothing kept, without memory for it."""
         size = HEADER_SIZE + record_size(record.key, record.value, record.headers)
         self._check_size(size)
@@ -220,10 +209,11 @@ class RecordAccumulator:
                     topic, partition, record.timestamp, record.key, record.value, record.headers, forced=True
                 )
                 assert placed is not None
-            except KafkaError as error:
-                first = first or error
+            except Exception as error:  # also what a partitioner of the program's own raised
+                failure = error if isinstance(error, KafkaError) else _unplaceable(topic.name, error)
+                first = first or failure
                 failed = Unplaced()
-                failed.fail(error)
+                failed.fail(failure)
                 placed = Delivery(failed, 0, record.timestamp)
                 self.unobserved_failures.append(failed)
             delivery.place(placed)
@@ -398,3 +388,9 @@ class RecordAccumulator:
             if queue.waiting:
                 self.close_batch(queue.waiting[-1])
         self._wake()
+
+
+def _unplaceable(topic: str, error: Exception) -> KafkaError:
+    failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no partition of {topic!r} for the record: {error!r}")
+    failure.__cause__ = error
+    return failure

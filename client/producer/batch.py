@@ -12,7 +12,7 @@ from typing import Any
 
 from ...protocol.batch_builder import BatchBuilder
 from ...protocol.errors import ErrorCode, KafkaError
-from ..errors import IllegalStateError
+from ..errors import IllegalStateError, copy_of
 from ..values import RecordMetadata
 
 
@@ -191,7 +191,7 @@ class Delivery:
         batch.observed += 1
         if batch.error is not None:
             # A copy: one exception raised by many tasks would collect the traceback of each.
-            raise type(batch.error)(batch.error.code, batch.error.message) from batch.error
+            raise copy_of(batch.error) from batch.error
         assert isinstance(batch, ProducerBatch), "a record is written as part of a batch"
         return RecordMetadata(
             batch.topic,

@@ -24,6 +24,7 @@ from ..cluster import KeyType
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..errors import ConfigError, FatalError, IllegalGenerationError, UnsupportedVersionError, error_for
+from ..given import partitions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment
 from ..versions import GROUP_AWARE_TRANSACTION
 from .coordinator_call import CoordinatorCaller, Refusals
@@ -57,6 +58,8 @@ class Initialisation:
         """Put together what was given and what is set; raises ConfigError where the group is missing or given twice."""
         if assignment is not None and not isinstance(assignment, GroupAssignment):
             raise TypeError(f"{assignment!r} is not a GroupAssignment, such as consumer.group_assignment() returns")
+        if assignment is not None:
+            partitions_of(assignment.partitions)
         of_assignment = assignment.group_id if isinstance(assignment, ConsumerAssignment) else ""
         if of_assignment and group_id is not None and group_id != of_assignment:
             raise ConfigError("group_id", f"{group_id!r} is not the assignment's, {of_assignment!r}: leave it out")

@@ -1,28 +1,33 @@
 """Where a record goes: `RecordPlacement` chooses its partition and puts it into a batch, or has it wait.
 
-Owns what stands between a call of `send` or `enqueue` and the accumulator: the checks of the record, the partition, and
-the metadata of topics that are not known yet. A record whose topic is not known is held in order and placed later; one
-that has no room waits, or is refused, as the caller wants it.
+Owns what stands between a call of `send` or `enqueue` and the accumulator: the checks of the record (made in
+`record_values.py`), the partition, and the metadata of topics that are not known yet. A record whose topic is not known
+is held in order and placed later; one that has no room waits, or is refused, as the caller wants it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ...protocol.batch_builder import record_size
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Headers
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import BufferFullError, KafkaTimeoutError, error_for
+from ..errors import BufferFullError, FatalError, KafkaTimeoutError, copy_of, error_for
+from ..given import MAX_INT32, topic_of, whole_number
 from ..metadata import ClusterMetadata
 from ..shared_task import outcome_of
-from .accumulator import RecordAccumulator, TopicQueues, UnplacedRecord
+from .accumulator import RecordAccumulator, TopicQueues
 from .batch import Delivery
 from .partitioner import partition_for_key
+from .record_values import bytes_of, headers_of, record_of, timestamp_of
 from .transaction_steps import Transactions
+
+log = logging.getLogger(__name__)
 
 
 class RecordPlacement:
@@ -61,31 +66,32 @@ class RecordPlacement:
         queues = self._accumulator.topics.get(topic)
         if queues is None or not queues.queues or queues.unplaced is not None:
             return None
-        if timestamp_ms is None:
-            timestamp_ms = int(time.time() * 1000)
-        elif timestamp_ms < 0:
-            raise ValueError(f"timestamp_ms {timestamp_ms} is before 1970")
-        if headers and isinstance(headers, Mapping):
-            headers = list(headers.items())
-        try:
-            if partition is None and key is None and self._partitioner is None:
-                partition = queues.sticky.partition
-            else:
-                partition = self._choose(queues, key, partition)
-            return self._accumulator.append(queues, partition, timestamp_ms, key, value, headers, has_waited)
-        except (TypeError, AttributeError, ValueError) as error:
-            raise _wrong_type(key, value, headers) or error from None
+        if value is not None and type(value) is not bytes:
+            value = bytes_of("value", value)
+        if key is not None and type(key) is not bytes:
+            key = bytes_of("key", key)
+        timestamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_of(timestamp_ms)
+        if headers:
+            headers = headers_of(headers)
+        if partition is None and key is None and self._partitioner is None:
+            partition = queues.sticky.partition
+        else:
+            partition = self._choose(queues, key, partition)
+        return self._accumulator.append(queues, partition, timestamp, key, value, headers, has_waited)
 
     def _choose(self, topic: TopicQueues, key: bytes | None, partition: int | None) -> int:
         count = len(topic.queues)
         if partition is None:
             if self._partitioner is not None:
-                partition = self._partitioner(topic.name, key, count)
+                partition = self._chosen_by_program(topic.name, key, count)
             elif key is None or self._ignore_keys:
                 return topic.sticky.partition
             else:
                 return partition_for_key(key, count)
+        elif type(partition) is not int:
+            partition = whole_number(partition, "partition", MAX_INT32)
         if not 0 <= partition < count:
+            whole_number(partition, "partition", MAX_INT32)
             self._cluster.request_refresh()
             raise error_for(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -93,6 +99,13 @@ class RecordPlacement:
             )
         if self.transactions is not None and self.transactions.manager.allowed is not None:
             self.transactions.manager.check_allowed(topic.name, partition)
+        return partition
+
+    def _chosen_by_program(self, topic: str, key: bytes | None, count: int) -> int:
+        assert self._partitioner is not None
+        partition = self._partitioner(topic, key, count)
+        if type(partition) is not int:
+            return whole_number(partition, "the result of partitioner.class", MAX_INT32)
         return partition
 
     def hold(
@@ -105,22 +118,22 @@ class RecordPlacement:
         headers: Headers,
     ) -> Delivery:
         """Keep a record, without waiting, until the topic is known; raises BufferFullError where there is no room."""
-        queues = self._accumulator.topic(topic)
-        delivery = None
-        if not queues.queues or queues.unplaced is not None:
-            if (wrong := _wrong_type(key, value, headers)) is not None:
-                raise wrong
-            if timestamp_ms is None:
-                timestamp_ms = int(time.time() * 1000)
-            pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
-            delivery = self._accumulator.hold(queues, UnplacedRecord(partition, timestamp_ms, key, value, pairs))
+        known = self._accumulator.topics.get(topic)
+        if known is not None and known.queues and known.unplaced is None:
+            raise self._buffer_full()
+        record = record_of(value, key, partition, timestamp_ms, headers)
+        queues = self._accumulator.topic(topic_of(topic))
+        delivery = self._accumulator.hold(queues, record)
         if delivery is None:
-            raise BufferFullError(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"buffer.memory = {self._config.buffer_memory} bytes wait to be acknowledged: there is no room",
-            )
+            raise self._buffer_full()
         self._learn(queues)
         return delivery
+
+    def _buffer_full(self) -> BufferFullError:
+        return BufferFullError(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            f"buffer.memory = {self._config.buffer_memory} bytes wait to be acknowledged: there is no room",
+        )
 
     async def append_waiting(
         self,
@@ -131,27 +144,35 @@ class RecordPlacement:
         timestamp_ms: int | None,
         headers: Headers,
     ) -> Delivery:
-        """Add a record, waiting for the topic's metadata and for room: at most max.block.ms, then KafkaTimeoutError.
+        """Add a record, waiting for the topic's metadata and for room, at most max.block.ms.
 
-        One that still waits when its transaction ends does not go into the next: IllegalStateError.
+        Raises UnknownTopicError or KafkaTimeoutError where the metadata do not come, KafkaTimeoutError where there is
+        no room. A record that still waits when its transaction ends does not go into the next: IllegalStateError.
         """
         manager = self.transactions.manager if self.transactions is not None else None
         number = manager.number if manager is not None else 0
+        record = record_of(value, key, partition, timestamp_ms, headers)
+        queues = self._accumulator.topic(topic_of(topic))
 
         def add(has_waited: bool = False) -> Delivery | None:
             if manager is not None:
                 manager.check_same(number)
-            return self.append(topic, value, key, partition, timestamp_ms, headers, has_waited)
+            return self.append(
+                topic, record.value, record.key, record.partition, record.timestamp, record.headers, has_waited
+            )
 
+        deadline = asyncio.get_running_loop().time() + self._max_block_s
+        # The task that learns is bounded by itself, and knows best what stood in its way.
+        while not queues.queues or queues.unplaced is not None:
+            if (unknown := await outcome_of(self._learn(queues))) is not None:
+                raise copy_of(unknown) from unknown
+        delivery = add()
+        if delivery is not None:
+            return delivery
         try:
-            async with asyncio.timeout(self._max_block_s):
-                queues = self._accumulator.topic(topic)
-                while not queues.queues or queues.unplaced is not None:
-                    if (unknown := await outcome_of(self._learn(queues))) is not None:
-                        raise type(unknown)(unknown.code, unknown.message) from unknown
-                delivery = add()
+            async with asyncio.timeout_at(deadline):
                 while delivery is None:
-                    await self._accumulator.room(record_size(key, value, headers))
+                    await self._accumulator.room(record_size(record.key, record.value, record.headers))
                     delivery = add(has_waited=True)
                 return delivery
         except TimeoutError as late:
@@ -174,17 +195,26 @@ class RecordPlacement:
 
     async def _place(self, queues: TopicQueues) -> KafkaError | None:
         try:
-            topic = await self._cluster.topic(queues.name, self._max_block_s)
+            self._accumulator.use_topic(await self._cluster.topic(queues.name, self._max_block_s))
+            failure = None
         except KafkaError as error:
-            self._accumulator.drop_unplaced(queues, error)
-            if self.transactions is not None:
-                self.transactions.manager.batch_failed(error.code, error.message)
-            return error
-        self._accumulator.use_topic(topic)
-        failure = self._accumulator.place(queues, self._choose)
+            failure = error
+        except Exception as error:  # a bug must not end in records that wait for ever
+            log.exception("the partitions of topic %s could not be learned", queues.name)
+            failure = FatalError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"the partitions of topic {queues.name!r} are not known: {error!r}"
+            )
+            failure.__cause__ = error
+        if failure is not None:
+            self._accumulator.drop_unplaced(queues, failure)
+            self._failed(failure)
+            return failure
+        self._failed(self._accumulator.place(queues, self._choose))
+        return None
+
+    def _failed(self, failure: KafkaError | None) -> None:
         if failure is not None and self.transactions is not None:
             self.transactions.manager.batch_failed(failure.code, failure.message)
-        return None
 
     def on_metadata(self, metadata: ClusterMetadata) -> None:
         """Have queues for the partitions that there are now, and forget topics that are not sent to."""
@@ -205,17 +235,3 @@ class RecordPlacement:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _wrong_type(key: object, value: object, headers: object) -> TypeError | None:
-    """What is wrong with the types of a record, in words that help."""
-    for name, given in (("key", key), ("value", value)):
-        if given is not None and not isinstance(given, bytes | bytearray | memoryview):
-            hint = f"; encode it: {name}.encode()" if isinstance(given, str) else ""
-            return TypeError(f"{name} must be bytes or None, not {type(given).__name__}{hint}")
-    pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
-    try:
-        good = all(isinstance(name, str) and (content is None or isinstance(content, bytes)) for name, content in pairs)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        good = False
-    return None if good else TypeError("headers must be (str, bytes or None) pairs")

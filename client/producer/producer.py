@@ -23,6 +23,7 @@ from ..errors import (
     ConfigError,
     IllegalStateError,
     KafkaTimeoutError,
+    copy_of,
 )
 from ..metadata import ClusterMetadata
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
@@ -64,6 +65,7 @@ class Producer:
         self._max_block_s = self.config.max_block_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
         self._transactions: Transactions | None = None
+        self._started = False
         self._open = False
         self._was_closed = False
         self._accumulator: RecordAccumulator
@@ -74,8 +76,9 @@ class Producer:
 
     async def start(self) -> None:
         """Connect, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
-        if self._open or self._was_closed:
+        if self._started or self._was_closed:
             raise IllegalStateError("a producer is started once: make a new one")
+        self._started = True
         loop = asyncio.get_running_loop()
         self._accumulator = RecordAccumulator(self.config, loop.time, lambda: self._sender.wake())
         self._placement = RecordPlacement(self.config, self._cluster, self._accumulator, self._check_open)
@@ -93,6 +96,8 @@ class Producer:
             if self.config.enable_idempotence and manager is None:
                 producer = await new_producer_id(self._cluster, self._max_block_s)
                 self._sender.producer_id, self._sender.producer_epoch = producer
+            if self._was_closed:
+                raise IllegalStateError("the producer was closed while it started")
         except BaseException:
             self._was_closed = True
             await self._cluster.close()
@@ -333,7 +338,7 @@ class Producer:
         for outcome in failures:
             records = outcome.record_count if isinstance(outcome, ProducerBatch) else 1
             if outcome.error is not None and outcome.observed < records:
-                raise type(outcome.error)(outcome.error.code, outcome.error.message) from outcome.error
+                raise copy_of(outcome.error) from outcome.error
 
     def _renew_producer_id(self, queue: PartitionQueue) -> None:
         name = f"producer id for {queue.topic}-{queue.partition}"

@@ -31,6 +31,7 @@ from ..errors import (
     IllegalStateError,
     PartitionNotRegisteredError,
     ProducerFencedError,
+    copy_of,
     error_for,
 )
 from ..values import ConsumerGroupMetadata
@@ -97,7 +98,7 @@ class TransactionManager:
         if self.state in states:
             return
         if self.error is not None and self.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
-            raise type(self.error)(self.error.code, self.error.message) from self.error
+            raise copy_of(self.error) from self.error
         raise IllegalStateError(
             f"{doing} is not possible: the producer is {self.state.value}{_HINTS.get(self.state, '')}"
         )

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import collections.abc
+import inspect
+import os
+import re
 import subprocess
 import sys
+import typing
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
 
 import oncelog
 import pytest
@@ -29,3 +38,61 @@ def test_importing_the_package_imports_neither_broker_nor_client() -> None:
 def test_the_producer_does_not_import_the_broker() -> None:
     code = "import sys, oncelog; oncelog.Producer; print([n for n in sys.modules if n.startswith('oncelog.broker')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_dir_lists_the_public_names_alone() -> None:
+    assert dir(oncelog) == sorted(oncelog.__all__)
+
+
+def public_classes() -> list[type]:
+    values = [getattr(oncelog, name) for name in oncelog.__all__]
+    return [value for value in values if isinstance(value, type) and value.__module__.startswith("oncelog.client.")]
+
+
+def names_in(annotation: object) -> set[str]:
+    return set(re.findall(r"(?<![\w.])[A-Z]\w*", str(annotation)))
+
+
+def ours(module: ModuleType, name: str) -> bool:
+    """Whether a name that an annotation of a module uses is one of this package's own."""
+    source = getattr(module, "__file__", "") or ""
+    if name in vars(module):
+        value = vars(module)[name]
+        if isinstance(value, type):
+            return value.__module__.startswith("oncelog.")
+        return (
+            not isinstance(value, TypeVar)
+            and getattr(value, "__module__", "oncelog").startswith(("oncelog", "typing."))
+            and name not in vars(typing)
+            and name not in vars(collections.abc)
+        )
+    tree = ast.parse(Path(source).read_text())  # imported for type checkers only
+    return any(
+        isinstance(node, ast.ImportFrom) and node.level > 0 and any(alias.name == name for alias in node.names)
+        for node in ast.walk(tree)
+    )
+
+
+@pytest.mark.parametrize("kind", public_classes(), ids=lambda kind: kind.__name__)
+def test_every_type_of_a_public_signature_can_be_imported(kind: type) -> None:
+    missing = set()
+    for name, member in inspect.getmembers(kind):
+        function = member.fget if isinstance(member, property) else member
+        if name.startswith("_") or not inspect.isfunction(function) or not function.__module__.startswith("oncelog."):
+            continue
+        module = sys.modules[function.__module__]
+        for annotation in function.__annotations__.values():
+            missing |= {one for one in names_in(annotation) if one not in oncelog.__all__ and ours(module, one)}
+    assert not missing
+
+
+def test_a_misspelt_name_is_an_error_to_type_checkers(tmp_path: Path) -> None:
+    misspelt = ("Consummer", "Produser", "import_module", "Any")
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text("from oncelog import Consumer\n" + "".join(f"from oncelog import {name}\n" for name in misspelt))
+    sources = Path(oncelog.__file__).parent / ".build" / "src"
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", str(snippet)]
+    environment = {**os.environ, "MYPYPATH": str(sources)}
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert [name for name in misspelt if f'has no attribute "{name}"' in checked.stdout] == list(misspelt)
+    assert 'attribute "Consumer"' not in checked.stdout

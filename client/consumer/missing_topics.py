@@ -1,0 +1,58 @@
+"""Topics that a consumer wants and that the cluster does not have, or does not show: `MissingTopics`.
+
+A topic that does not exist may be created later, so the consumer goes on and says so in its log, as Kafka's does: when
+it is missed first, and again every REPEAT_S. A name that is not allowed, or a topic that may not be read, will not come
+by itself: the next poll raises that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..errors import error_for
+from ..metadata import ClusterMetadata
+
+log = logging.getLogger(__name__)
+
+REPEAT_S: Final = 60.0
+
+
+class MissingTopics:
+    """See the module's docstring. Time is passed in, in seconds."""
+
+    def __init__(self, auto_create: bool) -> None:
+        self._hint = (
+            "; the broker did not create it (auto.create.topics.enable)"
+            if auto_create
+            else "; this consumer has none created (allow.auto.create.topics=false)"
+        )
+        self._said: dict[str, float] = {}
+        self._failure: KafkaError | None = None
+
+    def look(self, metadata: ClusterMetadata, wanted: Collection[str], now: float) -> None:
+        """See which of the wanted topics are missing in a new snapshot."""
+        for name in [*self._said]:
+            if name not in wanted or not self._code(metadata, name):
+                del self._said[name]
+        for name in sorted(wanted):
+            code = self._code(metadata, name)
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if name not in self._said or now - self._said[name] >= REPEAT_S:
+                    self._said[name] = now
+                    log.warning("topic %s does not exist, nothing of it is read until it does%s", name, self._hint)
+            elif code and not code.retriable:
+                self._failure = error_for(code, f"topic {name!r}: {code.text}")
+
+    def raise_failure(self) -> None:
+        """Raise, once for each snapshot, why a topic cannot be read."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    @staticmethod
+    def _code(metadata: ClusterMetadata, name: str) -> ErrorCode | None:
+        topic = metadata.topics.get(name)
+        return topic.error_code if topic is not None and topic.error_code else None

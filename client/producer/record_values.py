@@ -1,0 +1,73 @@
+"""Checks of what a program passes to `send` and `enqueue`: `record_of`, the one place for all producers.
+
+Each value is brought to the type that a batch holds. Anything else fails the call itself: in a batch, or in a request
+for metadata, it would fail records of others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...protocol.records import Headers
+from ..given import MAX_INT32, MAX_INT64, whole_number
+
+
+class RecordValues(NamedTuple):
+    """A record that can be put into a batch; `partition` None: still to be chosen."""
+
+    partition: int | None
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def record_of(value: object, key: object, partition: object, timestamp_ms: object, headers: object) -> RecordValues:
+    """Return a record's values; raises TypeError for a wrong type, ValueError for a number out of range.
+
+    `timestamp_ms` None is now. Buffers are copied to bytes, so that a record which waits does not change any more.
+    """
+    return RecordValues(
+        None if partition is None else whole_number(partition, "partition", MAX_INT32),
+        int(time.time() * 1000) if timestamp_ms is None else timestamp_of(timestamp_ms),
+        bytes_of("key", key),
+        bytes_of("value", value),
+        headers_of(headers),
+    )
+
+
+def timestamp_of(given: object) -> int:
+    """Return a timestamp in milliseconds since the epoch."""
+    if isinstance(given, int) and given < 0:
+        raise ValueError(f"timestamp_ms {given} is before 1970")
+    return whole_number(given, "timestamp_ms", MAX_INT64, "; in milliseconds: int(time.time() * 1000)")
+
+
+def bytes_of(name: str, given: object) -> bytes | None:
+    """Return a key or a value."""
+    if given is None or type(given) is bytes:
+        return given
+    if not isinstance(given, bytes | bytearray | memoryview):
+        hint = f"; encode it: {name}.encode()" if isinstance(given, str) else ""
+        raise TypeError(f"{name} must be bytes or None, not {type(given).__name__}{hint}")
+    return bytes(given)
+
+
+def headers_of(given: object) -> Headers:
+    """Return headers as a tuple of pairs: an iterator could be read only once, and a list could change."""
+    if type(given) is tuple and not given:
+        return ()
+    pairs: list[tuple[str, bytes | None]] = []
+    try:
+        for name, content in given.items() if isinstance(given, Mapping) else given:  # type: ignore[attr-defined]
+            if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
+                raise TypeError
+            name.encode()
+            pairs.append((name, content))
+    except UnicodeEncodeError as error:
+        raise ValueError(f"header name {error.object!r} cannot be encoded as UTF-8") from None
+    except (TypeError, ValueError):
+        raise TypeError("headers must be (str, bytes or None) pairs") from None
+    return tuple(pairs)
