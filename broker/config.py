@@ -213,6 +213,25 @@ class BrokerConfig(ConfigTable):
     message_max_bytes: int = integer(
         1048588, at_least(0), doc="Largest record batch, as compressed by the client.", dynamic=True
     )
+    max_batch_objects: int = integer(
+        1000000,
+        at_least(1),
+        doc="Most records and record headers, counted together, in a batch of a producer; more are MESSAGE_TOO_LARGE.",
+    )
+    max_record_headers: int = integer(
+        10000, at_least(0), doc="Most headers of one record of a producer; more are INVALID_RECORD."
+    )
+    max_decompressed_bytes: int = integer(
+        134217728,
+        at_least(1),
+        doc="Largest batch of a producer when decompressed; a larger one is MESSAGE_TOO_LARGE.",
+    )
+    max_concurrent_decompressions: int = integer(
+        2,
+        at_least(1),
+        doc="Batches of more than 1 MiB when decompressed that are checked at a time; each may take"
+        " `max.decompressed.bytes` of memory.",
+    )
     compression_type: str = text(
         "producer", choices=("producer",), doc="Batches are stored as the producer compressed them."
     )

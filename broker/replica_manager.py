@@ -38,6 +38,8 @@ class ReplicaManager:
         self, config: BrokerConfig, log_manager: LogManager, metadata: MetadataStore, clock: Clock, logger: Any
     ) -> None:
         self.offsets_owner: OffsetsOwner | None = None
+        self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
+        """Held while a large batch of a producer is checked in slices."""
         self._config = config
         self._log_manager = log_manager
         self._metadata = metadata

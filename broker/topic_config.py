@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..protocol.record_walk import RecordLimits
 from .config import BrokerConfig
 from .log import LogConfig
 from .settings import (
@@ -196,6 +197,7 @@ def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) 
         durability=broker.durability,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         internal=internal,
+        record_limits=RecordLimits(broker.max_batch_objects, broker.max_record_headers, broker.max_decompressed_bytes),
     )
 
 

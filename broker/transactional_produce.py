@@ -14,12 +14,12 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages.produce import PartitionProduceResponse
+from ..protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from ..protocol.records import BatchHeader, CorruptBatch, read_batch_header
 from ..protocol.schema import Buffer
 from .coordinator.transaction.state import TransactionVersion
 from .handling import RequestContext
-from .log import AppendOrigin
+from .log import AppendOrigin, Inspection, InvalidRecords
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -38,13 +38,14 @@ class ProduceAppend:
     `exempt`: the log decides alone, whatever the transaction.
     """
 
-    __slots__ = ("answer", "exempt", "flush", "header", "partition", "records")
+    __slots__ = ("answer", "exempt", "flush", "header", "inspection", "partition", "records")
 
     def __init__(self, answer: PartitionProduceResponse, records: Buffer | None) -> None:
         self.answer = answer
         self.records = records
         self.partition: Partition | None = None
         self.header: BatchHeader | None = None
+        self.inspection: Inspection | None = None
         self.flush: asyncio.Future[None] | None = None
         self.exempt = False
 
@@ -52,8 +53,33 @@ class ProduceAppend:
         """Answer with the error; nothing is appended."""
         answer = self.answer
         answer.error_code, answer.error_message = int(error.code), error.message
+        if isinstance(error, InvalidRecords):
+            answer.record_errors = [BatchIndexAndErrorMessage(*record) for record in error.record_errors]
         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
         self.partition = None
+
+    def begin_inspection(self) -> bool:
+        """Begin the check of what is inside the batch; False where `finish_inspection` must go on with it."""
+        partition, records = self.partition, self.records
+        if partition is None or records is None:
+            return True
+        try:
+            self.inspection = partition.log.inspection_of(records)
+            return self.inspection.begin()
+        except KafkaError as error:
+            self.fail(error)
+            return True
+
+    async def finish_inspection(self, slots: asyncio.Semaphore) -> None:
+        """Check the rest of the batch, or all of it where that has not begun; afterwards it is sound, or has failed."""
+        try:
+            if self.inspection is not None:
+                await self.inspection.finish(slots)
+            elif not self.begin_inspection():
+                assert self.inspection is not None
+                await self.inspection.finish(slots)
+        except KafkaError as error:
+            self.fail(error)
 
     def is_transactional(self) -> bool:
         """Whether there is a transactional batch for a log that can be used; then its header is known."""

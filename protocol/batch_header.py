@@ -56,6 +56,10 @@ class CorruptBatch(KafkaError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
+class BatchBudgetExceeded(CorruptBatch):
+    """A batch would take more memory or time than is allowed for one: too many objects, or bytes when decompressed."""
+
+
 class TimestampType(IntEnum):
     """Who set the timestamps of a batch's records."""
 
@@ -208,6 +212,12 @@ def clear_attributes(buffer: bytearray | memoryview, position: int, keep: int) -
     """Clear every attribute bit outside of `keep` in the batch at `position`, in place; renews the checksum."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes & keep)
+    _renew_crc(buffer, position)
+
+
+def set_max_timestamp(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
+    """Write the largest timestamp (ms) into the header of the batch at `position`, in place; renews the checksum."""
+    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
     _renew_crc(buffer, position)
 
 

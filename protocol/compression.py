@@ -1,7 +1,7 @@
 """The codecs of record batches, each in the framing that Kafka's clients read, and bounded against bombs.
 
-Owns: code numbers and names, `compress`, `decompress`. Never trusts a length that the compressed bytes claim: output
-goes into a buffer of bounded size, and input that would need more than the bound is refused.
+Owns: code numbers and names, `compress`, `decompress`, `expand`. Never trusts a length that the compressed bytes claim:
+output goes into a buffer of bounded size, and input that would need more than the bound is refused.
 
 * gzip: one member (several are read). * zstd: one frame (several are read).
 * snappy: written in the xerial framing (`\\x82SNAPPY\\0`, version, compatible version, then length-prefixed blocks),
@@ -18,7 +18,7 @@ from typing import Final
 
 import cramjam
 
-from .batch_header import CorruptBatch
+from .batch_header import BatchBudgetExceeded, CorruptBatch
 from .errors import ErrorCode, KafkaError
 from .schema import Buffer
 
@@ -29,6 +29,9 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK: Final = 32 * 1024
 _LENGTH: Final = Struct(">i")
+
+_TOO_SMALL: Final = "failed to write whole buffer"
+"""How cramjam says that the target was too small."""
 
 _FIRST_GUESS: Final = 16 * 1024
 _GROWTH: Final = 8
@@ -78,14 +81,20 @@ def compress(codec: Compression, payload: bytes, level: int | None = None) -> by
 def decompress(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """The records behind a header with compression `code`.
 
-    Raises UnsupportedCompression, or CorruptBatch when the data is damaged or would expand beyond `max_bytes`.
+    Raises UnsupportedCompression, BatchBudgetExceeded when the data expands beyond `max_bytes`, or CorruptBatch when it
+    is damaged.
     """
+    return bytes(expand(code, data, max_bytes))
+
+
+def expand(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | bytearray:
+    """`decompress` with one copy less: the result may be a bytearray."""
     if code == Compression.NONE:
         return bytes(data)
     if code == Compression.SNAPPY:
         return _decompress_snappy(memoryview(data), max_bytes)
     try:
-        expand, ratio = _EXPANDERS[code]
+        expand_into, ratio = _EXPANDERS[code]
     except KeyError:
         raise UnsupportedCompression(code) from None
     bound = min(max_bytes, ratio * len(data) + _FIRST_GUESS)
@@ -93,16 +102,18 @@ def decompress(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES)
     while True:
         target = bytearray(size)
         try:
-            written = expand(data, target)
+            written = expand_into(data, target)
         except cramjam.DecompressionError as error:
             # The same exception for damaged input and for a target too small: so only the bound decides.
-            if size >= bound:
-                raise CorruptBatch(
-                    f"{Compression(code).name.lower()} data is damaged or expands beyond {bound} bytes: {error}"
-                ) from None
-            size = min(bound, size * _GROWTH)
-            continue
-        return bytes(memoryview(target)[:written])
+            if size < bound:
+                size = min(bound, size * _GROWTH)
+                continue
+            name = Compression(code).name.lower()
+            if bound == max_bytes and _TOO_SMALL in str(error):
+                raise BatchBudgetExceeded(f"{name} data expands beyond {max_bytes} bytes") from None
+            raise CorruptBatch(f"{name} data is damaged or expands beyond {bound} bytes: {error}") from None
+        del target[written:]
+        return target
 
 
 def _expand_gzip(data: Buffer, target: bytearray) -> int:
@@ -157,8 +168,10 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(block)
-        if size > max_bytes or size > _SNAPPY_RATIO * len(block):
-            raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size}, more than the bound or possible")
+        if size > _SNAPPY_RATIO * len(block):
+            raise CorruptBatch(f"a snappy block of {len(block)} bytes claims {size}, more than is possible")
+        if size > max_bytes:
+            raise BatchBudgetExceeded(f"snappy data expands beyond the bound: {size} bytes where {max_bytes} are left")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy data is damaged: {error}") from None

@@ -1,13 +1,14 @@
 """Produce: appends each partition's batch and answers when it is as durable as `acks` asks.
 
-The records are not looked into here beyond two header fields; the log checks and appends them uncopied. Which batches
-of a transaction may be appended says `transactional_produce.py`; waiting for the coordinator parks the connection, so
-order is kept.
+The log checks what is inside each batch and appends it uncopied; large batches are checked in slices before anything
+of the request is appended. Which batches of a transaction may be appended says `transactional_produce.py`. Both, checks
+in slices and waiting for the coordinator, park the connection, so order is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -18,7 +19,8 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.schema import Buffer
-from ..handling import Answer, Deferred, Reply, RequestContext, handles
+from ..handling import Answer, Deferred, Execution, RequestContext, handles
+from ..log import AT_ONCE_BYTES
 from ..topic_names import INTERNAL_TOPICS
 from ..transactional_produce import (
     ATTRIBUTES,
@@ -42,12 +44,52 @@ _ZSTD: Final = 4
 
 
 @handles(ProduceRequest)
-def handle(context: RequestContext, request: ProduceRequest) -> Reply:
+def handle(context: RequestContext, request: ProduceRequest) -> Execution:
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all).")
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
     transactional = _prepare(context, request, response, appends)
+    unfinished = _inspect(appends)
+    if unfinished:
+        return _append_inspected(context, request, response, appends, unfinished, transactional)
+    return _admit(context, request, response, appends, transactional)
+
+
+def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
+    """Check what is inside the batches, as far as that is done at once; returns those whose check is not finished."""
+    unfinished: list[ProduceAppend] = []
+    left = AT_ONCE_BYTES
+    for append in appends:
+        if left <= 0 or not append.begin_inspection():
+            unfinished.append(append)
+        left -= len(append.records or b"")
+    return unfinished
+
+
+async def _append_inspected(
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    appends: list[ProduceAppend],
+    unfinished: list[ProduceAppend],
+    transactional: bool,
+) -> Answer:
+    for append in unfinished:
+        await asyncio.sleep(0)
+        await append.finish_inspection(context.broker.replica_manager.decompression_slots)
+    execution = _admit(context, request, response, appends, transactional)
+    return await execution if isinstance(execution, Coroutine) else execution
+
+
+def _admit(
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    appends: list[ProduceAppend],
+    transactional: bool,
+) -> Execution:
+    """Append what may be appended now, or return the coroutine that waits until it may."""
     if transactional:
         if request.transactional_id is None:
             error = KafkaError(
@@ -131,7 +173,10 @@ def _append(
         try:
             log = partition.log
             result = log.append(
-                records, leader_epoch=partition.leader_epoch, transaction_version=2 if registering else 0
+                records,
+                inspection=append.inspection,
+                leader_epoch=partition.leader_epoch,
+                transaction_version=2 if registering else 0,
             )
             if not result.duplicate:
                 wrote(context, request.transactional_id, append)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...protocol.record_walk import DEFAULT_LIMITS, RecordLimits
+
 INT64_MAX = (1 << 63) - 1
 
 
@@ -38,6 +40,7 @@ class LogConfig:
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     durability: str = "flush"
     internal: bool = False
+    record_limits: RecordLimits = DEFAULT_LIMITS
 
     @property
     def compacted(self) -> bool:

@@ -1,8 +1,7 @@
 """What a batch must be to be appended, as far as it can be told from the batch alone.
 
 Owns the checks of a client's batch: format, checksum, size, counts, timestamps, and keys where the topic is compacted.
-Never looks at other batches or at producers. Records stay opaque otherwise: counts and timestamps are taken from the
-header, as the checksum vouches for it.
+What is inside the batch is `batch_inspection.py`. Never looks at other batches or at producers.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from ...protocol.batch_header import (
 )
 from ...protocol.compression import Compression
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.records import decode_batch
 from ..ports import Buffer
+from .batch_inspection import Inspection
 from .log_config import INT64_MAX, LogConfig
-from .results import AppendOrigin
+from .results import AppendOrigin, InvalidRecords
 
 _MAGIC_POSITION: Final = 16
 _LARGEST_CODEC: Final = max(Compression)
@@ -75,10 +74,24 @@ def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: 
     return header
 
 
-def check_client_batch(
-    buffer: Buffer, position: int, header: BatchHeader, config: LogConfig, now_ms: int, where: str
-) -> None:
-    """What only clients can get wrong; raises KafkaError INVALID_RECORD or INVALID_TIMESTAMP."""
+def inspection_of(batch: Buffer, config: LogConfig, where: str) -> Inspection:
+    """The inspection of a client's batch, which must be the only one in the buffer, ready to begin.
+
+    Raises what `read_and_check` does.
+    """
+    header = read_and_check(batch, 0, AppendOrigin.CLIENT, config, where)
+    size = header[1] + LENGTH_END
+    if size != len(batch):
+        raise invalid(where, f"{len(batch)} bytes hold more than one batch of {size}")
+    return Inspection(batch, header, config.record_limits, where)
+
+
+def check_client_batch(inspection: Inspection, config: LogConfig, now_ms: int, where: str) -> None:
+    """Check what only clients can get wrong; raises KafkaError INVALID_RECORD or INVALID_TIMESTAMP.
+
+    `inspection` has ended.
+    """
+    header = inspection.header
     if header.producer_id >= 0:
         if header.base_sequence < 0 or header.producer_epoch < 0:
             raise invalid(
@@ -93,7 +106,7 @@ def check_client_batch(
             ErrorCode.INVALID_TIMESTAMP, f"{where}: a producer must not say that the log has set the timestamps"
         )
     if not config.log_append_time:
-        latest, earliest = header.max_timestamp, header.base_timestamp
+        latest, earliest = inspection.max_timestamp, inspection.min_timestamp
         if latest - now_ms > config.message_timestamp_after_max_ms or (
             config.message_timestamp_before_max_ms != INT64_MAX
             and 0 <= earliest < now_ms - config.message_timestamp_before_max_ms
@@ -104,8 +117,9 @@ def check_client_batch(
                 f" {config.message_timestamp_before_max_ms} and message.timestamp.after.max.ms ="
                 f" {config.message_timestamp_after_max_ms} of the broker's clock, {now_ms}",
             )
-    if config.compacted and any(record.key is None for record in decode_batch(buffer, position, header)):
-        raise invalid(where, "the topic is compacted, so every record needs a key")
+    if config.compacted and inspection.null_keys:
+        reason = "the topic is compacted, so every record needs a key"
+        raise InvalidRecords(f"{where}: {reason}", [(index, reason) for index in inspection.null_keys])
 
 
 def invalid(where: str, reason: str) -> KafkaError:

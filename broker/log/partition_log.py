@@ -18,18 +18,26 @@ from typing import Final
 
 import structlog
 
-from ...protocol.batch_header import LENGTH_END, BatchHeader, clear_attributes, read_batch_header, stamp
+from ...protocol.batch_header import (
+    LENGTH_END,
+    BatchHeader,
+    clear_attributes,
+    read_batch_header,
+    set_max_timestamp,
+    stamp,
+)
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
 from ..descriptors import OUT_OF_DESCRIPTORS
 from ..ports import Buffer, Clock, FileSystem
+from .batch_inspection import Inspection
 from .disk_space import DiskSpace
 from .flusher import LogFlusher
 from .indexes import CorruptIndex
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
-from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, invalid, read_and_check
+from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, inspection_of, read_and_check
 from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
 from .results import AppendOrigin, AppendResult, CorruptLog, IsolationLevel, LogRead, storage_error
@@ -96,10 +104,17 @@ class PartitionLog(RetainedLog):
 
     # --- append ------------------------------------------------------------------------------------------------------
 
+    def inspection_of(self, batch: Buffer) -> Inspection:
+        """The check of what is inside a client's batch, for `append`; raises KafkaError as `append` does."""
+        if self._failure is not None:
+            raise self._failure
+        return inspection_of(batch, self.config, self.name)
+
     def append(
         self,
         batches: Buffer,
         *,
+        inspection: Inspection | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         leader_epoch: int = 0,
         transaction_version: int = 0,
@@ -107,7 +122,8 @@ class PartitionLog(RetainedLog):
         """Check, stamp and write `batches`: all of it is appended, or none and KafkaError says why.
 
         A client sends exactly one batch; a coordinator any number. The buffer is stamped in place if it can be written
-        to. `transaction_version` 2 makes a data batch of a producer unknown here begin at sequence 0, and a marker be
+        to. `inspection`: that of the client's batch, ended; without it the batch is inspected here, in one go.
+        `transaction_version` 2 makes a data batch of a producer unknown here begin at sequence 0, and a marker be
         newer than the open transaction (KIP-890). Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
         INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
@@ -115,17 +131,21 @@ class PartitionLog(RetainedLog):
         if self._failure is not None:
             raise self._failure
         config = self.config
-        header = read_and_check(batches, 0, origin, config, self.name)
+        if origin is AppendOrigin.CLIENT:
+            if inspection is None:
+                inspection = self.inspection_of(batches)
+                inspection.inspect_whole()
+            header = inspection.header
+        else:
+            header = read_and_check(batches, 0, origin, config, self.name)
         size = header[1] + LENGTH_END
         if size != len(batches):
-            if origin is AppendOrigin.CLIENT:
-                raise invalid(self.name, f"{len(batches)} bytes hold more than one batch of {size}")
             return self._append_many(batches, origin, leader_epoch, transaction_version)
         now_ms = self.clock.now_ms()
         producers = self.producers
         marker: ControlRecord | None = None
-        if origin is AppendOrigin.CLIENT:
-            check_client_batch(batches, 0, header, config, now_ms, self.name)
+        if inspection is not None:
+            check_client_batch(inspection, config, now_ms, self.name)
             if header.producer_id >= 0:
                 duplicate = producers.find_duplicate(header)
                 if duplicate is not None:
@@ -140,9 +160,8 @@ class PartitionLog(RetainedLog):
         base_offset = self.log_end_offset
         if isinstance(batches, bytes) or (isinstance(batches, memoryview) and batches.readonly):
             batches = bytearray(batches)
-        if origin is AppendOrigin.CLIENT and header.attributes & ~CLIENT_ATTRIBUTES:
-            clear_attributes(batches, 0, CLIENT_ATTRIBUTES)
-            header = read_batch_header(batches)
+        if inspection is not None:
+            header = _corrected(batches, inspection)
         log_append_time = -1
         if config.log_append_time and not header.is_control:
             log_append_time = now_ms
@@ -151,7 +170,7 @@ class PartitionLog(RetainedLog):
         else:
             stamp(batches, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         last_offset = base_offset + header.last_offset_delta
-        if origin is AppendOrigin.CLIENT and self._disk_space is not None and not config.internal:
+        if inspection is not None and self._disk_space is not None and not config.internal:
             self._disk_space.require(size)
         self._write(batches, size, last_offset, header.max_timestamp, now_ms)
         self._take_up(header, marker, base_offset, leader_epoch, now_ms)
@@ -411,3 +430,16 @@ class PartitionLog(RetainedLog):
             raise storage_error(f"{self.name}: the indexes can't be written: {error}") from error
         self._unsynced_paths += [*paths, *([snapshot] if snapshot is not None else [])]
         self._directory_unsynced = True
+
+
+def _corrected(batch: bytearray | memoryview, inspection: Inspection) -> BatchHeader:
+    """The header of a client's batch, rid of what is not for clients to say, with the largest timestamp that it has."""
+    header = inspection.header
+    max_timestamp = max(inspection.max_timestamp, -1)
+    if header.attributes & ~CLIENT_ATTRIBUTES:
+        clear_attributes(batch, 0, CLIENT_ATTRIBUTES)
+    if header.max_timestamp != max_timestamp:
+        set_max_timestamp(batch, 0, max_timestamp)
+    elif not header.attributes & ~CLIENT_ATTRIBUTES:
+        return header
+    return read_batch_header(batch)

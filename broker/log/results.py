@@ -67,6 +67,14 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
+class InvalidRecords(KafkaError):
+    """An INVALID_RECORD that some records of a batch are to blame for: `record_errors` has (index, reason) of each."""
+
+    def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.record_errors = record_errors
+
+
 class CorruptLog(KafkaError):
     """A file of a partition is damaged where that cannot be a torn tail (KAFKA_STORAGE_ERROR)."""
 

@@ -1,0 +1,136 @@
+"""The check of what is inside a client's batch before it is appended: `Inspection`.
+
+Owns decompression and the walk through the records (`protocol/record_walk.py`), and in which portions that happens on
+the event loop: a small batch at once, within `PartitionLog.append`; a large one in slices with pauses, decompressed in
+a worker thread, before it is appended. Never looks at the topic's rules for keys and timestamps (`log_validator.py`),
+which judge by the result.
+
+Bounds: what expands beyond AT_ONCE_BYTES waits for one of a few slots, so that all inspections together hold at most
+(slots x max.decompressed.bytes) of decompressed records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from ...protocol.batch_header import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
+from ...protocol.compression import expand
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.record_walk import RecordLimits, RecordWalk
+from ..ports import Buffer
+
+STEPS_AT_ONCE: Final = 2_000
+"""Records that are checked without a pause, about 1 ms; neighbours of one size count for a sixteenth of that."""
+
+AT_ONCE_BYTES: Final = 1 << 20
+"""Up to so many bytes are decompressed on the event loop: 1 ms with zstd, 3 ms with gzip."""
+
+_ALL: Final = 1 << 62
+
+
+class Inspection:
+    """The check of one batch, which stays as it is in `batch` until it is appended.
+
+    Begin with `begin`; when that returns False, continue with `finish`. Then the results may be read. All of these
+    raise KafkaError INVALID_RECORD for records that cannot be read, MESSAGE_TOO_LARGE for more than the limits allow.
+    """
+
+    __slots__ = ("_batch", "_limits", "_walk", "_where", "header", "max_timestamp", "min_timestamp", "null_keys")
+
+    def __init__(self, batch: Buffer, header: BatchHeader, limits: RecordLimits, where: str) -> None:
+        """`header`: that of `batch`, with the checksum verified. `where`: the partition, for messages."""
+        self.header = header
+        self.min_timestamp = self.max_timestamp = -1
+        self.null_keys: list[int] = []
+        self._batch = batch
+        self._limits = limits
+        self._where = where
+        self._walk: RecordWalk | None = None
+
+    def begin(self) -> bool:
+        """Check a small batch whole, a large one as far as one slice goes; True when nothing is left to do."""
+        at_once = min(AT_ONCE_BYTES, self._limits.decompressed_bytes)
+        self._check_count()
+        try:
+            self._walk = RecordWalk(self._expand(at_once), self.header, self._limits)
+        except BatchBudgetExceeded as error:
+            if self.header.compression and at_once < self._limits.decompressed_bytes:
+                return False
+            raise self._refusal(error) from None
+        except CorruptBatch as error:
+            raise self._refusal(error) from None
+        return self._advance(STEPS_AT_ONCE)
+
+    def inspect_whole(self) -> None:
+        """Check the batch in one go, however large it is: for callers that have no event loop to keep alive."""
+        self._check_count()
+        try:
+            self._walk = RecordWalk(self._expand(self._limits.decompressed_bytes), self.header, self._limits)
+        except CorruptBatch as error:
+            raise self._refusal(error) from None
+        self._advance(_ALL)
+
+    async def finish(self, slots: asyncio.Semaphore) -> None:
+        """Check the rest, letting other tasks run in between. `slots`: how many may be decompressed at a time."""
+        if self._walk is not None:
+            await self._finish_walk()
+            return
+        await slots.acquire()
+        # The thread cannot be interrupted: the slot is free when both it and this call have ended.
+        job = asyncio.get_running_loop().run_in_executor(None, self._expand_copy, bytes(self._batch))
+        try:
+            payload = await asyncio.shield(job)
+            self._walk = RecordWalk(payload, self.header, self._limits)
+            del payload
+            await self._finish_walk()
+        except CorruptBatch as error:
+            raise self._refusal(error) from None
+        finally:
+            self._walk = None
+            if job.done():
+                slots.release()
+            else:
+                job.add_done_callback(lambda _: slots.release())
+
+    def _check_count(self) -> None:
+        """Refuse a count that cannot be, before anything is decompressed."""
+        header = self.header
+        size = self._limits.decompressed_bytes if header.compression else header.size - HEADER_SIZE
+        try:
+            self._limits.check_count(header.record_count, size)
+        except CorruptBatch as error:
+            raise self._refusal(error) from None
+
+    async def _finish_walk(self) -> None:
+        finished = False
+        while not finished:
+            await asyncio.sleep(0)
+            finished = self._advance(STEPS_AT_ONCE)
+
+    def _expand(self, max_bytes: int) -> bytes | bytearray:
+        header = self.header
+        return expand(header.compression, memoryview(self._batch)[HEADER_SIZE : header.size], max_bytes)
+
+    def _expand_copy(self, batch: bytes) -> bytes | bytearray:
+        """Runs in a worker thread, on a copy: the request's buffer is used again when its connection closes."""
+        data = memoryview(batch)[HEADER_SIZE : self.header.size]
+        return expand(self.header.compression, data, self._limits.decompressed_bytes)
+
+    def _advance(self, steps: int) -> bool:
+        walk = self._walk
+        assert walk is not None, "begun"
+        try:
+            if not walk.advance(steps):
+                return False
+        except CorruptBatch as error:
+            raise self._refusal(error) from None
+        self.min_timestamp, self.max_timestamp = walk.min_timestamp, walk.max_timestamp
+        self.null_keys = walk.null_keys
+        self._walk = None
+        return True
+
+    def _refusal(self, error: CorruptBatch) -> KafkaError:
+        too_large = isinstance(error, BatchBudgetExceeded)
+        code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.INVALID_RECORD
+        return KafkaError(code, f"{self._where}: {error.message}")
