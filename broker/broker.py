@@ -77,7 +77,11 @@ class Broker:
         if data_dir is None and "log.dirs" not in self.config.explicit and not isinstance(config, BrokerConfig):
             self._temporary = tempfile.TemporaryDirectory(prefix="oncelog-")
             self.data_dir = self._temporary.name
-        self.log = logger or make_logger(self.config.logging_level, self.config.logging_format)
+        self.log = logger or make_logger(
+            self.config.logging_level,
+            self.config.logging_format,
+            lines_per_second=self.config.logging_max_lines_per_second,
+        )
         self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id

@@ -371,6 +371,12 @@ class BrokerConfig(ConfigTable):
     logging_format: str = text(
         "auto", choices=("auto", "console", "json"), doc="auto: console on a terminal, else JSON; always to stderr."
     )
+    logging_max_lines_per_second: int = integer(
+        20,
+        at_least(0),
+        doc="Log lines of one event a second, on average over ten seconds. Further ones are counted, and the next line"
+        " of the event says how many were suppressed. 0: no limit.",
+    )
 
     def check(self) -> None:
         """Refuse combinations that can't be."""

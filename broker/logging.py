@@ -1,49 +1,207 @@
 """The broker's log lines: structlog, to stderr, as JSON or for a console.
 
-Lines are events with fields, never sentences with values inside. Nothing on the hot path logs. A program that has
-configured structlog itself keeps its configuration; else ours becomes the process's, because modules below the broker
-log through `structlog.get_logger`.
+Lines are events with fields, never sentences with values inside. Nothing on the hot path logs. Logging never raises
+into its caller and never waits for the reader of stderr (`line_writer.py`); an event that repeats faster than
+`logging.max.lines.per.second` is counted instead, and a line is cut where it would be longer than `MAX_LINE`.
+
+A program that has configured structlog itself keeps its configuration; else ours becomes the process's, because modules
+below the broker log through `structlog.get_logger`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from typing import Any, TextIO
+import time
+from collections.abc import Iterator, MutableMapping
+from functools import cache
+from typing import Any, Final, TextIO
 
 import structlog
 
+from .line_writer import LineWriter, own_copy
 
-class _StandardError:
-    """stderr as it is at the moment of writing: tests and notebooks replace it."""
+MAX_VALUE: Final = 4096
+"""Characters of one field; a traceback may have `MAX_TRACEBACK`."""
+MAX_TRACEBACK: Final = 16_384
+MAX_LINE: Final = 32_768
+BURST_S: Final = 10
+"""An event that was quiet for so many seconds may use their lines at once."""
+MAX_EVENTS: Final = 1000
+STANDARD_ERROR: Final = 2
 
-    def write(self, text: str) -> int:
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
+EventDict = MutableMapping[str, Any]
 
 
-def make_logger(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> Any:
+class EventRate:
+    """A structlog processor that drops an event's lines beyond a rate and counts them in the event's next line."""
+
+    def __init__(self, lines_per_second: int) -> None:
+        """0: no limit."""
+        self._rate = lines_per_second
+        self._burst = float(lines_per_second * BURST_S)
+        self._budgets: dict[str, tuple[float, float]] = {}
+        self.suppressed: dict[str, int] = {}
+
+    def __call__(self, logger: Any, method: str, event: EventDict) -> EventDict:
+        """Pass the event on, or raise DropEvent."""
+        if not self._rate:
+            return event
+        name, now = str(event.get("event")), time.monotonic()
+        budget, since = self._budgets.get(name, (self._burst, now))
+        budget = min(self._burst, budget + (now - since) * self._rate)
+        if budget < 1:
+            self._budgets[name] = budget, now
+            self.suppressed[name] = self.suppressed.get(name, 0) + 1
+            raise structlog.DropEvent
+        if len(self._budgets) >= MAX_EVENTS:
+            self._budgets.clear()
+        self._budgets[name] = budget - 1, now
+        if (suppressed := self.suppressed.pop(name, 0)) > 0:
+            event["suppressed"] = suppressed
+        return event
+
+
+class _Lines:
+    """What structlog hands finished lines to: `debug`, `info` and so on take one line each."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        stream = self._stream or sys.stderr
+        if stream is None:
+            return
+        if stream is sys.__stderr__:
+            writer = standard_error()
+            if writer is not None:
+                writer.put(line)
+            return
+        # A stream of the program's own (a notebook, a test): it is written at once, and its failures are its own.
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(line + "\n")
+            stream.flush()
+
+    debug = info = warning = error = critical = exception = msg
+
+
+_notices: list[tuple[EventRate, Any]] = []
+"""Rate and renderer of the logger that was made last for stderr."""
+
+
+@cache
+def standard_error() -> LineWriter | None:
+    """The one writer of this process's stderr; None where it has none."""
+    descriptor = own_copy(STANDARD_ERROR)
+    return None if descriptor is None else LineWriter(descriptor, _render_notices)
+
+
+def _render_notices(lost: int) -> Iterator[str]:
+    for rate, render in _notices:
+        if lost:
+            yield render("warning", {"event": "log_lines_lost", "lines": lost})
+        if rate.suppressed:
+            events, rate.suppressed = rate.suppressed, {}
+            yield render("warning", {"event": "log_lines_suppressed", "events": events})
+
+
+def make_logger(
+    level: str = "info", format: str = "auto", stream: TextIO | None = None, lines_per_second: int = 0
+) -> Any:
     """The broker's logger; `format` is auto (console on a terminal, else JSON), console or json."""
-    terminal = (stream or sys.stderr).isatty()
+    target = stream or sys.stderr
+    terminal = target is not None and not getattr(target, "closed", False) and target.isatty()
     console = format == "console" or (format == "auto" and terminal)
-    processors: list[Any] = [
+    rate = EventRate(lines_per_second)
+    finish: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _bound_values,
+        _Renderer(console, colors=terminal),
     ]
-    if console:
-        processors.append(structlog.dev.ConsoleRenderer(colors=terminal))
-    else:
-        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-    out: Any = stream if stream is not None else _StandardError()
+
+    def limit(logger: Any, method: str, event: EventDict) -> EventDict:
+        try:
+            return rate(logger, method, event)
+        except structlog.DropEvent:
+            if stream is None and sys.stderr is sys.__stderr__ and (writer := standard_error()) is not None:
+                writer.remind()
+            raise
+
+    def render(method: str, event: EventDict) -> str:
+        line: Any = event
+        for processor in finish:
+            line = processor(None, method, line)
+        return str(line)
+
+    if stream is None:
+        _notices[:] = [(rate, render)]
+    processors = [limit, *finish]
     wrapper = structlog.make_filtering_bound_logger(getattr(logging, level.upper()))
     if not structlog.is_configured():
         structlog.configure(
             processors=processors,
             wrapper_class=wrapper,
-            logger_factory=lambda *_: structlog.PrintLogger(out),
+            logger_factory=lambda *_: _Lines(stream),
             cache_logger_on_first_use=False,
         )
-    return structlog.wrap_logger(structlog.PrintLogger(out), processors=processors, wrapper_class=wrapper)
+    return structlog.wrap_logger(_Lines(stream), processors=processors, wrapper_class=wrapper)
+
+
+def flush(timeout_s: float) -> None:
+    """Wait until the lines for stderr are written, at most `timeout_s` seconds."""
+    if standard_error.cache_info().currsize and (writer := standard_error()) is not None:
+        writer.flush(timeout_s)
+
+
+def _bound_values(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Cut values that a peer may have made long; of a traceback the middle is cut."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > MAX_VALUE:
+            if key != "exception":
+                event[key] = f"{value[:MAX_VALUE]}… ({len(value) - MAX_VALUE} more characters)"
+            elif len(value) > MAX_TRACEBACK:
+                half = MAX_TRACEBACK // 2
+                event[key] = f"{value[:half]}\n… ({len(value) - 2 * half} more characters)\n{value[-half:]}"
+    return event
+
+
+class _Renderer:
+    """Makes one line of an event, whatever its values are."""
+
+    def __init__(self, console: bool, *, colors: bool) -> None:
+        self._render: Any = (
+            # Tracebacks without local variables: they may hold megabytes of a request, or secrets.
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+            if console
+            else structlog.processors.JSONRenderer(default=str)
+        )
+
+    def __call__(self, logger: Any, method: str, event: EventDict) -> str:
+        kept = {key: event[key] for key in ("event", "level", "timestamp") if key in event}
+        try:
+            line = str(self._render(logger, method, event))
+        except Exception as error:
+            kept["unwritable"] = type(error).__name__
+            return str(self._render(logger, method, kept))
+        if len(line) > MAX_LINE:
+            kept["cut"] = len(line)
+            return str(self._render(logger, method, kept))
+        return line
+
+
+class StandardLogging(logging.Handler):
+    """Passes what libraries log through Python's `logging` (asyncio's complaints, for one) to the broker's log."""
+
+    def __init__(self, log: Any) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log one record as the event `library_message`."""
+        method = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+        with contextlib.suppress(Exception):  # a record whose arguments don't fit its text
+            method("library_message", library=record.name, message=record.getMessage(), exc_info=record.exc_info)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .standard_streams import announce, open_missing
+
 if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
 
@@ -81,11 +83,13 @@ def serve(
 def _run(config: BrokerConfig, ignored: list[str]) -> int:
     import asyncio
     import gc
+    import logging
 
     import uvloop
 
     from ..broker.broker import Broker, BrokerStartError
     from ..broker.descriptors import raise_limit
+    from ..broker.logging import StandardLogging, flush
 
     async def serve_until_stopped() -> int:
         import signal
@@ -96,22 +100,25 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
             loop.add_signal_handler(number, stopping.set)
         raise_limit()
         broker = Broker(config=config)
+        logging.getLogger().addHandler(StandardLogging(broker.log))
         if ignored:
             broker.log.info("settings without meaning here", settings=ignored)
         try:
             await broker.start()
         except BrokerStartError as error:
+            flush(1.0)  # the reason comes last
             click.echo(f"oncelog serve: {error}", err=True)
             return 1
         try:
             # What start-up made lives as long as the process: keep the collector from walking it again and again.
             gc.collect()
             gc.freeze()
-            print(f"ready {broker.address}", flush=True)
+            announce(f"ready {broker.address}")
             await stopping.wait()
         finally:
             await broker.stop()
         return 0
 
+    open_missing()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve_until_stopped())

@@ -185,7 +185,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._execute(frame)
         except (FrameSizeError, MalformedRequest) as error:
             self._listener.log.warning("request_refused", why=str(error), connection=self.id, peer=self.peer_host)
-            self.close("malformed request")
+            if self._transport is not None:
+                self._transport.close()  # the answers before it still leave
             return
         except Exception as error:
             self._broken(error)

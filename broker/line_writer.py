@@ -1,0 +1,126 @@
+"""Writes lines to a file descriptor in a thread of its own: a caller never waits for the reader and never fails.
+
+Lines wait in a queue that is bounded in bytes. A line that finds it full, or that the descriptor refuses, is lost and
+counted; the count is written as soon as the descriptor takes lines again. What is in the queue when a process is killed
+is lost too; `flush` waits for it at an orderly end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import select
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+MAX_QUEUED_BYTES: Final = 1 << 20
+QUIET_S: Final = 1.0
+"""Notices are written when no line came for so long."""
+
+EXIT_S: Final = 1.0
+"""How long the end of the process waits for lines that are not written yet."""
+
+Notices = Callable[[int], Iterable[str]]
+"""Lines that say what was not written; the argument is the number of lines lost."""
+
+
+class LineWriter:
+    """The queue and its thread, which starts with the first line."""
+
+    def __init__(self, descriptor: int, notices: Notices, max_bytes: int = MAX_QUEUED_BYTES) -> None:
+        """Write to `descriptor`, which nobody else may close."""
+        self._descriptor = descriptor
+        self._notices = notices
+        self._max_bytes = max_bytes
+        self._lines: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._queued = 0
+        self._lost = 0
+        self._reminded = False
+        self._thread: threading.Thread | None = None
+        atexit.register(self.flush, EXIT_S)
+
+    def put(self, line: str) -> None:
+        """Write `line` later, or count it as lost."""
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        with self._lock:
+            if self._queued + len(data) > self._max_bytes or not self._started():
+                self._lost += 1
+                return
+            self._queued += len(data)
+        self._lines.put(data)
+
+    def remind(self) -> None:
+        """Ask for the notices once no line has come for a while."""
+        with self._lock:
+            if self._reminded or not self._started():
+                return
+            self._reminded = True
+        self._lines.put(b"")
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything is written, at most `timeout_s` seconds; returns whether it is."""
+        if self._thread is None or not self._thread.is_alive():
+            return self._lines.empty()
+        written = threading.Event()
+        self._lines.put(written)
+        return written.wait(timeout_s)
+
+    def _started(self) -> bool:
+        if self._thread is None or not self._thread.is_alive():  # a child process has no threads of its parent
+            thread = threading.Thread(target=self._run, name="oncelog-log", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads; the next line tries again
+                return False
+            self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._lines.get(timeout=QUIET_S if self._lost or self._reminded else None)
+            except queue.Empty:
+                self._write_notices()
+                continue
+            if isinstance(item, threading.Event):
+                if self._lost or self._reminded:
+                    self._write_notices()
+                item.set()
+                continue
+            taken = self._write(item)
+            with self._lock:
+                self._queued -= len(item)
+                self._lost += not taken
+
+    def _write_notices(self) -> None:
+        with self._lock:
+            lost, self._lost, self._reminded = self._lost, 0, False
+        for notice in self._notices(lost):
+            if not self._write(notice.encode("utf-8", "backslashreplace") + b"\n"):
+                with self._lock:
+                    self._lost += lost
+                return
+
+    def _write(self, data: bytes) -> bool:
+        """Write all of it; False when the descriptor refuses it."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:  # the descriptor's other owners made it non-blocking
+                    select.select([], [self._descriptor], [])
+        except (OSError, ValueError):
+            return False
+        return True
+
+
+def own_copy(descriptor: int) -> int | None:
+    """A copy of the descriptor that nobody else closes; None where it is not open."""
+    with contextlib.suppress(OSError):
+        return os.dup(descriptor)
+    return None

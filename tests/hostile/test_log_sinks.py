@@ -1,0 +1,99 @@
+"""A broker whose log goes nowhere: stderr closed, its reader gone or asleep. It serves and stops as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from oncelog.demo.processes import free_port
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.metadata import MetadataRequest
+from support.broker import BrokerProcess
+from support.hostile.groups import join
+from support.raw_connection import RawConnection
+
+MALFORMED = b"\0\0\0\x50\x7f\x7f" + bytes(0x4E)
+"""A frame of an API that does not exist."""
+
+
+@contextlib.contextmanager
+def broker(directory: Path, sink: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A broker process with its stderr as `sink` says, and its address."""
+    address = f"127.0.0.1:{free_port()}"
+    serve = [sys.executable, "-P", "-m", "oncelog.cli", "serve", "--data-dir", str(directory), "--listen", address]
+    closed = {"closed": 'exec "$@" 2>&-', "all closed": 'exec "$@" <&- >&- 2>&-'}.get(sink, 'exec "$@"')
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        ["sh", "-c", closed, "sh", *serve], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=writer
+    )
+    os.close(writer)
+    if sink == "reader gone":
+        os.close(reader)
+    try:
+        assert process.stdout is not None
+        if sink == "all closed":
+            while process.poll() is None:
+                with contextlib.suppress(OSError):
+                    socket_to(address)
+                    break
+        else:
+            assert process.stdout.readline() == f"ready {address}\n".encode()
+        yield process, address
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if sink != "reader gone":
+            os.close(reader)
+
+
+def socket_to(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), 5).close()
+
+
+async def send_malformed(address: str, count: int) -> None:
+    """Each on a connection of its own, which the broker closes."""
+
+    async def send() -> None:
+        async with RawConnection(address) as wire:
+            wire.send_bytes(MALFORMED)
+            assert await wire.closed()
+
+    for _ in range(count // 50):
+        await asyncio.gather(*(send() for _ in range(50)))
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+@pytest.mark.parametrize("sink", ["closed", "all closed", "reader gone", "reader asleep"])
+async def test_a_broker_without_a_log_serves_and_stops(tmp_path: Path, sink: str) -> None:
+    with broker(tmp_path, sink) as (process, address):
+        async with RawConnection(address) as wire:
+            assert (await wire.call(InitProducerIdRequest("id", 60_000), 4)).error_code == 0
+            assert (await wire.call(join("group"), 3)).error_code == 0
+        await send_malformed(address, 1000)
+        async with RawConnection(address) as wire:
+            assert (await wire.call(MetadataRequest([]), 12)).brokers
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 15) == 0
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+async def test_malformed_frames_cost_one_line_each_and_few_in_all(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as process:
+        await send_malformed(process.address, 1000)
+        process.terminate()
+        lines = process.log.read_text().splitlines()
+    refused = [line for line in lines if '"request_refused"' in line]
+    assert refused
+    assert len(lines) < 500, "a thousand malformed frames are one event that repeats"
+    assert any("suppressed" in line for line in lines), "what was not written is counted"
+    assert "connection_closed" not in "".join(lines), "one line for each malformed frame"
