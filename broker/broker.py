@@ -3,6 +3,9 @@
 Start: data directory (recovery) → metadata → partitions → coordinators replay → listener → ready. Stop: no new
 connections, no new requests, requests in hand answered within `shutdown.timeout.ms`, coordinators, flush, clean
 shutdown marker. Decides nothing else: every answer is a handler's.
+
+When the data directory fails as a whole, the broker goes on answering (errors, and reads of what is on disk) until it
+is stopped; `failure` and `wait_failed` say so to who runs it.
 """
 
 from __future__ import annotations
@@ -107,6 +110,19 @@ class Broker:
         self.metrics_listener: MetricsListener | None = None
         self._warm_up: asyncio.Handle | None = None
         self._running = False
+        self._failed = asyncio.Event()
+        self.log_manager.on_failure(lambda _: self._failed.set())
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the data directory takes no writes any more, None while it does. Only a new broker can use it again."""
+        return self.log_manager.failed
+
+    async def wait_failed(self) -> KafkaError:
+        """Return the `failure` as soon as there is one."""
+        await self._failed.wait()
+        assert self.failure is not None
+        return self.failure
 
     # ---- who it is
 

@@ -2,7 +2,7 @@
 
 Raises the limit at start, and computes how many descriptors the data files may have and how many connections may be
 open beside them. A call that fails for want of a descriptor is no failure of the disk: `OUT_OF_DESCRIPTORS` lists these
-errors.
+errors, as `NO_SPACE` does those of a full disk.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import resource
 from typing import Final
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 BESIDE: Final = 32
 """Descriptors for everything but pooled files and connections: sockets that listen, the event loop, the lock, and

@@ -108,10 +108,12 @@ class MetadataStore:
     # ---- start
 
     def start(self) -> None:
-        """Open and replay the log. Raises KafkaError KAFKA_STORAGE_ERROR when it is damaged."""
+        """Open and replay the log. Raises KafkaError KAFKA_STORAGE_ERROR when it is damaged or lost."""
         self.cluster_id = self._log_manager.cluster_id
         config = LogConfig(cleanup_policy=("compact",), durability="flush", internal=True)
         log = self._log_manager.get(METADATA_TOPIC, 0)
+        if log is None or not log.log_end_offset:
+            self._check_fresh()
         if log is None:
             log = self._log_manager.create(METADATA_TOPIC, 0, config)
         else:
@@ -122,6 +124,17 @@ class MetadataStore:
                 continue
             for record in decode_batch(batch, 0, header):
                 self._replay(record)
+
+    def _check_fresh(self) -> None:
+        """Without metadata every topic, and every producer id that was given out, would be forgotten."""
+        key = (METADATA_TOPIC, 0)
+        if key in self._log_manager.lost or (other := self._log_manager.holdings(besides=key)) is not None:
+            kept = "its checkpoints name it" if key in self._log_manager.lost else f"{other} is there"
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self._log_manager.path}/{METADATA_TOPIC}-0 is missing or empty, but {kept}: the cluster's metadata"
+                " was lost. Bring the directory back from a copy; a new cluster begins in an empty data directory only",
+            )
 
     def _replay(self, record: Record) -> None:
         if record.key is None:

@@ -13,7 +13,8 @@ Rules:
   the inode was not dropped from memory in between (see errseq in the kernel's documentation). A later fdatasync on
   another descriptor could therefore succeed although bytes were lost. Files without unsynced bytes are closed first.
 * If that sync fails, the error belongs to the file: every later write and sync of it raises the error, so that its log
-  fails and no other does. The sync is never tried again.
+  fails and no other does. The sync is never tried again. A sync that found no space is the exception: the next
+  fdatasync raises the error once, and the log writes its bytes again (`FlushedLog.take_back`).
 * `rename` through this file system moves the handles of a file, or of the files directly in a directory, with it. A
   file that is unlinked or replaced keeps an open descriptor until it is closed. If its descriptor was closed before, a
   read raises FileNotFoundError; another file of that name is never opened in its place.
@@ -30,11 +31,10 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Final, TypeVar
 
-from .descriptors import OUT_OF_DESCRIPTORS
+from .descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from .ports import Buffer, File, FileLock, FileSystem
 
 T = TypeVar("T")
@@ -96,6 +96,10 @@ class PooledFile:
     def fdatasync(self) -> None:
         pool = self._pool
         with pool.lock:
+            if self.failure is not None and self.failure.errno in NO_SPACE:
+                error, self.failure = self.failure, None
+                pool.move(self, pool.dirty)
+                raise OSError(error.errno, error.strerror, self.path)
             self._check_failure()
             if self.inner is None and not self.closed and (self.removed or self.synced == self.written):
                 return  # synced before its descriptor was closed; of a removed file nothing is left to sync
@@ -105,9 +109,8 @@ class PooledFile:
             try:
                 inner.fdatasync()
             except OSError as error:
-                with pool.lock:
-                    self.failure = error
-                    pool.move(self, pool.kept)
+                if error.errno not in NO_SPACE:
+                    self.keep_failure(error)
                 raise
             with pool.lock:
                 self.synced = max(self.synced, covered)
@@ -115,6 +118,12 @@ class PooledFile:
                     pool.move(self, pool.clean)
         finally:
             self.unpin()
+
+    def keep_failure(self, error: OSError) -> None:
+        """Raise `error` in every later call that writes or syncs."""
+        with self._pool.lock:
+            self.failure = error
+            self._pool.move(self, self._pool.kept)
 
     def close(self) -> None:
         self._pool.close(self)
@@ -241,8 +250,11 @@ class DescriptorPool:
             if not unsynced:
                 return False
             for file in unsynced:
-                with suppress(OSError):  # kept with the file, and raised by its log's next write or sync
+                try:
                     file.fdatasync()
+                except OSError as error:  # raised by its log's next write or sync
+                    if error.errno in NO_SPACE:
+                        file.keep_failure(error)
         if inner is not None:
             inner.close()
         return True
@@ -378,5 +390,8 @@ class PooledFileSystem:
     def free_space(self, path: str) -> int:
         return self._fs.free_space(path)
 
-    def lock(self, path: str) -> FileLock | None:
-        return self.pool.retried(lambda: self._fs.lock(path))
+    def lock(self, directory: str, name: str) -> FileLock | None:
+        return self.pool.retried(lambda: self._fs.lock(directory, name))
+
+    def boot_id(self) -> str:
+        return self._fs.boot_id()

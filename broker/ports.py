@@ -54,6 +54,9 @@ class FileLock(Protocol):
     def release(self) -> None:
         """Let the next one have it."""
 
+    def in_place(self) -> bool:
+        """Whether the locked directory is still at its path, neither removed nor replaced by another."""
+
 
 class FileSystem(Protocol):
     """Paths are plain strings; directories are made and removed one level at a time."""
@@ -66,7 +69,8 @@ class FileSystem(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
-    def is_directory(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory itself is there; False for a symbolic link to one."""
 
     def file_size(self, path: str) -> int: ...
 
@@ -93,8 +97,13 @@ class FileSystem(Protocol):
     def free_space(self, path: str) -> int:
         """Bytes that this process may still write on the file system of `path`."""
 
-    def lock(self, path: str) -> FileLock | None:
-        """An exclusive lock on the file `path` (made if missing), or None while another process holds it."""
+    def lock(self, directory: str, name: str) -> FileLock | None:
+        """An exclusive lock on `directory` and its file `name` (made if missing), or None while another process holds
+        one of them: removing the file lets nobody else in."""
+
+    def boot_id(self) -> str:
+        """Which run of the operating system this is; while it lasts, the page cache keeps what was written. "" where
+        that is not known."""
 
 
 class Clock(Protocol):
@@ -165,17 +174,27 @@ class RealFile:
 
 
 class RealFileLock:
-    """An flock; the system releases it when the process ends, however it ends."""
+    """An flock on a directory and on a file in it; the system releases both when the process ends, however it ends."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_directory", "_fds")
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, directory: str, fds: list[int]) -> None:
+        self._directory = directory
+        self._fds = fds
 
     def release(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        fds, self._fds = self._fds, []
+        for fd in fds:
             os.close(fd)
+
+    def in_place(self) -> bool:
+        try:
+            there = os.stat(self._directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # it cannot be looked at: that says nothing about it
+            return True
+        return os.path.samestat(there, os.fstat(self._fds[0]))
 
 
 class RealFileSystem:
@@ -195,7 +214,7 @@ class RealFileSystem:
         return os.path.lexists(path)
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        return os.path.isdir(path) and not os.path.islink(path)
 
     def file_size(self, path: str) -> int:
         return os.stat(path).st_size
@@ -229,17 +248,33 @@ class RealFileSystem:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
-    def lock(self, path: str) -> RealFileLock | None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def lock(self, directory: str, name: str) -> RealFileLock | None:
+        fds: list[int] = []
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fds.append(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            fds.append(os.open(f"{directory}/{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            for fd in fds:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise
+                except OSError:  # some network file systems lock files only, no directories
+                    if fd == fds[-1]:
+                        raise
         except BlockingIOError:
-            os.close(fd)
+            RealFileLock(directory, fds).release()
             return None
         except BaseException:
-            os.close(fd)
+            RealFileLock(directory, fds).release()
             raise
-        return RealFileLock(fd)
+        return RealFileLock(directory, fds)
+
+    def boot_id(self) -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
 
 class SystemClock:

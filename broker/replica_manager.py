@@ -68,6 +68,12 @@ class ReplicaManager:
                     partition=log.partition,
                     remedy="its topic is not in the metadata; the directory is kept and not served. Move it away.",
                 )
+        for key in list(self._log_manager.lost):
+            topic = self._metadata.topic(key[0])
+            if topic is not None and key[1] < topic.partitions:
+                self._log_manager.miss(key)
+            elif key[0] not in deleting:
+                self._log_manager.forget(key)
         self._metadata.finish_deletions()
 
     # ---- lookups

@@ -112,8 +112,9 @@ def _record_line(record: Record, header: BatchHeader, as_json: bool) -> str:
 def repair(directory: Path, dry_run: bool, yes: bool) -> int:
     """Cut damaged partitions of a data DIRECTORY back to their last sound batch.
 
-    What is cut off is saved beside the file first. The broker must not be running. Records behind the damage are lost
-    to consumers, also acknowledged ones: repair only what you cannot restore from elsewhere.
+    What is cut off is saved in DIRECTORY/removed first, and stays there until you delete it. The broker must not be
+    running. Records behind the damage are lost to consumers, also acknowledged ones: repair only what you cannot
+    restore from elsewhere. Damaged indexes, snapshots and checkpoints need no repair: the broker makes them again.
 
     \b
     oncelog log repair data --dry-run       what is damaged
@@ -126,7 +127,8 @@ def repair(directory: Path, dry_run: bool, yes: bool) -> int:
 
     filesystem = RealFileSystem()
     try:
-        damages = inspect(str(directory), filesystem)
+        path = str(directory.absolute())
+        damages = inspect(path, filesystem)
         for damage in damages:
             click.echo(_damage_lines(damage))
         if not damages:
@@ -135,16 +137,21 @@ def repair(directory: Path, dry_run: bool, yes: bool) -> int:
         if dry_run:
             return 1
         if not yes:
-            click.confirm(f"Cut {len(damages)} partition(s) back?", abort=True)
-        repaired = cut(str(directory), filesystem)
+            click.confirm(f"Repair {len(damages)} partition(s)?", abort=True)
+        repaired = cut(path, filesystem)
     except DataDirectoryError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"{len(repaired)} partition(s) repaired; what was cut off lies in *.removed beside the segments.")
+    click.echo(f"{len(repaired)} partition(s) repaired; what was cut off lies in {directory}/removed.")
     return 0
 
 
 def _damage_lines(damage: Damage) -> str:
     """What is damaged and what a repair loses."""
+    if damage.new_start_offset >= 0:
+        return (
+            f"{damage.topic}-{damage.partition}: {damage.file}: {damage.reason}\n"
+            f"  a repair lets the partition begin at offset {damage.new_start_offset}; nothing more is removed"
+        )
     lost = (
         "among them records that may have been acknowledged and read"
         if damage.below_recovery_point

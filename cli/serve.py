@@ -1,7 +1,7 @@
 """`oncelog serve`: the broker as a process, from its settings to its exit code.
 
 Owns: stdout's one line `ready HOST:PORT`, printed when requests are answered; signals; exit codes (0 after SIGTERM or
-SIGINT, 1 when the broker can't start or loses its data directory, 2 for settings that can't be).
+SIGINT, 1 when the broker cannot start or loses its data directory, 2 for settings that cannot be).
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
             flush(1.0)  # the reason comes last
             click.echo(f"oncelog serve: {error}", err=True)
             return 1
+        failed = asyncio.ensure_future(broker.wait_failed())
+        failed.add_done_callback(lambda _: stopping.set())
         try:
             # What start-up made lives as long as the process: keep the collector from walking it again and again.
             gc.collect()
@@ -116,7 +118,11 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
             announce(f"ready {broker.address}")
             await stopping.wait()
         finally:
+            failed.cancel()
             await broker.stop()
+        if broker.failure is not None:
+            click.echo(f"oncelog serve: {broker.failure.message}", err=True)
+            return 1
         return 0
 
     open_missing()

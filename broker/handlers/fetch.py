@@ -72,7 +72,7 @@ class _Fetch:
             except KafkaError:
                 return True
             offset = target.fetch_offset
-            if log.failure is not None or not log.log_start_offset <= offset <= log.log_end_offset:
+            if log.closed or not log.log_start_offset <= offset <= log.log_end_offset:
                 return True
             if target.last_fetched_epoch >= 0 and self._divergence(target, log) is not None:
                 return True

@@ -19,7 +19,7 @@ disk before the next: a tombstone never goes before the value that it deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +31,7 @@ from ...protocol.control_records import ControlType, read_control_record
 from ...protocol.records import Record, decode_batch, encode_batch
 from ..ports import FileSystem
 from .batch_scan import BrokenBatch
+from .episodes import Episodes
 from .file_names import CLEANED, LOG, SWAP
 from .flusher import sync_path
 from .partition_log import PartitionLog
@@ -100,6 +101,8 @@ class Cleaner:
     def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES) -> None:
         self._fs = fs
         self._max_key_bytes = max_key_bytes
+        self._episodes = Episodes()
+        self._unfinished: list[tuple[PartitionLog, Callable[[], None]]] = []
 
     def plan(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = False) -> CleaningPlan | None:
         """What to compact, None if it is not worth it yet (min.cleanable.dirty.ratio) unless `force`."""
@@ -268,8 +271,8 @@ class Cleaner:
         """Put `cleaned` in the place of the group, on disk when this returns.
 
         False, and nothing is changed, when the log is closed or some of the segments have gone meanwhile. Raises
-        OSError; then the loader finishes or undoes the replacement at the next start, and the log must not go on: it is
-        offline.
+        OSError, and nothing is changed, when the new segment cannot be made to count. Files of the old ones that
+        cannot be removed are removed later (`try_again`), or by the loader at the next start.
         """
         assert plan.as_of <= log.flushed_offset, "the producers' last batches must be on disk"
         current = set(log.segments)
@@ -280,16 +283,23 @@ class Cleaner:
         try:
             cleaned.rename(SWAP)
             self._fs.sync_directory(log.directory)
-            log.segments.replace(group.segments, cleaned)
-            log.reader.forget()
-            for segment in group.segments:
-                log.close_file(segment)
-                segment.unlink()
+        except OSError:
+            self._drop(cleaned)
+            raise
+        log.segments.replace(group.segments, cleaned)
+        log.reader.forget()
+        for segment in group.segments:
+            log.close_file(segment)
+        old = list(group.segments)
+
+        def finish() -> None:
+            while old:
+                old[0].unlink()
+                del old[0]
             cleaned.rename("")
             self._fs.sync_directory(log.directory)
-        except OSError as error:
-            log.disk_failed(error)
-            raise
+
+        self._finish(log, finish)
         logger.info(
             "segments compacted",
             partition=log.name,
@@ -298,6 +308,23 @@ class Cleaner:
             bytes_after=cleaned.size,
         )
         return True
+
+    def try_again(self) -> None:
+        """Finish the replacements whose old files could not be removed."""
+        unfinished, self._unfinished = self._unfinished, []
+        for log, finish in unfinished:
+            if not log.closed:
+                self._finish(log, finish)
+
+    def _finish(self, log: PartitionLog, finish: Callable[[], None]) -> None:
+        what = f"replacing of segments of {log.name}"
+        try:
+            finish()
+        except OSError as error:
+            self._episodes.failed(what, error)
+            self._unfinished.append((log, finish))
+        else:
+            self._episodes.succeeded(what)
 
     def _drop(self, cleaned: LogSegment) -> None:
         file = cleaned.take_file()

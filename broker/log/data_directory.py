@@ -1,6 +1,7 @@
 """The data directory as a whole: whose it is, whether it may be opened, what its checkpoints say.
 
-Owns `.lock`, `meta.properties`, the clean shutdown marker and the checkpoint files. Never looks into partitions.
+Owns `.lock`, `meta.properties`, the clean shutdown marker, `.boot-id` and the checkpoint files. Never looks into
+partitions.
 
 `meta.properties` has Kafka's keys (version, cluster.id, node.id, directory.id) and `oncelog.format.level`: the level of
 all formats in the directory. A newer level is refused, an older one is upgraded, step by step, before anything is read.
@@ -9,13 +10,18 @@ all formats in the directory. A newer level is refused, an older one is upgraded
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+import structlog
+
 from ..ports import FileLock, FileSystem, RandomIds
-from .file_names import CLEAN_SHUTDOWN, LOCK, META
-from .small_files import decode_checkpoint, encode_checkpoint, write_file
+from .file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, META, TEMPORARY
+from .small_files import decode_offsets, encode_offsets, write_file
+
+logger = structlog.get_logger(__name__)
 
 FORMAT_LEVEL: Final = 1
 """What this release writes. docs/formats.md says what each level means."""
@@ -25,19 +31,25 @@ _UPGRADES: Final[dict[int, Callable[[FileSystem, str], None]]] = {}
 
 _LEVEL: Final = "oncelog.format.level"
 _IGNORED: Final = frozenset(("lost+found", LOCK))
+_PROBE: Final = ".probe"
 
 
 class DataDirectoryError(Exception):
-    """The data directory can't be used; the message says why and what to do."""
+    """The data directory cannot be used; the message says why and what to do."""
 
 
 class DataDirectory:
-    """See the module. `open` first; `close` gives the lock back."""
+    """The files of a data directory that belong to no partition. `open` first; `close` gives the lock back.
+
+    `same_boot`: the system has not been restarted since the last start of a broker here, so everything that was written
+    is still readable, synced or not.
+    """
 
     def __init__(self, path: str, fs: FileSystem, ids: RandomIds, node_id: int) -> None:
         self.path = path
         self.cluster_id = ""
         self.directory_id = ""
+        self.same_boot = False
         self._fs = fs
         self._ids = ids
         self._node_id = node_id
@@ -46,16 +58,33 @@ class DataDirectory:
     def open(self) -> None:
         """Make the directory if it is missing, lock it and read or write meta.properties. Raises DataDirectoryError."""
         self._make()
-        self._lock = self._fs.lock(f"{self.path}/{LOCK}")
+        self._lock = self._fs.lock(self.path, LOCK)
         if self._lock is None:
             raise DataDirectoryError(
                 f"{self.path} is in use by another process. Stop that broker, or give this one another directory"
             )
         try:
             self._open_meta()
+            boot_id = self._fs.boot_id()
+            path = f"{self.path}/{BOOT_ID}"
+            self.same_boot = bool(boot_id) and self._fs.exists(path) and self._fs.read_file(path) == boot_id.encode()
         except BaseException:
             self.close()
             raise
+
+    def record_boot(self) -> None:
+        """Recovery has looked at everything that a loss of power may have left: the next start need not."""
+        if not self.same_boot:
+            write_file(self._fs, f"{self.path}/{BOOT_ID}", self._fs.boot_id().encode())
+
+    def in_place(self) -> bool:
+        """Whether the directory is still at its path. False: it was removed, or another one is there."""
+        return self._lock is None or self._lock.in_place()
+
+    def probe(self) -> None:
+        """Write, sync and remove a small file; raises OSError when the directory takes no writes."""
+        write_file(self._fs, f"{self.path}/{_PROBE}", b"probe", sync=True)
+        self._fs.unlink(f"{self.path}/{_PROBE}")
 
     def _make(self) -> None:
         """Make the directory and what is missing above it, each name on disk: else a power failure takes it all."""
@@ -81,7 +110,7 @@ class DataDirectory:
     def _open_meta(self) -> None:
         path = f"{self.path}/{META}"
         if not self._fs.exists(path):
-            others = sorted(set(self._fs.list(self.path)) - _IGNORED - {META + ".tmp"})
+            others = sorted(set(self._fs.list(self.path)) - _IGNORED - {META + TEMPORARY})
             if others:
                 raise DataDirectoryError(
                     f"{self.path} holds {others[0]!r} but no {META}: it is no data directory. Give an empty directory,"
@@ -96,6 +125,8 @@ class DataDirectory:
             raise DataDirectoryError(
                 f"{path} has no {_LEVEL}: the directory was not made by oncelog. Give another directory"
             )
+        if int(level) < 1:
+            raise DataDirectoryError(f"{path} says {_LEVEL}={level}, which never was: bring the file back from a copy")
         if int(level) > FORMAT_LEVEL:
             raise DataDirectoryError(
                 f"{self.path} has format level {level}, this release knows {FORMAT_LEVEL}: a newer release wrote it."
@@ -127,35 +158,51 @@ class DataDirectory:
 
     # --- clean shutdown ----------------------------------------------------------------------------------------------
 
-    def take_clean_shutdown(self) -> bool:
-        """Whether the last stop was clean. The marker is gone, on disk, when this returns: the next crash is one."""
+    def clean_shutdown(self) -> frozenset[str] | None:
+        """The partitions that the last stop did not close cleanly; None when it was no clean stop."""
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         if not self._fs.exists(path):
-            return False
-        self._fs.unlink(path)
-        self._fs.sync_directory(self.path)
-        return True
+            return None
+        try:
+            content = json.loads(self._fs.read_file(path))
+            if content.keys() <= {"version", "brokerEpoch", "unclean"}:
+                return frozenset(content.get("unclean", ()))
+        except (ValueError, AttributeError, TypeError):
+            pass
+        logger.warning("clean shutdown marker ignored", file=path, reason="it is damaged")
+        return None
 
-    def write_clean_shutdown(self) -> None:
-        """Everything else is on disk: say so."""
-        write_file(self._fs, f"{self.path}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":-1}', sync=True)
+    def take_clean_shutdown(self) -> None:
+        """Remove the marker; it is gone, on disk, when this returns: the next crash is one."""
+        path = f"{self.path}/{CLEAN_SHUTDOWN}"
+        if self._fs.exists(path):
+            self._fs.unlink(path)
+            self._fs.sync_directory(self.path)
+
+    def write_clean_shutdown(self, unclean: Iterable[str] = ()) -> None:
+        """Everything else is on disk, except in the `unclean` partitions: say so."""
+        content: dict[str, object] = {"version": 0, "brokerEpoch": -1}
+        if names := sorted(unclean):
+            content["unclean"] = names
+        data = json.dumps(content, separators=(",", ":")).encode()
+        write_file(self._fs, f"{self.path}/{CLEAN_SHUTDOWN}", data, sync=True)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
-    def read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        """A checkpoint file of offsets by partition; empty when it is missing or damaged."""
+    def read_offsets(self, name: str) -> dict[tuple[str, int], int] | None:
+        """A checkpoint file of offsets by partition; None when it is missing or damaged."""
         path = f"{self.path}/{name}"
         if not self._fs.exists(path):
-            return {}
+            return None
         try:
-            entries = decode_checkpoint(self._fs.read_file(path), 3)
-            return {(topic, int(partition)): int(offset) for topic, partition, offset in entries}
-        except ValueError:
-            return {}
+            return decode_offsets(self._fs.read_file(path))
+        except ValueError as error:
+            logger.error("checkpoint ignored", file=path, reason=str(error))
+            return None
 
     def write_offsets(self, name: str, offsets: Iterable[tuple[str, int, int]]) -> None:
         """Replace a checkpoint file of (topic, partition, offset); it is on disk when this returns."""
-        write_file(self._fs, f"{self.path}/{name}", encode_checkpoint(sorted(offsets)), sync=True)
+        write_file(self._fs, f"{self.path}/{name}", encode_offsets(sorted(offsets)), sync=True)
 
 
 def _parse_properties(content: bytes) -> dict[str, str]:

@@ -5,9 +5,12 @@
                                .index          offset -> position
                                .timeindex      timestamp -> offset
                                .txnindex       aborted transactions, only if there are any
+                               .checksums      of the three indexes (our own)
         <offset, 20 digits>.snapshot           producer state of everything below that offset
         leader-epoch-checkpoint
-    .kafka_cleanshutdown, *-checkpoint, meta.properties, .lock
+        flushed-offset                     up to where the partition is on disk (12 bytes, our own)
+    .kafka_cleanshutdown, *-checkpoint, meta.properties, .lock, .boot-id
+    removed/                               what recovery and repair cut off
 
 Suffixes of files in change: `.cleaned` (compaction writes it; worthless after a crash), `.swap` (complete; it replaces
 the segments that it covers), `.deleted` and `-delete` (going away), `.tmp` (being written).
@@ -23,7 +26,8 @@ OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-INDEXES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+CHECKSUMS: Final = ".checksums"
+INDEXES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, CHECKSUMS)
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -31,6 +35,7 @@ DELETED: Final = ".deleted"
 TEMPORARY: Final = ".tmp"
 DELETED_DIRECTORY: Final = "-delete"
 
+FLUSHED_OFFSET: Final = "flushed-offset"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -38,9 +43,11 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 META: Final = "meta.properties"
 LOCK: Final = ".lock"
+BOOT_ID: Final = ".boot-id"
+REMOVED: Final = "removed"
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
-_SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
+_SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|checksums|snapshot)\Z")
 
 
 def segment_name(offset: int, suffix: str) -> str:

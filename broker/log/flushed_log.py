@@ -9,17 +9,22 @@ Invariants, at every moment:
   high_watermark <= flushed_offset: nobody reads what a crash could take back.
 * A flush covers everything that was appended before it began; at most one is under way. Its files stay open until it
   ends.
-* After `fail` nothing is appended, read or acknowledged any more.
+* After `fail` nothing is appended or acknowledged any more. What is on disk can be read until the log is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..ports import File, FileSystem
+from .batch_scan import BrokenBatch
+from .flushed_mark import write_flushed_offset
 from .flusher import FlushTask, LogFlusher
 from .log_config import LogConfig
 from .producer_state_manager import ProducerStateManager
@@ -31,10 +36,10 @@ Listener = Callable[[Any], None]
 
 
 class FlushedLog:
-    """See the module.
+    """A log's durability and visibility.
 
-    `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is told of any error that means
-    that the directory can't be trusted any more.
+    `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is called with the log and the
+    error after a write or sync failed in a way that took the log offline.
     """
 
     def __init__(
@@ -49,8 +54,10 @@ class FlushedLog:
         log_start_offset: int,
         log_end_offset: int,
         flusher: LogFlusher | None,
-        on_disk_failure: Callable[[OSError], None] | None,
+        on_disk_failure: Callable[[Any, OSError], None] | None,
     ) -> None:
+        self.files_lock = threading.Lock()
+        """Held by the flush thread while it makes or removes files by name, and by who renames the directory."""
         self.name = name
         self.directory = directory
         self.fs = fs
@@ -72,6 +79,7 @@ class FlushedLog:
         self._flushing_segments: list[LogSegment] = []
         self._unsynced_paths: list[str] = []
         self._directory_unsynced = False
+        self._write_again = False
         self._flushing: FlushTask | None = None
         self._close_after_flush: list[File] = []
         self._waiting_for_current: asyncio.Future[None] | None = None
@@ -145,21 +153,28 @@ class FlushedLog:
         try:
             task.run(self.fs)
         except OSError as error:
-            self._flushing = None
+            self._end_flush()
             raise self.disk_failed(error) from error
         self.finish_flush(task)
 
     def begin_flush(self) -> FlushTask | None:
-        """What has to be synced for everything appended so far; None when there is nothing to do."""
+        """What has to be synced for everything appended so far; None when there is nothing to do.
+
+        Raises OSError, having changed nothing, when a file cannot be opened or written.
+        """
         if self.closed or self._failure is not None or self._flushing is not None:
             return None
         if not (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
             return None
+        if self._write_again:
+            self._rewrite()
         task = FlushTask(
             self.log_end_offset,
             [segment.file for segment in self._unsynced_segments],
             self._unsynced_paths,
-            [self.directory, self.directory.rpartition("/")[0]] if self._directory_unsynced else [],
+            self.directory if self._directory_unsynced else "",
+            self.directory.rpartition("/")[0] if self._directory_unsynced else "",
+            self._note_flushed,
         )
         for segment in self._unsynced_segments:
             segment.flushing = True
@@ -173,13 +188,7 @@ class FlushedLog:
         """`task` is on disk: let readers see it and writers be answered."""
         if self._flushing is not task:
             return  # failed or closed meanwhile
-        self._flushing = None
-        for segment in self._flushing_segments:
-            segment.flushing = False
-        self._flushing_segments = []
-        for file in self._close_after_flush:
-            file.close()
-        self._close_after_flush.clear()
+        self._end_flush()
         waiting, self._waiting_for_current = self._waiting_for_current, None
         if self._failure is None and not self.closed:
             self.flushed_offset = max(self.flushed_offset, task.end_offset)
@@ -188,8 +197,66 @@ class FlushedLog:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
+    def _end_flush(self) -> None:
+        self._flushing = None
+        for segment in self._flushing_segments:
+            segment.flushing = False
+        self._flushing_segments = []
+        for file in self._close_after_flush:
+            file.close()
+        self._close_after_flush.clear()
+
+    def _note_flushed(self, end_offset: int) -> None:
+        """Leave a mark of what is on disk for the next start; in the flush thread."""
+        with self.files_lock:
+            if not self.closed:  # the directory's name may be another partition's by now
+                with suppress(OSError):  # an older mark is true as well
+                    write_flushed_offset(self.fs, self.directory, end_offset)
+
+    def flush_failed(self, task: FlushTask | None, error: OSError) -> None:
+        """`task` (None: the next one, which could not begin) failed: nothing that it covers may count as flushed."""
+        if task is None or self._flushing is task:
+            self._end_flush()
+            if not self.closed:
+                self.disk_failed(error)
+
+    def take_back(self, task: FlushTask) -> None:
+        """`task` found no space: the system may have dropped its bytes. The next flush writes them once more."""
+        if self._flushing is not task:
+            return  # failed or closed meanwhile
+        behind = [segment for segment in self._unsynced_segments if segment not in self._flushing_segments]
+        self._unsynced_segments = [*self._flushing_segments, *behind]
+        self._unsynced_paths = [*task.paths, *self._unsynced_paths]
+        self._directory_unsynced |= bool(task.directory)
+        self._write_again = True
+        self._end_flush()
+        current, self._waiting_for_current = self._waiting_for_current, None
+        if self._waiting_for_next is None:
+            self._waiting_for_next = current
+        elif current is not None:
+            self._waiting_for_next.add_done_callback(lambda done: _copy_outcome(done, current))
+
+    def _rewrite(self) -> None:
+        """Write everything that was not flushed once more, batch by batch; raises OSError.
+
+        It comes from the page cache, which may have lost it: a batch that is not what was appended is an EIO.
+        """
+        offset = self.flushed_offset
+        try:
+            for segment in self._unsynced_segments:
+                for position, header, batch in segment.batches(segment.position_of(offset)):
+                    if header.base_offset != offset:
+                        raise BrokenBatch(position, f"offset {header.base_offset} stands where {offset} was written")
+                    segment.file.write_at([bytes(batch)], position)
+                    offset = header.next_offset
+        except BrokenBatch as error:
+            raise OSError(errno.EIO, f"unsynced records are lost from offset {offset} on: {error.reason}") from error
+        if offset != self.log_end_offset:
+            raise OSError(errno.EIO, f"unsynced records are lost from offset {offset} on")
+        self._write_again = False
+
     def fail(self, failure: KafkaError) -> None:
-        """Take the log offline: `failure` is what everybody gets from now on."""
+        """Take the log offline: nothing is appended any more, and `failure` is what writers get from now on."""
         if self._failure is None:
             self._failure = failure
         self._wake_with(failure)
@@ -226,12 +293,26 @@ class FlushedLog:
                 file.close()
 
     def disk_failed(self, error: OSError) -> KafkaError:
-        """An error that leaves open what is on disk: the log goes offline, and the whole directory is told."""
-        if self._on_disk_failure is not None:
-            self._on_disk_failure(error)
-        failure = storage_error(f"{self.name}: writing to {self.directory} failed: {error}")
+        """After an error that leaves open what is on disk: take the log offline, then report it."""
+        failure = storage_error(
+            f"{self.name}: writing to {self.directory} failed: {error}. The partition takes no writes until a restart;"
+            " see to the disk first"
+        )
         self.fail(failure)
+        if self._on_disk_failure is not None:
+            self._on_disk_failure(self, error)
         return failure
+
+    def _readable_end(self, limit: int) -> int:
+        """How far below `limit` a reader may see: of a log that is offline, only what is known to be on disk.
+
+        Raises KafkaError when the log is closed.
+        """
+        if self._failure is None:
+            return limit
+        if self.closed:
+            raise self._failure
+        return min(limit, self.flushed_offset)
 
     def _appended(self, end_offset: int) -> None:
         """The log ends at `end_offset` now."""
@@ -253,7 +334,18 @@ class FlushedLog:
         self.closed = True
         for segment in self.segments:
             self.close_file(segment)
+        self._failure = reason
         self.fail(reason)
+
+
+def _copy_outcome(done: asyncio.Future[None], waiting: asyncio.Future[None]) -> None:
+    if waiting.done() or done.cancelled():
+        return
+    error = done.exception()
+    if error is None:
+        waiting.set_result(None)
+    else:
+        waiting.set_exception(error)
 
 
 def _future() -> asyncio.Future[None]:

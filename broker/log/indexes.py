@@ -6,6 +6,9 @@
   timestamp, int32 relative offset. A finished segment's last entry holds its largest timestamp.
 * Transaction index: one `AbortedTxn` per abort marker in the segment. On disk int16 version 0 and four int64.
 
+A fourth file, `.checksums`, has the crc32c (uint32) of each of the three, none counting as empty: Kafka's formats have
+no room for it, and an index with one wrong bit would hide records or show aborted ones.
+
 Everything here can be made again from the `.log` file. The indexes of the active segment live in memory and are written
 when it is rolled or the log is closed; those of older segments are loaded when they are needed.
 """
@@ -18,12 +21,15 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
+from crc32c import crc32c
+
 from .results import AbortedTxn
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 _TXN_ENTRY: Final = Struct(">hqqqq")
 _TXN_VERSION: Final = 0
+_CHECKSUMS: Final = Struct(">III")
 
 
 class CorruptIndex(Exception):
@@ -161,3 +167,14 @@ def decode_transaction_index(data: bytes, base_offset: int) -> list[AbortedTxn]:
             raise CorruptIndex(f"transaction index entry {entry} is out of order")
         aborted.append(entry)
     return aborted
+
+
+def encode_checksums(offset_index: bytes, time_index: bytes, transaction_index: bytes) -> bytes:
+    """The content of a `.checksums` file for these index files."""
+    return _CHECKSUMS.pack(crc32c(offset_index), crc32c(time_index), crc32c(transaction_index))
+
+
+def check_checksums(data: bytes, offset_index: bytes, time_index: bytes, transaction_index: bytes) -> None:
+    """Raises CorruptIndex unless `data` belongs to these index files."""
+    if data != encode_checksums(offset_index, time_index, transaction_index):
+        raise CorruptIndex("the checksums of the indexes do not match")

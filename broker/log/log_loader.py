@@ -1,13 +1,17 @@
 """From a partition's directory to a `PartitionLog`: after a clean stop, a crash, or a loss of power.
 
-Owns: which files are kept, finishing a compaction that a crash interrupted, cutting a torn tail, making indexes and
-producer state again. Rules:
+Owns: which files are kept, finishing a compaction that a crash interrupted, telling damage from a torn write, cutting a
+torn tail, making indexes and producer state again. Rules:
 
-* Everything below the recovery point was on disk before the crash. It is not read again but where a segment has to be
-  scanned anyway, and if something of it is missing or damaged, the partition stays offline (`CorruptLog`): cutting
-  there would lose acknowledged records silently. `repair.py` does that when a person has decided so.
+* Everything below the recovery point was on disk before the crash: that of the checkpoint, or that of the partition's
+  own `flushed-offset`, which is newer. It is not read again but where a segment has to be scanned anyway, and if
+  something of it is missing or damaged, the partition stays offline (`CorruptLog`): cutting there would lose
+  acknowledged records silently. `repair.py` does that when a person has decided so.
 * Behind the recovery point every checksum is verified. At the first byte that is no valid batch, or where segments do
-  not join, the log ends: the rest was never acknowledged, or was never whole.
+  not join, the log ends, if that can be a torn write: a process that is killed tears only its last write, so a valid
+  batch behind the damage means that the file has rotted, and the partition stays offline, too. After a loss of power
+  anything behind the recovery point may be whole or not, in any order: the rest was never acknowledged.
+* What is cut off is kept (`removed.py`).
 * What is kept is on disk before anyone sees it: a crash of the process alone leaves unsynced bytes in the page cache.
 """
 
@@ -21,16 +25,19 @@ import structlog
 from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.records import decode_batch
+from ..descriptors import NO_SPACE
 from ..ports import Clock, FileSystem
-from .batch_scan import BrokenBatch
+from .batch_scan import BrokenBatch, find_batch
 from .disk_space import DiskSpace
 from .file_names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, parse_segment_name, segment_name
+from .flushed_mark import read_flushed_offset, remove_flushed_offset
 from .flusher import LogFlusher, sync_path
 from .indexes import CorruptIndex
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
 from .partition_log import PartitionLog
 from .producer_state_manager import ProducerStateManager
+from .removed import MAX_TORN_BYTES, TORN, keep, keep_directory
 from .results import CorruptLog
 from .segment import LogSegment
 from .segments import LogSegments
@@ -43,13 +50,15 @@ class LoadPoint:
     """What the data directory's checkpoints say of a partition.
 
     `clean`: the last stop was clean. `recovery_point`: everything below it is on disk. `log_start_offset`: records
-    below it are deleted. `fresh`: the directory was made just now.
+    below it are deleted; None when that is not known. `fresh`: the directory was made just now. `same_boot`: the system
+    has not been restarted since the last start of a broker, so nothing that was written can have been lost in part.
     """
 
     clean: bool = False
     recovery_point: int = 0
-    log_start_offset: int = 0
+    log_start_offset: int | None = 0
     fresh: bool = False
+    same_boot: bool = False
 
 
 def load_log(
@@ -63,7 +72,7 @@ def load_log(
     point: LoadPoint,
     flusher: LogFlusher | None = None,
     disk_space: DiskSpace | None = None,
-    on_disk_failure: Callable[[OSError], None] | None = None,
+    on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
     on_start_offset: Callable[[], None] | None = None,
 ) -> PartitionLog:
     """Open the log in `directory`, which exists. Raises CorruptLog (KAFKA_STORAGE_ERROR) and OSError."""
@@ -107,6 +116,7 @@ class _Loader:
         self.start_offset = 0
         self.changed: list[LogSegment] = []
         self._epochs: list[tuple[int, int]] = []
+        self._recovery_point = 0
 
     def load(self) -> int:
         """Do it all; returns the log end offset."""
@@ -118,25 +128,41 @@ class _Loader:
             raise
 
     def _load(self) -> int:
+        if not self._point.fresh:
+            self._recovery_point = max(self._point.recovery_point, read_flushed_offset(self._fs, self._directory))
         self._finish_interrupted()
         found = (parse_segment_name(name) for name in self._fs.list(self._directory))
         bases = sorted(entry[0] for entry in found if entry is not None and entry[1] == LOG)
         now_ms = self._clock.now_ms()
         self.segments = [LogSegment(self._fs, self._directory, base, created_ms=now_ms) for base in bases]
         self._drop_stray_indexes(set(bases))
+        start = self._point.log_start_offset
+        if start is None:
+            start = bases[0] if bases else 0
+        self._check_beginning(start)
         if not self.segments:
-            self._begin_at(max(self._point.log_start_offset, 0))
+            self._begin_at(start)
         end_offset = self._load_segments()
-        if self._point.log_start_offset > end_offset:
+        if start > end_offset:
             # Deletion up to there was recorded, but the records were not all there: they are gone either way.
             self._remove(self.segments)
-            self._begin_at(self._point.log_start_offset)
-            end_offset = self._point.log_start_offset
-        self.start_offset = max(self._point.log_start_offset, self.segments[0].base_offset)
+            self._begin_at(start)
+            end_offset = start
+        self.start_offset = max(start, self.segments[0].base_offset)
         self._load_producers(end_offset)
         self._make_durable()
         self._drop_deleted_segments()
         return end_offset
+
+    def _check_beginning(self, start: int) -> None:
+        """CorruptLog when the first segments are missing: records are deleted only after a new start was recorded."""
+        if not self.segments and self._recovery_point > start:
+            reason = f"there is no segment, but the partition was on disk up to offset {self._recovery_point}"
+            raise CorruptLog(self._directory, 0, start, reason)
+        if self.segments and self.segments[0].base_offset > start:
+            first = self.segments[0]
+            reason = f"the first segment is missing: offsets {start} to {first.base_offset - 1} are gone"
+            raise CorruptLog(first.path(), 0, start, reason)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -145,7 +171,7 @@ class _Loader:
 
     def _finish_interrupted(self) -> None:
         """Remove half-made files; finish replacements by compaction whose `.log.swap` says that they are complete."""
-        names = self._fs.list(self._directory)
+        names = [name for name in self._fs.list(self._directory) if not self._is_directory(name)]
         for name in names:
             if name.endswith((CLEANED, DELETED, TEMPORARY)):
                 self._fs.unlink(f"{self._directory}/{name}")
@@ -177,6 +203,10 @@ class _Loader:
                 self._fs.unlink(f"{self._directory}/{name}")
         if swaps:
             self._fs.sync_directory(self._directory)
+
+    def _is_directory(self, name: str) -> bool:
+        """Whether the name is a directory's: not ours, whatever it is called."""
+        return self._fs.is_directory(f"{self._directory}/{name}")
 
     def _drop_stray_indexes(self, bases: set[int]) -> None:
         for name in self._fs.list(self._directory):
@@ -218,54 +248,38 @@ class _Loader:
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number < last else None
             # Indexes are synced by the first flush after the roll, the one that also passes the segment's end.
-            trusted = self._point.clean or (following is not None and following < self._point.recovery_point)
-            if number and segment.base_offset != end_offset and segment.base_offset > self._point.recovery_point:
-                self._cut_behind(number - 1, end_offset, f"the segment {segment.path()} does not join it")
+            synced = following is not None and following < self._recovery_point
+            trusted = synced or (self._point.clean and not self._point.fresh)
+            if number and segment.base_offset != end_offset:
+                self._end_before(number, end_offset)
                 return end_offset
-            if trusted and following is not None and self._load_finished(segment):
-                end_offset = following
-                continue
-            if trusted and following is None and (active_end := self._load_active(segment)) is not None:
-                end_offset = active_end
+            if trusted and (trusted_end := self._load_trusted(segment, active=following is None)) is not None:
+                end_offset = trusted_end
                 continue
             end_offset, broken = self._scan(segment)
             if broken is not None:
                 self._truncate(number, end_offset, broken)
                 return end_offset
-            if following is not None and following <= self._point.recovery_point:
-                end_offset = following  # compaction may have taken the last batches; recovery has no say here
-        if end_offset < self._point.recovery_point:
+        if end_offset < self._recovery_point:
             active = self.segments[-1]
             raise CorruptLog(
                 active.path(),
                 active.size,
                 end_offset,
-                f"the log ends here, but was on disk up to offset {self._point.recovery_point}",
+                f"the log ends here, but was on disk up to offset {self._recovery_point}",
             )
         return end_offset
 
-    def _load_finished(self, segment: LogSegment) -> bool:
-        """Take a finished segment as it is; False when its indexes have to be made again."""
+    def _load_trusted(self, segment: LogSegment, *, active: bool) -> int | None:
+        """Take a segment as it is, with its indexes; returns where it ends, None to scan it."""
         try:
-            if not segment.index_files_present():
-                return False
-            segment.load_finished()
-        except CorruptIndex as error:
-            logger.warning("index will be made again", file=segment.path(), reason=str(error))
-            return False
-        finally:
-            segment.release()
-        return True
-
-    def _load_active(self, segment: LogSegment) -> int | None:
-        """After a clean stop: take the active segment with its indexes; returns where it ends, None to scan it."""
-        try:
-            if not segment.index_files_present():
-                return None
-            return segment.load_active()
+            return segment.load_active() if active else segment.load_finished()
         except (CorruptIndex, BrokenBatch) as error:
-            logger.warning("segment will be scanned", file=segment.path(), reason=str(error))
+            logger.warning("indexes made again", file=segment.path(), reason=str(error))
             return None
+        finally:
+            if not active:
+                segment.release()
 
     def _scan(self, segment: LogSegment) -> tuple[int, BrokenBatch | None]:
         """Index the batches, checksums verified; returns (where they end, what is wrong there)."""
@@ -289,29 +303,70 @@ class _Loader:
         return end_offset, broken
 
     def _truncate(self, number: int, end_offset: int, broken: BrokenBatch) -> None:
-        """Cut the log at the first batch that is not whole; CorruptLog when that is below the recovery point."""
+        """Cut the log at the first batch that is not whole; CorruptLog when that is no torn write."""
         segment = self.segments[number]
-        if self._point.clean or end_offset < self._point.recovery_point:
+        size = self._fs.file_size(segment.path())
+        behind = number + 1 < len(self.segments)
+        if self._point.clean or end_offset < self._recovery_point:
             raise CorruptLog(segment.path(), broken.position, end_offset, broken.reason)
+        if self._point.same_boot:
+            valid = find_batch(segment.file, broken.position + 1, size, end_offset)
+            if behind or valid is not None:
+                where = f"at byte {valid}" if valid is not None else f"in {self.segments[number + 1].path()}"
+                reason = f"{broken.reason}; it is no torn write, because valid batches follow {where}"
+                raise CorruptLog(segment.path(), broken.position, end_offset, reason)
+        self._keep_and_log(number, broken.position, end_offset, broken.reason)
+        segment.cut(broken.position)
+        self._cut_behind(number)
+
+    def _end_before(self, number: int, end_offset: int) -> None:
+        """The segment `number` does not join the one before it, which ends at `end_offset`: end the log there.
+
+        CorruptLog when that is not what a loss of power does to unsynced names.
+        """
+        before, segment = self.segments[number - 1], self.segments[number]
+        size = self._fs.file_size(before.path())
+        if segment.base_offset < end_offset:
+            reason = f"the next segment begins at offset {segment.base_offset} already"
+        else:
+            reason = f"the next segment is missing: offsets {end_offset} to {segment.base_offset - 1} are gone"
+        if self._point.clean or self._point.same_boot or end_offset < self._recovery_point:
+            raise CorruptLog(before.path(), size, end_offset, reason)
+        self._keep_and_log(number - 1, size, end_offset, reason)
+        self._cut_behind(number - 1)
+
+    def _keep_and_log(self, number: int, position: int, end_offset: int, reason: str) -> None:
+        """Keep what is about to be cut off, as far as space allows."""
+        directory = keep_directory(self._directory, self._clock.now_ms(), TORN)
+        cut = kept = 0
+        problem = ""
+        for segment, start in [
+            (self.segments[number], position),
+            *((later, 0) for later in self.segments[number + 1 :]),
+        ]:
+            size = self._fs.file_size(segment.path()) - start
+            cut += size
+            try:
+                if size and kept < MAX_TORN_BYTES:
+                    kept += keep(self._fs, segment.path(), start, directory, MAX_TORN_BYTES - kept)
+            except OSError as error:
+                problem = str(error)
         logger.warning(
             "torn tail cut",
-            file=segment.path(),
-            position=broken.position,
-            bytes=self._fs.file_size(segment.path()) - broken.position,
+            file=self.segments[number].path(),
+            position=position,
+            bytes=cut,
             offset=end_offset,
-            reason=broken.reason,
+            reason=reason,
+            kept_in=directory if kept else None,
+            kept_bytes=kept,
+            **({"not_kept_because": problem} if problem else {}),
         )
-        segment.cut(broken.position)
-        self._cut_behind(number, end_offset, "")
 
-    def _cut_behind(self, number: int, end_offset: int, reason: str) -> None:
-        """Remove the segments behind `number`; CorruptLog when some of it was on disk."""
-        if end_offset < self._point.recovery_point:
-            segment = self.segments[number]
-            raise CorruptLog(segment.path(), segment.size, end_offset, reason)
+    def _cut_behind(self, number: int) -> None:
+        """Remove the segments behind `number`."""
+        remove_flushed_offset(self._fs, self._directory)
         doomed = self.segments[number + 1 :]
-        if doomed:
-            logger.warning("segments behind the end removed", partition=self._name, files=[s.path() for s in doomed])
         del self.segments[number + 1 :]
         self._remove(doomed)
 
@@ -376,9 +431,21 @@ class _Loader:
             return  # a fresh log is synced with its first records
         for segment in self.changed:
             if segment is not self.segments[-1]:
-                for path in segment.write_indexes():
-                    sync_path(self._fs, path)
+                self._write_indexes(segment)
             sync_path(self._fs, segment.path())
             if segment is not self.segments[-1]:
                 segment.release()
         self._fs.sync_directory(self._directory)
+
+    def _write_indexes(self, segment: LogSegment) -> None:
+        """Write what was made again; on a full disk it stays in memory, and is made again the next time."""
+        try:
+            for path in segment.write_indexes():
+                sync_path(self._fs, path)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            logger.warning("indexes not written", file=segment.path(), reason=str(error))
+            for kind in INDEXES:
+                if self._fs.exists(segment.path(kind)):
+                    self._fs.unlink(segment.path(kind))

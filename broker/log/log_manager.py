@@ -1,16 +1,23 @@
 """All partition logs of a data directory: opening, creating, deleting, and what has to be done time and again.
 
-Owns the directory's lock and checkpoints, the flush thread, the maintenance timers, and the state "failed": after a
-sync or a write failed, nothing in the directory is appended or acknowledged any more, until a restart has looked at the
-disk.
+Owns the directory's lock and checkpoints, the flush thread, the maintenance timers, and what is out of order:
+
+* `offline`: partitions that were damaged, or lost, when they were loaded. They are neither read nor written.
+* A log whose write or sync failed takes no more writes until a restart has looked at the disk (`PartitionLog.failure`);
+  what is on disk is still read. That concerns no other partition.
+* `failed`: nothing in the directory is appended or acknowledged any more. So it is when the metadata log fails, when
+  the directory itself takes no writes, or when it is gone.
+
+Work behind the scenes (checkpoints, unlinks, retention, compaction) never changes that: it is tried again.
 
 Order at a clean stop, which recovery relies on: every log flushed and closed with its indexes and snapshot on disk →
-the checkpoints → the clean shutdown marker, and only if all partitions were healthy.
+the checkpoints → the clean shutdown marker, which names the partitions that were not healthy.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +27,13 @@ from typing import Final
 import structlog
 
 from ...protocol.errors import KafkaError
+from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Clock, FileSystem, RandomIds
+from ..topic_names import METADATA_TOPIC
 from .cleaner import Cleaner, CleaningPlan
 from .data_directory import DataDirectory, DataDirectoryError
 from .disk_space import DiskSpace
+from .episodes import Episodes
 from .file_names import (
     CLEANER_OFFSETS,
     DELETED_DIRECTORY,
@@ -36,6 +46,7 @@ from .flusher import LogFlusher
 from .log_config import LogConfig
 from .log_loader import LoadPoint, load_log
 from .partition_log import PartitionLog
+from .removed import remove_expired, remove_tree
 from .results import CorruptLog, storage_error
 
 logger = structlog.get_logger(__name__)
@@ -49,7 +60,11 @@ TopicPartition = tuple[str, int]
 
 
 class LogManager:
-    """See the module. Everything on the event loop's thread."""
+    """The logs of a data directory. Everything on the event loop's thread.
+
+    `lost`: partitions whose directory is gone, though they were on disk up to that offset. Whether they are missed is
+    for who knows the topics to say (`miss`, `forget`).
+    """
 
     def __init__(
         self,
@@ -68,6 +83,7 @@ class LogManager:
     ) -> None:
         self.directory = DataDirectory(directory, fs, ids, node_id)
         self.offline: dict[TopicPartition, KafkaError] = {}
+        self.lost: dict[TopicPartition, int] = {}
         self.failed: KafkaError | None = None
         self.clean_start = False
         self._fs = fs
@@ -90,6 +106,7 @@ class LogManager:
         self._cleaner = Cleaner(fs)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
+        self._episodes = Episodes()
         self._opened = False
 
     @property
@@ -110,14 +127,14 @@ class LogManager:
     def open(self) -> None:
         """Lock the directory and load every partition in it.
 
-        A damaged partition goes to `offline`; DataDirectoryError is raised when the whole directory can't be used.
+        A damaged partition goes to `offline`; DataDirectoryError is raised when the whole directory cannot be used.
         """
         self.directory.open()
         try:
             self._load_all()
         except OSError as error:
             self._let_go()
-            raise DataDirectoryError(f"{self.path} can't be read or written: {error}. See to the disk") from error
+            raise DataDirectoryError(f"{self.path} cannot be read or written: {error}. See to the disk") from error
         except BaseException:
             self._let_go()
             raise
@@ -125,25 +142,42 @@ class LogManager:
 
     def _load_all(self) -> None:
         started = time.perf_counter()
-        self.clean_start = self.directory.take_clean_shutdown()
-        self._recovery_points = self.directory.read_offsets(RECOVERY_POINTS)
+        unclean = self.directory.clean_shutdown()
+        self.clean_start = unclean is not None
+        self._recovery_points = self.directory.read_offsets(RECOVERY_POINTS) or {}
         self._written_recovery_points = self._recovery_points
-        self._start_offsets = self.directory.read_offsets(LOG_START_OFFSETS)
-        self._cleaner_offsets = self.directory.read_offsets(CLEANER_OFFSETS)
+        start_offsets = self.directory.read_offsets(LOG_START_OFFSETS)
+        self._start_offsets = start_offsets or {}
+        self._cleaner_offsets = self.directory.read_offsets(CLEANER_OFFSETS) or {}
+        missing = {key for key, offset in self._recovery_points.items() if offset > 0}
+        deleted = []
         for name in sorted(self._fs.list(self.path)):
             path = f"{self.path}/{name}"
-            if not self._fs.is_directory(path):
-                continue
             if name.endswith(DELETED_DIRECTORY):
-                self._remove_directory(path)
+                deleted.append(path)
                 continue
-            found = parse_partition_directory(name)
-            if found is not None:
-                self._load(found, path)
+            key = parse_partition_directory(name)
+            if key is not None:
+                missing.discard(key)
+                clean = unclean is not None and name not in unclean
+                self._load(key, path, clean=clean, start_known=start_offsets is not None)
+        self.lost = {key: self._recovery_points[key] for key in missing if not _was_deleted(key, deleted)}
         if not self.clean_start and self._logs:
             # A process that was killed may have left directories in the page cache alone, and nobody but the one who
             # makes a directory syncs its name: a log that is shown, and appended to, must not vanish as a whole.
             self._fs.sync_directory(self.path)
+        if start_offsets is None:
+            self._write_start_offsets()  # from now on a missing file means that it was lost
+        # A start that failed before this point has changed nothing: the next one finds the same.
+        self.directory.record_boot()
+        self.directory.take_clean_shutdown()
+        for path in deleted:
+            self._finish_deletion(None, path)
+        try:
+            for path in remove_expired(self._fs, self.path, self._clock.now_ms()):
+                logger.info("torn tail removed", path=path)
+        except OSError as error:
+            logger.warning("torn tails not removed", error=str(error), remedy="the next start tries again")
         if self._logs or self.offline:
             logger.info(
                 "logs loaded",
@@ -154,13 +188,53 @@ class LogManager:
                 seconds=round(time.perf_counter() - started, 3),
             )
 
-    def _load(self, key: TopicPartition, path: str) -> None:
-        point = LoadPoint(self.clean_start, self._recovery_points.get(key, 0), self._start_offsets.get(key, 0))
+    def _load(self, key: TopicPartition, path: str, *, clean: bool, start_known: bool) -> None:
+        point = LoadPoint(
+            clean,
+            self._recovery_points.get(key, 0),
+            self._start_offsets.get(key, 0) if start_known else None,
+            same_boot=self.directory.same_boot,
+        )
         try:
+            if not self._fs.is_directory(path):
+                raise storage_error(
+                    f"{path} is a symbolic link or a file, and is not followed. The partition stays offline; move the"
+                    " directory itself to this place, or delete the topic"
+                )
             self._logs[key] = self._open_log(key, path, self._config, point)
         except KafkaError as error:
-            logger.error("partition offline", topic=key[0], partition=key[1], reason=error.message)
-            self.offline[key] = error
+            self._take_offline(key, error)
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                raise  # it concerns every partition
+            self._take_offline(
+                key, storage_error(f"{path} cannot be loaded: {error}. See to the disk, then restart the broker")
+            )
+
+    def _take_offline(self, key: TopicPartition, error: KafkaError) -> None:
+        self.offline[key] = error
+        logger.error("partition offline", topic=key[0], partition=key[1], reason=error.message)
+
+    def miss(self, key: TopicPartition) -> None:
+        """A lost partition belongs to a topic: it is offline instead of beginning anew at offset 0."""
+        path, end_offset = f"{self.path}/{partition_directory(*key)}", self.lost.pop(key)
+        self._take_offline(
+            key,
+            storage_error(
+                f"{path} is missing, but was on disk up to offset {end_offset}. The partition stays offline; stop the"
+                " broker and bring the directory back from a copy, or run `oncelog log repair` on the data directory,"
+                f" which lets the partition begin anew at offset {end_offset}"
+            ),
+        )
+
+    def forget(self, key: TopicPartition) -> None:
+        """A lost partition belongs to no topic any more."""
+        del self.lost[key]
+
+    def holdings(self, besides: TopicPartition) -> str | None:
+        """A partition that shows that the directory was in use, other than `besides`; None in a fresh directory."""
+        known = {*self._logs, *self.offline, *self.lost} - {besides}
+        return partition_directory(*min(known)) if known else None
 
     def _open_log(self, key: TopicPartition, path: str, config: LogConfig, point: LoadPoint) -> PartitionLog:
         return load_log(
@@ -172,7 +246,7 @@ class LogManager:
             point=point,
             flusher=self._flusher,
             disk_space=self._disk_space,
-            on_disk_failure=self._on_disk_failure,
+            on_disk_failure=self._on_log_failure,
             on_start_offset=self._write_start_offsets,
         )
 
@@ -180,15 +254,24 @@ class LogManager:
         """Open the directory if that was not done, start the flush thread and the timers. Raises DataDirectoryError."""
         if not self._opened:
             self.open()
-        self._flusher = LogFlusher(self._fs, self._on_disk_failure)
+        self._flusher = LogFlusher(self._fs, self._fail_directory)
         for log in self._logs.values():
             log.flusher = self._flusher
         checkpoint, retention, cleaner = self._intervals
         self._repeat(checkpoint, self._checkpoint)
-        self._repeat(1_000, self._disk_space.refresh)
+        self._repeat(1_000, self._look)
         self._repeat(retention, self._retain)
         if self._cleaner_enable:
             self._repeat(cleaner, self._clean)
+
+    def _look(self) -> None:
+        """What may have changed outside: free space, the directory itself, the cause of a failure."""
+        self._disk_space.refresh()
+        if not self.directory.in_place():
+            self._fail_directory(OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path))
+        elif self._flusher is not None:
+            self._flusher.try_again()
+            self._cleaner.try_again()
 
     def _repeat(self, interval_ms: int, action: Callable[[], None]) -> None:
         def run() -> None:
@@ -216,13 +299,15 @@ class LogManager:
             raise self.failed
         if key in self.offline:
             raise self.offline[key]
+        if key in self.lost:
+            self.forget(key)  # of a deleted topic of that name
         path = f"{self.path}/{partition_directory(topic, partition)}"
         try:
             self._forget_former(key)
             self._fs.make_directory(path)
             log = self._open_log(key, path, config, LoadPoint(clean=True, fresh=True))
         except OSError as error:
-            raise storage_error(f"{path} can't be made: {error}") from error
+            raise storage_error(f"{path} cannot be made: {error}") from error
         self._logs[key] = log
         log.sync_later()
         return log
@@ -235,7 +320,7 @@ class LogManager:
         if key in self._start_offsets:
             self._write_start_offsets()
         if key in self._recovery_points or key in self._written_recovery_points:
-            self._recovery_points = {other: at for other, at in self._recovery_points.items() if other != key}
+            self._drop_recovery_point(key)
             self._write_recovery_points()
         if key in self._cleaner_offsets:
             self._cleaner_offsets = {other: at for other, at in self._cleaner_offsets.items() if other != key}
@@ -244,7 +329,7 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition, offline or not; it is gone, on disk, when this returns. The files go in the background.
 
-        Raises KAFKA_STORAGE_ERROR when the directory can't be renamed; then nothing has changed.
+        Raises KAFKA_STORAGE_ERROR when the directory cannot be renamed; then nothing has changed.
         """
         key = (topic, partition)
         path = f"{self.path}/{partition_directory(topic, partition)}"
@@ -257,21 +342,32 @@ class LogManager:
                     self._fs.rename(path, doomed)
                     self._fs.sync_directory(self.path)
             except OSError as error:
-                raise storage_error(f"{path} can't be deleted: {error}") from error
+                raise storage_error(f"{path} cannot be deleted: {error}") from error
             if log is not None:
                 del self._logs[key]
                 log.discard()
         self.offline.pop(key, None)
+        self._drop_recovery_point(key)
         if self._flusher is None:
-            self._remove_directory(doomed)
+            self._finish_deletion(key, doomed)
         else:
-            self._flusher.submit(lambda: self._remove_directory(doomed))
+            self._flusher.submit(lambda: self._finish_deletion(key, doomed), f"deletion of {doomed}")
 
-    def _remove_directory(self, path: str) -> None:
-        if self._fs.exists(path):
-            for name in self._fs.list(path):
-                self._fs.unlink(f"{path}/{name}")
-            self._fs.remove_directory(path)
+    def _drop_recovery_point(self, key: TopicPartition) -> None:
+        if key in self._recovery_points:
+            self._recovery_points = {other: at for other, at in self._recovery_points.items() if other != key}
+
+    def _finish_deletion(self, key: TopicPartition | None, path: str) -> None:
+        """Remove the files of a deleted partition, after its recovery point: a partition without a directory that has
+        one is lost. At a start (`key` None) a failure is logged and left to the next start."""
+        try:
+            if key is not None and key in self._written_recovery_points:
+                self._write_recovery_points()
+            remove_tree(self._fs, path)
+        except OSError as error:
+            if key is not None:
+                raise
+            logger.warning("deletion not finished", path=path, error=str(error), remedy="the next start tries again")
 
     def logs(self) -> Iterator[PartitionLog]:
         """Every log that is not offline."""
@@ -283,27 +379,59 @@ class LogManager:
         """Call `callback` once if the directory fails."""
         self._callbacks.append(callback)
 
-    def _on_disk_failure(self, error: OSError) -> None:
+    def _on_log_failure(self, log: PartitionLog, error: OSError) -> None:
+        """A log takes no more writes: find out whether more than it is concerned."""
+        if self.failed is not None:
+            return
+        if log.topic == METADATA_TOPIC:
+            self._fail_directory(error)
+            return
+        logger.error(
+            "partition takes no writes",
+            partition=log.name,
+            error=str(error),
+            remedy="see to the disk, then restart the broker; what is on disk is still read",
+        )
+        if self._flusher is None:
+            return
+        failures: list[OSError] = []
+
+        def probe() -> None:
+            try:
+                self.directory.probe()
+            except OSError as error:
+                if error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
+                    failures.append(error)
+
+        self._flusher.submit(probe).add_done_callback(lambda _: self._fail_directory(failures[0]) if failures else None)
+
+    def _fail_directory(self, error: OSError) -> None:
         if self.failed is not None:
             return
         self.failed = storage_error(
-            f"the disk of {self.path} failed: {error}. Nothing more is written there; see to the disk, then restart"
+            f"the data directory {self.path} failed: {error}. Nothing more is written there; see to the disk, then"
+            " restart the broker"
         )
-        logger.error("log directory failed", directory=self.path, error=str(error))
         for log in self.logs():
             log.fail(self.failed)
         for callback in self._callbacks:
             callback(self.failed)
+        logger.error("data directory failed", directory=self.path, error=str(error))
 
     # --- maintenance -------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
         """Record how far each log is on disk, so that recovery need not look further back."""
-        points = {key: log.flushed_offset for key, log in self._logs.items()}
-        points |= {key: self._recovery_points[key] for key in self.offline if key in self._recovery_points}
-        if points != self._recovery_points and self._flusher is not None:
+        points = self._points()
+        if self._flusher is not None and points != self._recovery_points:
             self._recovery_points = points
-            self._flusher.submit(self._write_recovery_points)
+            self._flusher.submit(self._write_recovery_points, "recovery point checkpoint")
+
+    def _points(self) -> dict[TopicPartition, int]:
+        """Up to where each partition is on disk; of those that are offline or lost, what was known last."""
+        points = {key: log.flushed_offset for key, log in self._logs.items()}
+        others = (*self.offline, *self.lost)
+        return points | {key: self._recovery_points[key] for key in others if key in self._recovery_points}
 
     # In the flush thread or on the loop; each writes what holds when its turn comes, so that the last one is right.
 
@@ -328,10 +456,13 @@ class LogManager:
         now_ms = self._clock.now_ms()
         for log in self.logs():
             if log.failure is None:
+                what = f"retention of {log.name}"
                 try:
                     log.retain(now_ms)
-                except KafkaError as error:
-                    logger.warning("retention failed", partition=log.name, reason=error.message)
+                except (KafkaError, OSError) as error:
+                    self._episodes.failed(what, error)
+                else:
+                    self._episodes.succeeded(what)
 
     def _clean(self) -> None:
         if self._cleaning is None or self._cleaning.done():
@@ -347,13 +478,16 @@ class LogManager:
             plan = self._cleaner.plan(log, first_dirty, now_ms)
             if plan is None:
                 continue
+            what = f"compaction of {log.name}"
             try:
                 await self._clean_one(log, plan, now_ms)
             except CorruptLog as error:
-                logger.error("partition taken offline", partition=log.name, reason=error.message)
                 log.fail(error)
+                logger.error("partition taken offline", partition=log.name, reason=error.message)
             except (KafkaError, OSError) as error:
-                logger.warning("compaction failed", partition=log.name, reason=str(error))
+                self._episodes.failed(what, error)
+            else:
+                self._episodes.succeeded(what)
 
     async def _clean_one(self, log: PartitionLog, plan: CleaningPlan, now_ms: int) -> None:
         assert self._flusher is not None
@@ -374,7 +508,7 @@ class LogManager:
         if log.failure is not None:
             return  # deleted meanwhile: its name may be another's
         self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
-        await self._flusher.submit(self._write_cleaner_offsets)
+        await self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint")
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
@@ -387,20 +521,22 @@ class LogManager:
             await asyncio.gather(self._cleaning, return_exceptions=True)
         if self._flusher is not None:
             await self._flusher.stop()
-        clean = self.failed is None and not self.offline
-        for log in self.logs():
+        points = self._points()
+        unclean = {partition_directory(*key) for key in self.offline}
+        for key, log in list(self._logs.items()):
             log.flusher = None
-            clean = clean and log.failure is None
+            if log.failure is not None:
+                unclean.add(log.name)
             try:
                 log.close()
+                points[key] = log.flushed_offset
             except KafkaError as error:
-                clean = False
+                unclean.add(log.name)
                 logger.error("partition not closed cleanly", partition=log.name, reason=error.message)
         try:
-            if clean:
-                points = [(*key, log.flushed_offset) for key, log in self._logs.items()]
-                self.directory.write_offsets(RECOVERY_POINTS, points)
-                self.directory.write_clean_shutdown()
+            if self.failed is None:
+                self.directory.write_offsets(RECOVERY_POINTS, [(*key, offset) for key, offset in points.items()])
+                self.directory.write_clean_shutdown(unclean)
         except OSError as error:
             logger.error("clean shutdown not recorded", directory=self.path, error=str(error))
         self._let_go()
@@ -426,3 +562,9 @@ class LogManager:
         self._logs.clear()
         self.directory.close()
         self._opened = False
+
+
+def _was_deleted(key: TopicPartition, deleted: list[str]) -> bool:
+    """Whether one of these directories, whose removal a crash interrupted, was the partition's."""
+    start = partition_directory(*key)[:200] + "."
+    return any(path.rpartition("/")[2].startswith(start) for path in deleted)

@@ -12,7 +12,6 @@ Invariants, at every moment:
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -29,7 +28,7 @@ from ...protocol.batch_header import (
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
-from ..descriptors import OUT_OF_DESCRIPTORS
+from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Buffer, Clock, FileSystem
 from .batch_inspection import Inspection
 from .disk_space import DiskSpace
@@ -52,8 +51,6 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
-
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class PartitionLog(RetainedLog):
@@ -79,7 +76,7 @@ class PartitionLog(RetainedLog):
         indexes_current: bool,
         flusher: LogFlusher | None = None,
         disk_space: DiskSpace | None = None,
-        on_disk_failure: Callable[[OSError], None] | None = None,
+        on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
         on_start_offset: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(
@@ -101,6 +98,8 @@ class PartitionLog(RetainedLog):
         self.leader_epochs = leader_epochs
         self._disk_space = disk_space
         self._indexes_current = indexes_current
+        self._refusing_writes = False
+        self._refusing_reads = False
 
     # --- append ------------------------------------------------------------------------------------------------------
 
@@ -224,12 +223,18 @@ class PartitionLog(RetainedLog):
     def _write(self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
         """Put bytes into the active segment, a new one if they don't fit; raises KAFKA_STORAGE_ERROR."""
         segment = self.segments.active
+        refusing = self._refusing_writes
         try:
+            if refusing:
+                segment.file.truncate(segment.size)
             if segment.size and self._must_roll(segment, size, last_offset, max_timestamp, now_ms):
                 segment = self._roll(now_ms)
             segment.append(batches, size, last_offset, max_timestamp, self.config.index_interval_bytes)
         except OSError as error:
             raise self._write_failed(segment, error) from error
+        if refusing:
+            self._refusing_writes = False
+            logger.info("writes succeed again", partition=self.name)
 
     def _must_roll(self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         config = self.config
@@ -246,18 +251,34 @@ class PartitionLog(RetainedLog):
         )
 
     def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
-        if error.errno in _NO_SPACE:
+        """Undo a write that failed. Nothing of it was acknowledged, so the log goes on from its known good end.
+
+        What is left behind that end would look like damage after a clean stop: where it cannot be cut off now, it is
+        before the next write. Only a disk that refuses even that, and not for want of space, takes the log offline.
+        """
+        if error.errno not in OUT_OF_DESCRIPTORS:
             try:
-                # The next batch may be shorter: what is left behind it would look like damage after a clean stop.
                 segment.file.truncate(segment.size)
             except OSError as truncate_error:
-                return self.disk_failed(truncate_error)
+                if truncate_error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
+                    return self.disk_failed(truncate_error)
+        if not self._refusing_writes:
+            self._refusing_writes = True
+            logger.warning(
+                "write failed",
+                partition=self.name,
+                error=str(error),
+                remedy="nothing is lost; the partition takes writes again when the cause has ended",
+            )
+        if error.errno in NO_SPACE:
+            if self.flusher is not None and self._unsynced_segments:
+                self.flusher.request(self)  # an earlier sync may have found no space, and stands in the way
             return storage_error(
                 f"{self.name}: the disk of {self.directory} is full; free space there, the broker goes on by itself"
             )
         if error.errno in OUT_OF_DESCRIPTORS:
             return self._no_descriptor()
-        return self.disk_failed(error)
+        return storage_error(f"{self.name}: writing to {self.directory} failed: {error}; nothing was appended")
 
     def _no_descriptor(self) -> KafkaError:
         return storage_error(
@@ -314,15 +335,13 @@ class PartitionLog(RetainedLog):
         With `min_one` a first batch larger than that comes alone. Raises KafkaError OFFSET_OUT_OF_RANGE,
         KAFKA_STORAGE_ERROR.
         """
-        if self._failure is not None:
-            raise self._failure
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.name}: offset {offset} is not within {self.log_start_offset} to {self.log_end_offset}",
             )
-        committed = isolation is IsolationLevel.READ_COMMITTED
-        limit = self.last_stable_offset if committed else self.high_watermark
         try:
             records, next_offset = self.reader.read(offset, limit, self.log_end_offset, max_bytes, min_one)
             aborted = None
@@ -335,12 +354,18 @@ class PartitionLog(RetainedLog):
         )
 
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
-        """What can't be read is damaged or gone: nothing is appended behind it until a person has looked."""
+        """The answer to a reader. Where the files are not what was written, nothing is appended behind that any more;
+        what else can be read still is."""
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
             return self._no_descriptor()
-        failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} can't be read: {error}")
-        logger.error("partition taken offline", partition=self.name, reason=failure.message)
-        self.fail(failure)
+        failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} cannot be read: {error}")
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            if not self._refusing_reads:
+                self._refusing_reads = True
+                logger.error("read failed", partition=self.name, error=str(error), remedy="see to the disk")
+        elif self._failure is None:
+            self.fail(failure)
+            logger.error("partition taken offline", partition=self.name, reason=failure.message)
         return failure
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -365,9 +390,8 @@ class PartitionLog(RetainedLog):
         Special timestamps (KIP-79, 734, 405): -1 latest, -2 earliest, -3 the record with the largest timestamp, -4
         earliest local, -5 latest tiered; of these only -3 yields a timestamp.
         """
-        if self._failure is not None:
-            raise self._failure
-        limit = self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
         if timestamp == LATEST:
             return -1, limit, self.leader_epoch
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -415,11 +439,21 @@ class PartitionLog(RetainedLog):
             return
         try:
             if clean and self._failure is None:
+                if self._refusing_writes:
+                    self._cut_leftovers()
                 if not self._indexes_current:
                     self._write_state()
                 self.flush()
         finally:
             self._close_files(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being closed; try again"))
+
+    def _cut_leftovers(self) -> None:
+        """Cut off what failed writes left behind the end."""
+        active = self.segments.active
+        try:
+            active.file.truncate(active.size)
+        except OSError as error:
+            raise storage_error(f"{self.name}: {active.path()} cannot be cut to its end: {error}") from error
 
     def _write_state(self) -> None:
         try:

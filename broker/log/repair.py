@@ -1,21 +1,23 @@
-"""Cutting damaged partitions, when a person has decided that what is behind the damage may go (`oncelog log repair`).
+"""Repairing damaged partitions, when a person has decided what may go (`oncelog log repair`).
 
-Owns finding the damage of every partition (`inspect`), and cutting there after saving every byte that is removed
-(`repair`). Never runs by itself and never while a broker has the directory: the lock is taken. Two steps on purpose:
-what `inspect` returns says what would be lost, before anything is.
+Owns finding the damage of every partition (`inspect`), which is whatever keeps the broker from serving it, and mending
+it after saving every byte that is removed (`repair`). Never runs by itself and never while a broker has the directory:
+the lock is taken. Two steps on purpose: what `inspect` returns says what would be lost, before anything is.
+
+Indexes, producer snapshots and checkpoints need no repair: the broker makes them again.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from ...protocol.batch_header import CorruptBatch, read_batch_header, verify_crc
 from ...protocol.errors import KafkaError
-from ..ports import FileSystem, SystemRandomIds
+from ..ports import FileSystem, SystemClock, SystemRandomIds
 from .batch_scan import BrokenBatch
 from .data_directory import DataDirectory
 from .file_names import (
+    CLEANER_OFFSETS,
     INDEXES,
     LOG,
     LOG_START_OFFSETS,
@@ -26,11 +28,9 @@ from .file_names import (
     parse_segment_name,
     partition_directory,
 )
-from .flusher import sync_path
+from .flushed_mark import read_flushed_offset, remove_flushed_offset
+from .removed import REPAIR, keep, keep_directory
 from .segment import LogSegment
-
-REMOVED: str = ".removed"
-"""Suffix of the directory beside a partition's files that keeps what was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Damage:
     From `lost_from_offset` on everything goes: `lost_bytes` bytes, in which `whole_batches` batches with
     `whole_records` records are still whole, but behind the damage. `below_recovery_point`: records known to have been
     on disk (so perhaps acknowledged and read) are among the lost; otherwise the broker would cut the torn tail by
-    itself.
+    itself. `new_start_offset` (-1: none): the log's beginning is gone, and a repair lets it begin here; nothing is cut.
     """
 
     topic: str
@@ -53,6 +53,7 @@ class Damage:
     whole_batches: int
     whole_records: int
     below_recovery_point: bool
+    new_start_offset: int = -1
 
 
 def inspect(directory: str, fs: FileSystem) -> list[Damage]:
@@ -71,7 +72,8 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
 def repair(directory: str, fs: FileSystem) -> list[Damage]:
     """Cut each damaged partition at its damage; returns what was cut.
 
-    The removed bytes are kept in `<partition>/<time>.removed/`, on disk before anything is cut. Raises as `inspect`.
+    The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory, on disk before anything is
+    cut. Raises as `inspect`.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
@@ -82,31 +84,57 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
             # that is interrupted must not leave a partition that looks whole.
             data.take_clean_shutdown()
         for damage in damages:
-            _cut(f"{directory}/{partition_directory(damage.topic, damage.partition)}", damage, fs)
-        points = data.read_offsets(RECOVERY_POINTS)
-        starts = data.read_offsets(LOG_START_OFFSETS)
-        for damage in damages:
-            key = (damage.topic, damage.partition)
-            points[key] = min(points.get(key, 0), damage.lost_from_offset)
-            if key in starts:
-                starts[key] = min(starts[key], damage.lost_from_offset)
+            path = f"{directory}/{partition_directory(damage.topic, damage.partition)}"
+            if damage.new_start_offset < 0:
+                _cut(path, damage, fs)
+            elif damage.file == path:
+                _begin_anew(path, damage.new_start_offset, fs)
         if damages:
-            data.write_offsets(RECOVERY_POINTS, [(*key, offset) for key, offset in points.items()])
-            data.write_offsets(LOG_START_OFFSETS, [(*key, offset) for key, offset in starts.items()])
+            _write_checkpoints(data, damages)
         return damages
     finally:
         data.close()
 
 
+def _write_checkpoints(data: DataDirectory, damages: list[Damage]) -> None:
+    """Let no checkpoint say more than what is left: compaction would leave out what comes behind its own."""
+    points = data.read_offsets(RECOVERY_POINTS) or {}
+    starts = data.read_offsets(LOG_START_OFFSETS) or {}
+    cleaned = data.read_offsets(CLEANER_OFFSETS) or {}
+    for damage in damages:
+        key = (damage.topic, damage.partition)
+        if damage.new_start_offset >= 0:
+            starts[key] = damage.new_start_offset
+            continue
+        for offsets in (points, cleaned, starts):
+            if key in offsets:
+                offsets[key] = min(offsets[key], damage.lost_from_offset)
+    for name, offsets in ((RECOVERY_POINTS, points), (CLEANER_OFFSETS, cleaned), (LOG_START_OFFSETS, starts)):
+        if offsets:
+            data.write_offsets(name, [(*key, offset) for key, offset in offsets.items()])
+
+
 def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
-    points = data.read_offsets(RECOVERY_POINTS)
+    points = data.read_offsets(RECOVERY_POINTS) or {}
+    starts = data.read_offsets(LOG_START_OFFSETS)
+    missing = {key for key, offset in points.items() if offset > 0}
     damages = []
     for name in sorted(fs.list(data.path)):
         key = parse_partition_directory(name)
-        if key is not None and fs.is_directory(f"{data.path}/{name}"):
-            damage = _inspect_partition(*key, f"{data.path}/{name}", points.get(key, 0), fs)
+        if key is None:
+            continue
+        missing.discard(key)
+        path = f"{data.path}/{name}"
+        if fs.is_directory(path):
+            recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path))
+            start_offset = None if starts is None else starts.get(key, 0)
+            damage = _inspect_partition(*key, path, recovery_point, start_offset, fs)
             if damage is not None:
                 damages.append(damage)
+    for key in sorted(missing):
+        path, offset = f"{data.path}/{partition_directory(*key)}", points[key]
+        reason = f"the directory is missing, but was on disk up to offset {offset}"
+        damages.append(Damage(*key, path, 0, reason, offset, 0, 0, 0, True, offset))
     return damages
 
 
@@ -123,12 +151,20 @@ def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
     return sorted(found, key=lambda segment: (segment.base_offset, not segment.path().endswith(SWAP)))
 
 
-def _inspect_partition(topic: str, partition: int, path: str, recovery_point: int, fs: FileSystem) -> Damage | None:
+def _inspect_partition(
+    topic: str, partition: int, path: str, recovery_point: int, start_offset: int | None, fs: FileSystem
+) -> Damage | None:
     segments = _segments(path, fs)
+    if not segments and recovery_point > (start_offset or 0):
+        reason = f"there is no segment, but the partition was on disk up to offset {recovery_point}"
+        return Damage(topic, partition, path, 0, reason, recovery_point, 0, 0, 0, True, recovery_point)
     end_offset = segments[0].base_offset if segments else recovery_point
     for number, segment in enumerate(segments):
         position = 0
         try:
+            if number and segment.base_offset > end_offset:
+                gone = f"offsets {end_offset} to {segment.base_offset - 1} are gone"
+                raise BrokenBatch(0, f"the segment before it is missing: {gone}")
             for position_, header, _ in segment.batches():
                 if header.base_offset < end_offset:
                     raise BrokenBatch(position_, f"offset {header.base_offset} follows {end_offset - 1}")
@@ -155,6 +191,10 @@ def _inspect_partition(topic: str, partition: int, path: str, recovery_point: in
         finally:
             segment.release()
         assert position == segment.size
+    if segments and start_offset is not None and segments[0].base_offset > start_offset:
+        first = segments[0]
+        reason = f"the first segment is missing: offsets {start_offset} to {first.base_offset - 1} are gone"
+        return Damage(topic, partition, first.path(), 0, reason, start_offset, 0, 0, 0, True, first.base_offset)
     if end_offset < recovery_point:
         last = segments[-1].path() if segments else path
         size = segments[-1].size if segments else 0
@@ -187,48 +227,35 @@ def _probe(data: bytes, position: int) -> tuple[int, int]:
     return header.size, header.record_count
 
 
+def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
+    """An empty partition in the place of a lost one; no offset is given twice."""
+    fs.make_directory(path)
+    segment = LogSegment(fs, path, offset, created_ms=0)
+    segment.create()
+    segment.file.fdatasync()
+    segment.release()
+    remove_flushed_offset(fs, path)
+    fs.sync_directory(path)
+    fs.sync_directory(path.rpartition("/")[0])
+
+
 def _cut(path: str, damage: Damage, fs: FileSystem) -> None:
-    keep = f"{path}/{time.strftime('%Y%m%d-%H%M%S')}{REMOVED}"
-    fs.make_directory(keep)
-    behind = False
+    directory = keep_directory(path, SystemClock().now_ms(), REPAIR)
     doomed: list[LogSegment] = []
     for segment in _segments(path, fs):
-        if segment.path() == damage.file:
-            _save(segment, damage.position, keep, fs)
+        if doomed or segment.path() == damage.file:
+            keep(fs, segment.path(), 0 if doomed else damage.position, directory)
             doomed.append(segment)
-            behind = True
-        elif behind:
-            _save(segment, 0, keep, fs)
-            doomed.append(segment)
-    fs.sync_directory(keep)
-    fs.sync_directory(path)
     for segment in reversed(doomed):
-        if segment.path() == damage.file:
+        if segment.path() == damage.file and segment.base_offset <= damage.lost_from_offset:
             segment.cut(damage.position)
             segment.file.fdatasync()
             segment.release()
         else:
             fs.unlink(segment.path())
+    remove_flushed_offset(fs, path)
     _remove_derived(path, damage.lost_from_offset, {segment.base_offset for segment in doomed}, fs)
     fs.sync_directory(path)
-
-
-def _save(segment: LogSegment, position: int, keep: str, fs: FileSystem) -> None:
-    name = segment.path().rpartition("/")[2]
-    target = f"{keep}/{name}.from-{position}"
-    file = fs.open(target, create=True)
-    try:
-        copied = position
-        while copied < segment.size:
-            piece = segment.file.read_at(1 << 20, copied)
-            if not piece:
-                break
-            file.write_at([piece], copied - position)
-            copied += len(piece)
-    finally:
-        file.close()
-        segment.release()
-    sync_path(fs, target)
 
 
 def _remove_derived(path: str, end_offset: int, bases: set[int], fs: FileSystem) -> None:

@@ -11,15 +11,31 @@ behind it, which the next append overwrites and recovery cuts off.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
+
+import structlog
 
 from ...protocol.batch_header import LENGTH_END, BatchHeader
 from ...protocol.records import decode_batch
 from ..ports import Buffer, File, FileSystem
 from .batch_scan import scan_batches, walk_headers
-from .file_names import INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
-from .indexes import OffsetIndex, TimeIndex, decode_transaction_index, encode_transaction_index
+from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
+from .indexes import (
+    CorruptIndex,
+    OffsetIndex,
+    TimeIndex,
+    check_checksums,
+    decode_transaction_index,
+    encode_checksums,
+    encode_transaction_index,
+)
 from .results import AbortedTxn
+
+logger = structlog.get_logger(__name__)
+
+_REBUILT_INTERVAL: Final = 4096
+"""Bytes between the entries of indexes that are made again while the log is used."""
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 MAX_SEGMENT_SIZE: Final = (1 << 31) - 1
@@ -118,10 +134,13 @@ class LogSegment:
         """Write the index files (not synced); returns their paths. A transaction index is written only with content."""
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         written = []
+        offsets, times = self.offset_index.encode(), self.time_index.encode()
+        aborted = encode_transaction_index(self.aborted)
         for kind, content in (
-            (OFFSET_INDEX, self.offset_index.encode()),
-            (TIME_INDEX, self.time_index.encode()),
-            (TXN_INDEX, encode_transaction_index(self.aborted)),
+            (OFFSET_INDEX, offsets),
+            (TIME_INDEX, times),
+            (TXN_INDEX, aborted),
+            (CHECKSUMS, encode_checksums(offsets, times, aborted)),
         ):
             path = self.path(kind)
             if kind == TXN_INDEX and not content:
@@ -160,48 +179,83 @@ class LogSegment:
 
     @property
     def offset_index(self) -> OffsetIndex:
+        """Raises BrokenBatch, OSError."""
         if self._offset_index is None:
-            data = self._fs.read_file(self.path(OFFSET_INDEX))
-            self._offset_index = OffsetIndex.decode(data, self.base_offset, self.size)
+            self._load_indexes()
+        assert self._offset_index is not None
         return self._offset_index
 
     @property
     def time_index(self) -> TimeIndex:
+        """Raises BrokenBatch, OSError."""
         if self._time_index is None:
-            self._time_index = TimeIndex.decode(self._fs.read_file(self.path(TIME_INDEX)), self.base_offset)
+            self._load_indexes()
+        assert self._time_index is not None
         return self._time_index
 
     @property
     def aborted(self) -> list[AbortedTxn]:
-        """The transaction index: aborted transactions whose markers lie in this segment."""
+        """The transaction index: aborted transactions whose markers lie in this segment. Raises CorruptIndex."""
         if self._aborted is None:
-            path = self.path(TXN_INDEX)
-            data = self._fs.read_file(path) if self._fs.exists(path) else b""
-            self._aborted = decode_transaction_index(data, self.base_offset)
+            self._aborted = decode_transaction_index(self._index_file(TXN_INDEX), self.base_offset)
         return self._aborted
 
-    def load_finished(self) -> None:
-        """Take size and largest timestamp of a finished segment from its files; raises CorruptIndex, OSError."""
+    def _index_file(self, kind: str) -> bytes:
+        path = self.path(kind)
+        return self._fs.read_file(path) if self._fs.exists(path) else b""
+
+    def _load_indexes(self) -> None:
+        """Read offset and time index, or, where their files are not what was written, make them again."""
+        try:
+            self._read_indexes()
+        except CorruptIndex as error:
+            logger.warning("index made again", file=self.path(OFFSET_INDEX), reason=str(error))
+            self._offset_index, self._time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+            timestamp, offset, since_entry = -1, self.base_offset, 0
+            for position, header in walk_headers(self.file, 0, self.size):
+                if header.max_timestamp > timestamp:
+                    timestamp, offset = header.max_timestamp, header.last_offset
+                if since_entry > _REBUILT_INTERVAL:
+                    self._offset_index.append(header.last_offset, position)
+                    self._time_index.append(timestamp, offset)
+                    since_entry = 0
+                since_entry += header.size
+            with suppress(OSError):  # else they are made again the next time
+                self.write_indexes()
+
+    def _read_indexes(self) -> list[AbortedTxn]:
+        """Take both indexes from their files; returns what the transaction index says. Raises CorruptIndex, OSError."""
+        if not self.index_files_present():
+            raise CorruptIndex("the file is missing")
+        offsets, times, aborted = (self._index_file(kind) for kind in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX))
+        if self._fs.exists(self.path(CHECKSUMS)):  # older releases wrote none
+            check_checksums(self._index_file(CHECKSUMS), offsets, times, aborted)
+        self._offset_index = OffsetIndex.decode(offsets, self.base_offset, self.size)
+        self._time_index = TimeIndex.decode(times, self.base_offset)
+        return decode_transaction_index(aborted, self.base_offset)
+
+    def load_finished(self) -> int:
+        """Take size and largest timestamp from the segment's files; returns where it ends (exclusive offset).
+
+        Raises CorruptIndex, BrokenBatch, OSError.
+        """
         self.size = self._fs.file_size(self.path())
-        self._offset_index = self._time_index = self._aborted = None
-        assert self.offset_index is not None, "loaded here, so that a damaged one is found now"
+        self._aborted = self._read_indexes()
         self.max_timestamp = self.time_index.last_timestamp()
         self.offset_of_max_timestamp = self.time_index.last_offset()
-        assert self.aborted is not None, "likewise"
+        end_offset = self.base_offset
+        for _, header in walk_headers(self.file, self.offset_index.last_position(), self.size):
+            end_offset = header.next_offset
+        return end_offset
 
     def load_active(self) -> int:
         """Take a segment that was closed cleanly, to be appended to; returns where it ends (exclusive offset).
 
         Raises CorruptIndex, BrokenBatch, OSError.
         """
-        self.load_finished()
-        end_offset = self.base_offset
+        end_offset = self.load_finished()
         last = self.offset_index.last_position()
-        for position, header in walk_headers(self.file, last, self.size):
-            if position == last and not last:
-                self.first_timestamp = header.max_timestamp
-            end_offset = header.next_offset
-        if last:
+        if self.size:
             self.first_timestamp = self.batch_at(0).max_timestamp
         self._bytes_since_entry = self.size - last
         self.index_bytes = len(self.offset_index) * TimeIndex.entry_size

@@ -100,6 +100,9 @@ class FaultyLock:
     def release(self) -> None:
         self._fs.locks.discard(self._path)
 
+    def in_place(self) -> bool:
+        return self._fs.exists(self._path)
+
 
 class FaultyFileSystem:
     """See the module and `oncelog.broker.ports.FileSystem`."""
@@ -108,6 +111,7 @@ class FaultyFileSystem:
         self.root = _Node(directory=True)
         self.capacity: int | None = None
         self.life = 0
+        self.boots = 0
         self.open_files = 0
         self.locks: set[str] = set()
         self.now_ms = 1_700_000_000_000
@@ -141,6 +145,7 @@ class FaultyFileSystem:
     def crash(self, rng: random.Random) -> None:
         """The power fails."""
         self.kill()
+        self.boots += 1
         self._lose(self.root, rng)
 
     def _lose(self, node: _Node, rng: random.Random) -> None:
@@ -297,10 +302,13 @@ class FaultyFileSystem:
     def free_space(self, path: str) -> int:
         return 1 << 40 if self.capacity is None else max(self.capacity - self.used(), 0)
 
-    def lock(self, path: str) -> FaultyLock | None:
-        if path in self.locks:
+    def lock(self, directory: str, name: str) -> FaultyLock | None:
+        if directory in self.locks:
             return None
-        if self._find(path) is None:
-            self._add(path, directory=False)
-        self.locks.add(path)
-        return FaultyLock(self, path)
+        if self._find(f"{directory}/{name}") is None:
+            self._add(f"{directory}/{name}", directory=False)
+        self.locks.add(directory)
+        return FaultyLock(self, directory)
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"

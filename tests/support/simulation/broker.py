@@ -17,7 +17,19 @@ from oncelog.broker.broker import Broker
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction import decisions, metadata, state
 from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH
-from oncelog.broker.log import cleaner, log_loader, log_manager, partition_log, producer_state_manager, retention
+from oncelog.broker.log import (
+    cleaner,
+    data_directory,
+    disk_space,
+    episodes,
+    flusher,
+    log_loader,
+    log_manager,
+    partition_log,
+    producer_state_manager,
+    retention,
+    segment,
+)
 from oncelog.broker.network.listener import Listener
 from support.faulty_filesystem import FaultyFileSystem, _Node
 from support.virtual_time import LoopClock
@@ -26,7 +38,19 @@ from .disk import SimulatedFlusher
 
 DATA = "/data"
 _EPOCHS = (decisions, metadata, state)
-_LOGGING = (cleaner, log_loader, log_manager, partition_log, producer_state_manager, retention)
+_LOGGING = (
+    cleaner,
+    data_directory,
+    disk_space,
+    episodes,
+    flusher,
+    log_loader,
+    log_manager,
+    partition_log,
+    producer_state_manager,
+    retention,
+    segment,
+)
 
 
 class Silent:
@@ -74,11 +98,11 @@ def simulated_parts(latency: Callable[[], float], log: Silent, max_epoch: int = 
     """While brokers are made and started: their flush thread and their sockets are simulated ones, and producer epochs
     end where the history wants it."""
 
-    def flusher(fs: Any, on_failure: Any) -> SimulatedFlusher:
+    def simulated_flusher(fs: Any, on_failure: Any) -> SimulatedFlusher:
         return SimulatedFlusher(fs, on_failure, latency)
 
     with (
-        mock.patch.object(log_manager, "LogFlusher", flusher),
+        mock.patch.object(log_manager, "LogFlusher", simulated_flusher),
         mock.patch.object(broker_module, "ListeningSocket", SocketlessListener),
     ):
         before = [module.logger for module in _LOGGING]

@@ -218,3 +218,21 @@ def test_threads_that_share_two_descriptors_read_and_write_the_right_files(tmp_p
         thread.join()
     assert wrong == []
     assert len(fs.pool) <= 2
+
+
+@pytest.mark.parametrize("evicted", [True, False])
+def test_a_sync_that_found_no_space_is_raised_by_one_sync_and_the_next_one_may_succeed(evicted: bool) -> None:
+    """Its log writes the bytes again: unlike others, this error passes."""
+    below = FaultyFileSystem()
+    below.make_directory("/data")
+    fs = PooledFileSystem(below, 1)
+    file = fs.open("/data/a", create=True)
+    file.write_at([b"lost"], 0)
+    below.fail("fdatasync", errno.ENOSPC)
+    if evicted:
+        fs.open("/data/b", create=True).close()
+    with pytest.raises(OSError, match="space"):
+        file.fdatasync()
+    file.write_at([b"kept"], 0)
+    file.fdatasync()
+    assert below._get("/data/a").disk == b"kept"

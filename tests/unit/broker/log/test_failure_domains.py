@@ -1,0 +1,470 @@
+"""What a fault of the disk concerns: one write, one partition, or the whole directory; and what is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from oncelog.broker.log import DataDirectoryError, LogConfig, LogManager, log_manager
+from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.faulty_filesystem import FaultyFileSystem
+from support.logs import NOW, batch, flip, new_manager, values, values_of
+
+CONFIG = LogConfig()
+FIRST = "/data/t-0/00000000000000000000.log"
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+async def manager(fs: FaultyFileSystem) -> AsyncIterator[LogManager]:
+    manager = new_manager(fs)
+    await manager.start()
+    yield manager
+    await manager.stop()
+
+
+async def settle(manager: LogManager) -> None:
+    assert manager._flusher is not None
+    await manager._flusher.drain()
+
+
+def real_manager(data: Path) -> LogManager:
+    return LogManager(str(data), fs=RealFileSystem(), clock=SystemClock(), ids=SystemRandomIds())
+
+
+def deleted_directories(fs: FaultyFileSystem) -> list[str]:
+    return [name for name in fs.list("/data") if name.endswith("-delete")]
+
+
+# --- one partition, or all of them -----------------------------------------------------------------------------------
+
+
+async def test_a_failed_sync_takes_writes_from_its_partition_alone(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log, other = manager.create("t", 0, CONFIG), manager.create("u", 0, CONFIG)
+    await settle(manager)
+    attempts: list[str] = []
+    fs.before = lambda operation, path: attempts.append(path) if operation == "fdatasync" else None
+    fs.fail("fdatasync")
+    log.append(batch("a"))
+    waiting = log.flushed(1)
+    assert waiting is not None
+    with pytest.raises(KafkaError) as caught:
+        await waiting
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.high_watermark == 0, "nobody has seen what may be lost"
+    assert manager.failed is None
+    with pytest.raises(KafkaError):
+        log.append(batch("b"))
+    other.append(batch("b"))
+    await asyncio.shield(other.flushed(1) or asyncio.sleep(0))
+    assert values_of(other.read(0, 1000).records) == ["b"]
+    manager.create("v", 0, CONFIG).append(batch("c"))
+    await manager.stop()
+    assert len([path for path in attempts if path == FIRST]) == 1, "never tried again, not at the stop either"
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.clean_start
+    assert manager.offline == {}
+    manager.abandon()
+
+
+async def test_what_is_on_disk_of_a_partition_that_takes_no_writes_is_read(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    log = manager.create("t", 0, LogConfig(durability="os"))
+    log.append(batch("a"))
+    log.sync_later()
+    await settle(manager)
+    log.append(batch("b"))
+    fs.fail("fdatasync")
+    log.sync_later()
+    await settle(manager)
+    assert log.failure is not None
+    assert values_of(log.read(0, 1000).records) == ["a"], "what may be lost is not shown"
+    assert log.offset_for_timestamp(NOW)[1] == 0
+    log.discard()
+    with pytest.raises(KafkaError) as caught:
+        log.read(0, 1000)
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_failed_sync_of_the_metadata_log_gives_the_directory_up(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    reported: list[KafkaError] = []
+    manager.on_failure(reported.append)
+    log, other = manager.create("__cluster_metadata", 0, CONFIG), manager.create("u", 0, CONFIG)
+    await settle(manager)
+    fs.fail("fdatasync")
+    log.append(batch("a"))
+    with pytest.raises(KafkaError):
+        await (log.flushed(1) or asyncio.sleep(0))
+    assert manager.failed is not None
+    assert reported == [manager.failed]
+    for refusing in (log, other):
+        with pytest.raises(KafkaError):
+            refusing.append(batch("b"))
+    with pytest.raises(KafkaError):
+        manager.create("v", 0, CONFIG)
+    await manager.stop()
+    assert not fs.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_a_failed_sync_of_the_data_directory_gives_it_up(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path == "/data":
+            raise OSError(errno.EIO, "failed on purpose")
+
+    fs.before = fail
+    manager.create("t", 0, CONFIG)
+    await settle(manager)
+    assert manager.failed is not None
+    await manager.stop()
+
+
+async def test_a_disk_that_takes_no_writes_at_all_gives_the_directory_up(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+
+    def read_only(operation: str, path: str) -> None:
+        if operation not in ("read", "open"):
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    fs.before = read_only
+    with pytest.raises(KafkaError, match="Read-only"):
+        log.append(batch("a"))
+    await settle(manager)
+    assert manager.failed is not None
+    await manager.stop()
+
+
+async def test_a_failing_logger_does_not_keep_a_failed_directory_open(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+
+    class DeadSink:
+        def error(self, *_: object, **__: object) -> None:
+            raise BrokenPipeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_manager, "logger", DeadSink())
+        with pytest.raises(BrokenPipeError):
+            manager._fail_directory(OSError(5, "failed on purpose"))
+    with pytest.raises(KafkaError):
+        log.append(batch("a"))
+    await manager.stop()
+
+
+async def test_a_replaced_data_directory_gives_itself_up(tmp_path: Path) -> None:
+    manager = real_manager(tmp_path / "data")
+    await manager.start()
+    manager._look()
+    assert manager.failed is None
+    (tmp_path / "data").rename(tmp_path / "other")
+    (tmp_path / "data").mkdir()
+    manager._look()
+    assert manager.failed is not None
+    assert "removed, or replaced" in manager.failed.message
+    await manager.stop()
+    assert list((tmp_path / "data").iterdir()) == [], "nothing is written into the other directory"
+
+
+# --- what is tried again ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EIO])
+async def test_a_checkpoint_that_fails_is_written_later(
+    fs: FaultyFileSystem, manager: LogManager, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    await settle(manager)
+
+    def refuse(operation: str, path: str) -> None:
+        if "checkpoint" in path:
+            raise OSError(number, "failed on purpose")
+
+    fs.before = refuse
+    manager._checkpoint()
+    for _ in range(3):
+        await settle(manager)
+        manager._look()
+    assert capsys.readouterr().out.count("housekeeping failed") == 1, "once, not each time"
+    fs.before = None
+    manager._look()
+    await settle(manager)
+    assert manager.failed is None
+    assert manager.directory.read_offsets("recovery-point-offset-checkpoint") == {("t", 0): 1}
+    log.append(batch("b"))
+    await asyncio.shield(log.flushed(2) or asyncio.sleep(0))
+
+
+async def test_a_deletion_that_fails_is_finished_later(fs: FaultyFileSystem, manager: LogManager) -> None:
+    manager.create("t", 0, CONFIG).append(batch("a"))
+    await settle(manager)
+    fs.fail("unlink")
+    manager.delete("t", 0)
+    await settle(manager)
+    assert deleted_directories(fs)
+    manager._look()
+    await settle(manager)
+    assert not deleted_directories(fs)
+    assert manager.failed is None
+
+
+async def test_directories_inside_a_partition_hinder_neither_its_deletion_nor_a_start(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    for topic in ("t", "u"):
+        manager.create(topic, 0, CONFIG).append(batch("a"))
+        for name in ("20260101-000000.removed", "x.tmp", "y.deleted"):
+            fs.make_directory(f"/data/{topic}-0/{name}/deep")
+    await settle(manager)
+    manager.delete("t", 0)
+    await settle(manager)
+    assert not [name for name in fs.list("/data") if name.startswith("t-0")]
+    await manager.stop()
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.offline == {}
+    manager.abandon()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_sync_without_space_is_done_when_there_is_space(fs: FaultyFileSystem, number: int) -> None:
+    """A file system that finds out at the sync only, and drops what it could not write."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    full = [True]
+
+    def refuse(operation: str, path: str) -> None:
+        if full and operation == "fdatasync" and path == FIRST:
+            raise OSError(number, "no space")
+
+    fs.before = refuse
+    log.append(batch("a"))
+    log.append(batch("b"))
+    waiting = log.flushed(2)
+    assert waiting is not None
+    await settle(manager)
+    assert not waiting.done()
+    assert log.append(batch("c")).base_offset == 2
+    full.clear()
+    async with asyncio.timeout(10):
+        await waiting
+        await (log.flushed(3) or asyncio.sleep(0))
+    manager.abandon()
+    fs.crash(random.Random(1))
+    manager = new_manager(fs)
+    manager.open()
+    again = manager.get("t", 0)
+    assert again is not None
+    assert values(again.batches()) == ["a", "b", "c"]
+    manager.abandon()
+
+
+@pytest.mark.parametrize(
+    ("number", "operations"),
+    [(errno.EIO, ("write",)), (errno.ENOSPC, ("write",)), (errno.ENOSPC, ("write", "truncate"))],
+)
+async def test_a_write_that_fails_leaves_nothing_and_the_next_one_succeeds(
+    fs: FaultyFileSystem, number: int, operations: tuple[str, ...]
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    size = log.size
+    await settle(manager)
+    for operation in operations:
+        fs.fail(operation, number)
+    with pytest.raises(KafkaError) as caught:
+        log.append(batch("b"))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.size == size
+    assert log.append(batch("c")).base_offset == 1
+    await manager.stop()
+    manager = new_manager(fs)
+    manager.open()
+    again = manager.get("t", 0)
+    assert again is not None
+    assert values(again.batches()) == ["a", "c"]
+    manager.abandon()
+
+
+# --- one partition's stop is not another's ---------------------------------------------------------------------------
+
+
+async def test_an_offline_partition_does_not_make_the_stop_unclean_for_others(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    for topic in ("t", "u"):
+        manager.create(topic, 0, CONFIG).append(batch("a"))
+    await manager.stop()
+    flip(fs, FIRST, 16)  # the magic byte
+    for _ in range(3):
+        manager = new_manager(fs)
+        await manager.start()
+        assert manager.offline.keys() == {("t", 0)}
+        assert manager.clean_start
+        healthy = manager.get("u", 0)
+        assert healthy is not None
+        assert healthy._indexes_current, "it was not scanned"
+        await manager.stop()
+    checkpoint = manager.directory.read_offsets("recovery-point-offset-checkpoint")
+    assert checkpoint == {("t", 0): 1, ("u", 0): 1}
+
+
+async def test_a_failing_start_leaves_the_clean_stop_as_it_was(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    manager.create("t", 0, CONFIG).append(batch("a"))
+    await manager.stop()
+
+    def exhausted(operation: str, path: str) -> None:
+        if operation in ("open", "read") and "t-0" in path:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    fs.before = exhausted
+    with pytest.raises(DataDirectoryError, match="Too many open files"):
+        new_manager(fs).open()
+    fs.before = None
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.clean_start
+    manager.abandon()
+
+
+# --- what is lost ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_partition_directory_is_missed(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    manager.create("t", 0, CONFIG).append(batch("a", "b"))
+    await manager.stop()
+    for name in fs.list("/data/t-0"):
+        fs.unlink(f"/data/t-0/{name}")
+    fs.remove_directory("/data/t-0")
+    for _ in range(2):
+        manager = new_manager(fs)
+        await manager.start()
+        assert manager.lost == {("t", 0): 2}
+        manager.miss(("t", 0))
+        with pytest.raises(KafkaError, match=r"/data/t-0 is missing, but was on disk up to offset 2"):
+            manager.get("t", 0)
+        await manager.stop()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+async def test_a_deleted_partition_is_not_missed(fs: FaultyFileSystem, finished: bool) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    await asyncio.shield(log.flushed(1) or asyncio.sleep(0))
+    manager._checkpoint()
+    await settle(manager)
+    manager.delete("t", 0)
+    if finished:
+        await settle(manager)
+    manager.abandon()
+    fs.kill()
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.lost == {}
+    manager.abandon()
+
+
+def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    manager = real_manager(data)
+    manager.open()
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    log.flush()
+    manager.abandon()
+    (data / "t-0").rename(elsewhere)
+    (data / "t-0").symlink_to(elsewhere)
+    manager = real_manager(data)
+    manager.open()
+    with pytest.raises(KafkaError, match="symbolic link"):
+        manager.get("t", 0)
+    manager.delete("t", 0)
+    assert not (data / "t-0").is_symlink()
+    assert list(data.glob("*-delete")) == []
+    assert (elsewhere / "00000000000000000000.log").stat().st_size, "nothing outside of the directory is deleted"
+    manager.abandon()
+
+
+def test_removing_the_lock_file_lets_no_second_broker_in(tmp_path: Path) -> None:
+    first = real_manager(tmp_path / "data")
+    first.open()
+    (tmp_path / "data" / ".lock").unlink()
+    with pytest.raises(DataDirectoryError, match="in use by another process"):
+        real_manager(tmp_path / "data").open()
+    first.abandon()
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("operation", ["rename", "unlink", "sync_directory"])
+async def test_a_compaction_that_cannot_replace_files_takes_nothing_offline(
+    fs: FaultyFileSystem, operation: str, number: int
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    for value in range(20):
+        log.append(batch(f"value {value}", key=b"k%d" % (value % 3)))
+    await settle(manager)
+    for allowed in range(4):
+        left = [allowed]
+
+        def refuse(what: str, path: str, left: list[int] = left) -> None:
+            if what == operation and "t-0" in path:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise OSError(number, "failed on purpose")
+
+        fs.before = refuse
+        await manager._clean_all()
+        manager._look()
+        fs.before = None
+    manager._look()
+    await manager._clean_all()
+    assert log.failure is None
+    assert manager.failed is None
+    assert values(log.batches())[-3:] == ["value 17", "value 18", "value 19"]
+    assert log.append(batch("more")).base_offset == 20
+    await manager.stop()
+    assert not [name for name in fs.list("/data/t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
+    manager = new_manager(fs)
+    manager.open()
+    again = manager.get("t", 0)
+    assert again is not None
+    assert values(again.batches())[-4:] == ["value 17", "value 18", "value 19", "more"]
+    manager.abandon()
