@@ -96,6 +96,7 @@ class Broker:
             ids=ids,
             node_id=self.node_id,
             reserve_bytes=self.config.log_reserve_bytes,
+            decision_reserve_bytes=self.config.log_reserve_decision_bytes,
             retention_check_interval_ms=self.config.log_retention_check_interval_ms,
             cleaner_backoff_ms=self.config.log_cleaner_backoff_ms,
             cleaner_enable=self.config.log_cleaner_enable,
@@ -283,6 +284,7 @@ class Broker:
                 " Stop what uses the port, or set `listeners`."
             ) from error
         self._listener = listener
+        self.group_coordinator.begin_sessions()
         await self._start_metrics()
         self.log.info("ready", address=self.address, node_id=self.node_id, cluster_id=self.cluster_id)
         self._warm_up = asyncio.get_running_loop().call_later(0.05, self._load_handlers)

@@ -248,6 +248,12 @@ class BrokerConfig(ConfigTable):
         at_least(0),
         doc="Disk space kept for transaction markers and internal topics: Produce is refused below it.",
     )
+    log_reserve_decision_bytes: int = long(
+        16777216,
+        at_least(0),
+        doc="The last part of log.reserve.bytes, at most half of it: kept for the decisions and markers of transactions"
+        " and for what frees space. Offset commits and new transactions are refused below it.",
+    )
     log_segment_bytes: int = integer(1073741824, at_least(1024), doc="A segment is rolled at this size.", dynamic=True)
     log_roll_ms: int = long(-1, doc="A segment is rolled at this age; -1: log.roll.hours decides.", dynamic=True)
     log_roll_hours: int = integer(168, at_least(1), doc="A segment is rolled at this age.")

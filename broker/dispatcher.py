@@ -14,6 +14,7 @@ What can go wrong, and what then happens:
 * a field of the extension is sent where the feature group.aware.transaction doesn't act: UNSUPPORTED_VERSION;
 * a handler raises KafkaError: its code in the API's own form (error_response.py);
 * the answer would have more rows or bytes than `response.max.rows` and `response.max.bytes` allow: INVALID_REQUEST;
+* what a handler waits for is cancelled, because the broker stops: the connection is closed, and the client asks again;
 * a handler raises anything else: a bug; UNKNOWN_SERVER_ERROR, and the traceback is logged.
 
 Large requests are decoded, executed and answered in slices, so that others come in between; small ones at once. What is
@@ -22,6 +23,7 @@ large shows on the way: when decoding, or the handler, has not ended after one s
 
 from __future__ import annotations
 
+import asyncio
 import pkgutil
 from collections.abc import Coroutine
 from functools import cache
@@ -316,6 +318,10 @@ class Dispatcher:
             code = int(ErrorCode.INVALID_REQUEST)
             limit = f"response.max.bytes = {self._max_bytes}"
             message = f"The answer would have more than {limit} bytes. Ask for less at a time."
+        elif isinstance(error, asyncio.CancelledError):
+            # The broker stops. A closed connection makes the client ask again; an unknown error may be fatal to it.
+            connection.close("the request was given up because the broker is stopping")
+            return None
         else:
             self._log.error(
                 "handler_failed", api=api_name(exchange.api.key), version=exchange.context.api_version, exc_info=error

@@ -269,7 +269,9 @@ class MetadataStore:
             return topic
 
         record = Topic(topic.name, topic.topic_id, topic.partitions, {}, deleting=True)
-        deletion = self._commit([_topic_record(record)], gone, lambda: self._doomed.discard(topic.topic_id))
+        deletion = self._commit(
+            [_topic_record(record)], gone, lambda: self._doomed.discard(topic.topic_id), essential=True
+        )
         if not deletion.done():
             self._doomed.add(topic.topic_id)
         return deletion
@@ -279,7 +281,9 @@ class MetadataStore:
             for subscriber in self.on_topic_deleted:
                 subscriber(topic)
             self._commit(
-                [(TopicMetadataKey(topic.topic_id), None, 0)], lambda: self._deleting.pop(topic.topic_id, None)
+                [(TopicMetadataKey(topic.topic_id), None, 0)],
+                lambda: self._deleting.pop(topic.topic_id, None),
+                essential=True,
             )
             self._undropped.pop(topic.name, None)
         except KafkaError as error:
@@ -308,9 +312,12 @@ class MetadataStore:
         records: Iterable[tuple[Message, Message | None, int]],
         apply: Callable[[], T],
         finally_: Callable[[], None] | None = None,
+        *,
+        essential: bool = False,
     ) -> asyncio.Future[T]:
         """Append the records as one batch; once they are on disk, `apply` makes the change visible.
 
+        `essential`: the change frees space, so it may use the last part of the disk's reserve.
         `apply` runs whether or not someone still waits: the record is on disk, so the maps must follow.
         """
         log = self._log
@@ -320,7 +327,7 @@ class MetadataStore:
         # Nobody may be left to look at a failure; the log manager has reported it anyway.
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
         try:
-            result = log.append(self._batch(records), origin=AppendOrigin.COORDINATOR)
+            result = log.append(self._batch(records), origin=AppendOrigin.COORDINATOR, essential=essential)
             flush = log.flushed(result.last_offset + 1)
         except BaseException:
             if finally_ is not None:

@@ -91,9 +91,11 @@ class StateLog:
         producer_id: int = -1,
         producer_epoch: int = -1,
         transactional: bool = False,
+        essential: bool = False,
     ) -> AppendResult:
         """Append (key, value or None) pairs as one batch, creating the partition on first use.
 
+        `essential`: it ends a transaction or removes state, so it may use the last part of the disk's reserve.
         Raises KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); then nothing was written.
         """
         log = self._replica_manager.partition(self.topic, partition).log
@@ -103,7 +105,7 @@ class StateLog:
             producer_epoch=producer_epoch,
             transactional=transactional,
         )
-        return log.append(bytearray(batch), origin=AppendOrigin.COORDINATOR)
+        return log.append(bytearray(batch), origin=AppendOrigin.COORDINATOR, essential=essential)
 
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
         """None when everything below `end_offset` is as durable as `durability` asks; else what resolves when it is.

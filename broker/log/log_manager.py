@@ -52,6 +52,7 @@ from .results import CorruptLog, storage_error
 logger = structlog.get_logger(__name__)
 
 DEFAULT_RESERVE_BYTES: Final = 64 << 20
+DEFAULT_DECISION_RESERVE_BYTES: Final = 16 * 1024 * 1024
 
 UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
 """For logs whose settings are not known yet: nothing is deleted."""
@@ -76,6 +77,7 @@ class LogManager:
         config: LogConfig = UNTIL_CONFIGURED,
         node_id: int = 1,
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
+        decision_reserve_bytes: int = DEFAULT_DECISION_RESERVE_BYTES,
         checkpoint_interval_ms: int = 5_000,
         retention_check_interval_ms: int = 300_000,
         cleaner_backoff_ms: int = 15_000,
@@ -90,7 +92,7 @@ class LogManager:
         self._clock = clock
         self._ids = ids
         self._config = config
-        self._disk_space = DiskSpace(fs, directory, reserve_bytes)
+        self._disk_space = DiskSpace(fs, directory, reserve_bytes, decision_reserve_bytes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         # These two, and the cleaner's, say what their files say: of partitions that are deleted by now, too.

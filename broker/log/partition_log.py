@@ -117,11 +117,13 @@ class PartitionLog(RetainedLog):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         leader_epoch: int = 0,
         transaction_version: int = 0,
+        essential: bool = False,
     ) -> AppendResult:
         """Check, stamp and write `batches`: all of it is appended, or none and KafkaError says why.
 
         A client sends exactly one batch; a coordinator any number. The buffer is stamped in place if it can be written
         to. `inspection`: that of the client's batch, ended; without it the batch is inspected here, in one go.
+        `essential`: the batch may use the last part of the disk's reserve, as markers may.
         `transaction_version` 2 makes a data batch of a producer unknown here begin at sequence 0, and a marker be
         newer than the open transaction (KIP-890). Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -139,7 +141,7 @@ class PartitionLog(RetainedLog):
             header = read_and_check(batches, 0, origin, config, self.name)
         size = header[1] + LENGTH_END
         if size != len(batches):
-            return self._append_many(batches, origin, leader_epoch, transaction_version)
+            return self._append_many(batches, origin, leader_epoch, transaction_version, essential)
         now_ms = self.clock.now_ms()
         producers = self.producers
         marker: ControlRecord | None = None
@@ -169,8 +171,12 @@ class PartitionLog(RetainedLog):
         else:
             stamp(batches, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         last_offset = base_offset + header.last_offset_delta
-        if inspection is not None and self._disk_space is not None and not config.internal:
-            self._disk_space.require(size)
+        if self._disk_space is not None:
+            if config.internal:
+                if not (essential or header.is_control):
+                    self._disk_space.require_internally(size)
+            elif inspection is not None:
+                self._disk_space.require(size)
         self._write(batches, size, last_offset, header.max_timestamp, now_ms)
         self._take_up(header, marker, base_offset, leader_epoch, now_ms)
         self._indexes_current = False
@@ -183,7 +189,12 @@ class PartitionLog(RetainedLog):
             self._disk_space.check(size)
 
     def _append_many(
-        self, batches: Buffer, origin: AppendOrigin, leader_epoch: int, transaction_version: int
+        self,
+        batches: Buffer,
+        origin: AppendOrigin,
+        leader_epoch: int,
+        transaction_version: int,
+        essential: bool,
     ) -> AppendResult:
         """Several batches of a coordinator, as one write: each is judged as if those before it were in the log."""
         data = bytearray(batches)
@@ -208,6 +219,8 @@ class PartitionLog(RetainedLog):
             next_offset += header.last_offset_delta + 1
             max_timestamp = max(max_timestamp, header.max_timestamp)
             position += header.size
+        if self._disk_space is not None and self.config.internal and not essential:
+            self._disk_space.require_internally(len(data))
         base_offset = self.log_end_offset
         self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
         for header, marker, offset in checked:

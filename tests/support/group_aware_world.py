@@ -39,7 +39,14 @@ class ClaimsLog(SimulatedStateLog):
         super().__init__(partitions, flush_on_ask)
         self.batches: list[int] = []
 
-    def append(self, partition: int, records: Iterable[tuple[bytes, bytes | None]], *, timestamp_ms: int) -> Any:
+    def append(
+        self,
+        partition: int,
+        records: Iterable[tuple[bytes, bytes | None]],
+        *,
+        timestamp_ms: int,
+        essential: bool = False,
+    ) -> Any:
         result = super().append(partition, records, timestamp_ms=timestamp_ms)
         self.batches.append(result.last_offset + 1)
         return result

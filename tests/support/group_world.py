@@ -61,6 +61,7 @@ class SimulatedGroupLog(SimulatedStateLog):
         producer_id: int = -1,
         producer_epoch: int = -1,
         transactional: bool = False,
+        essential: bool = False,
     ) -> SimpleNamespace:
         result = super().append(partition, records, timestamp_ms=timestamp_ms)
         for _, record in self.records:
@@ -116,6 +117,7 @@ class GroupWorld:
 
     async def __aenter__(self) -> GroupWorld:
         await self.coordinator.start()
+        self.coordinator.begin_sessions()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -128,6 +130,7 @@ class GroupWorld:
             self.log.crash(0)
         self.coordinator = self._make()
         await self.coordinator.start()
+        self.coordinator.begin_sessions()
 
     # ---- members
 

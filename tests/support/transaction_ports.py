@@ -92,7 +92,12 @@ class SimulatedStateLog:
         return iter([record for where, record in self.records if where == partition])
 
     def append(
-        self, partition: int, records: Iterable[tuple[bytes, bytes | None]], *, timestamp_ms: int
+        self,
+        partition: int,
+        records: Iterable[tuple[bytes, bytes | None]],
+        *,
+        timestamp_ms: int,
+        essential: bool = False,
     ) -> SimpleNamespace:
         if self.refuse is not None:
             raise KafkaError(self.refuse)

@@ -1,8 +1,8 @@
 """The group coordinator: what handlers, the transaction markers and topic deletion call.
 
-Lifecycle: `start` replays `__consumer_offsets`; members found there have a session timeout to show up again and
-go on in their generation. `stop` answers whatever is parked, so that clients look for the coordinator again. All on
-the event loop's thread.
+Lifecycle: `start` replays `__consumer_offsets`; members found there have a session timeout from `begin_sessions` on to
+show up again and go on in their generation. `stop` answers whatever is parked, so that clients look for the coordinator
+again. All on the event loop's thread.
 
 Every state change is a plain call: checked, appended, in effect. A method that changes something returns at once with
 what is to be answered, and handlers wait for `settled` before they say it. Nothing is dropped when a client goes away:
@@ -118,7 +118,7 @@ class GroupCoordinator:
     # ---- lifecycle
 
     async def start(self) -> None:
-        """Replay the log and take the groups up again."""
+        """Replay the log and take the groups up again; no clock runs yet."""
         groups = await self._log.load()
         for group in groups.values():
             self._membership.resume(group)
@@ -129,6 +129,13 @@ class GroupCoordinator:
             for group_id, claims in self.claims_in_offsets().items():
                 self._claims.install(group_id, claims)
         self._upkeep.remove_offsets_of_lost_topics()
+
+    def begin_sessions(self) -> None:
+        """Clients can reach the broker: from now on members must show that they are there.
+
+        Before, the start of the rest of the broker would count against them, and a long one would empty every group.
+        """
+        self._membership.begin_sessions()
         self._schedule_expiry()
         self._rearm()
 

@@ -128,6 +128,7 @@ class GroupLog:
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 transactional=producer_id >= 0,
+                essential=all(value is None for _, value in records),
             )
         except KafkaError as error:
             raise _coordinator_error(error) from error

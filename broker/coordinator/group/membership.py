@@ -78,12 +78,16 @@ class GroupMembership:
         return group
 
     def resume(self, group: ClassicGroup) -> None:
-        """Take up a group that was replayed: its members have a whole session timeout to show up again."""
+        """Take up a group that was replayed."""
         self.groups[group.group_id] = group
-        for member in group.members.values():
-            self._rebalance.keep_alive(group, member)
-        if len(group.members) > self._max_size:
-            self._rebalance.prepare(group, f"{len(group.members)} members are more than group.max.size allows")
+
+    def begin_sessions(self) -> None:
+        """Give every member that was replayed a whole session timeout to show up again."""
+        for group in list(self.groups.values()):
+            for member in group.members.values():
+                self._rebalance.keep_alive(group, member)
+            if len(group.members) > self._max_size:
+                self._rebalance.prepare(group, f"{len(group.members)} members are more than group.max.size allows")
 
     # ---- JoinGroup
 

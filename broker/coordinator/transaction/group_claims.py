@@ -349,7 +349,9 @@ class GroupClaims:
     def _append(self, group_id: str, records: list[tuple[bytes, bytes | None]]) -> asyncio.Future[None] | None:
         partition = self._state_log.partition_for(group_id)
         try:
-            result = self._state_log.append(partition, records, timestamp_ms=self._clock.now_ms())
+            removes = all(value is None for _, value in records)
+            now_ms = self._clock.now_ms()
+            result = self._state_log.append(partition, records, timestamp_ms=now_ms, essential=removes)
             flush = self._state_log.pending_flush(partition, result.last_offset + 1)
         except KafkaError as error:
             raise _coordinator_error(error) from error

@@ -42,6 +42,7 @@ _APPEND_ERRORS = {
     # What clients of a coordinator understand, and retry; as Kafka maps them.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
@@ -158,7 +159,7 @@ class TransactionStateManager:
                 batch = entries[start : start + _TOMBSTONES_PER_BATCH]
                 keys = [(encode_key(entry.metadata.transactional_id), None) for entry in batch]
                 try:
-                    self._state_log.append(partition, keys, timestamp_ms=now_ms)
+                    self._state_log.append(partition, keys, timestamp_ms=now_ms, essential=True)
                 except KafkaError as error:
                     self._logger.warning("expiry_not_written", partition=partition, ids=len(batch), error=str(error))
                     continue
@@ -260,7 +261,9 @@ class TransactionStateManager:
         level = self._level()
         records = [(key, encode_value(value, level)) for value in values]
         try:
-            result = self._state_log.append(entry.partition, records, timestamp_ms=self._clock.now_ms())
+            ends = values[-1].state.is_prepare or values[-1].state.is_complete
+            now_ms = self._clock.now_ms()
+            result = self._state_log.append(entry.partition, records, timestamp_ms=now_ms, essential=ends)
         except KafkaError as error:
             raise self._coordinator_error(entry, values[-1], error) from error
         if entry.unwritten is not None:

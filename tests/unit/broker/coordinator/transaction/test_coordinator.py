@@ -57,7 +57,7 @@ class TestInitProducerId:
         async with world() as w:
             w.metadata.refuse = ErrorCode.KAFKA_STORAGE_ERROR
             code = await code_of(w.coordinator.init_producer_id(None, 60_000))
-            assert code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
             w.metadata.refuse = None
             assert await w.coordinator.init_producer_id(None, 60_000) == (1000, 0)
 

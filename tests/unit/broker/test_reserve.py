@@ -1,0 +1,97 @@
+"""What may still be written to a disk that is nearly full: no records, then no offsets either, but always decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from oncelog import Broker
+from oncelog.broker.coordinator.group.coordinator import Commit, Committer
+from oncelog.broker.coordinator.transaction.state import TransactionVersion
+from oncelog.broker.log.disk_space import DiskSpace
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.faulty_filesystem import FaultyFileSystem
+from support.raw_connection import batch
+
+RESERVE = 64 * 1024
+TV2 = TransactionVersion.TV_2
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+async def broker(fs: FaultyFileSystem) -> AsyncIterator[Broker]:
+    async with Broker(
+        "/data",
+        fs=fs,
+        logging_level="error",
+        durability="os",
+        log_reserve_bytes=RESERVE,
+        log_reserve_decision_bytes=RESERVE // 4,
+    ) as broker:
+        await broker.metadata.create_topic("t", 1, {})
+        yield broker
+
+
+def fill(broker: Broker, fs: FaultyFileSystem, left: int) -> None:
+    fs.capacity = fs.used() + left
+    broker.log_manager._disk_space.refresh()
+
+
+def commit_offset(broker: Broker, group_id: str) -> None:
+    broker.group_coordinator.commit_offsets(group_id, Committer(), [Commit(("t", 0), 1, -1, None)])
+
+
+def refused(broker: Broker, group_id: str) -> KafkaError | None:
+    try:
+        commit_offset(broker, group_id)
+    except KafkaError as error:
+        return error
+    return None
+
+
+async def open_transaction(broker: Broker, transactional_id: str) -> tuple[int, int]:
+    who = await broker.transaction_coordinator.init_producer_id(transactional_id, 60_000)
+    await broker.transaction_coordinator.add_partitions(transactional_id, *who, [("t", 0)], TV2)
+    log = broker.replica_manager.partition("t", 0).log
+    log.append(batch(b"x", producer_id=who[0], producer_epoch=who[1], base_sequence=0, transactional=True))
+    return who
+
+
+async def test_offset_commits_leave_room_for_decisions_and_markers(broker: Broker, fs: FaultyFileSystem) -> None:
+    who = await open_transaction(broker, "id")
+    fill(broker, fs, RESERVE)
+    refusals = [error for number in range(10_000) if (error := refused(broker, f"group-{number}")) is not None]
+    assert 100 < len(refusals) < 10_000
+    assert {error.code for error in refusals} == {ErrorCode.NOT_COORDINATOR}, "a retriable code"
+    assert "log.reserve.decision.bytes" in str(refusals[0])
+    with pytest.raises(KafkaError):
+        await broker.transaction_coordinator.init_producer_id("another", 60_000)
+    await broker.transaction_coordinator.end_txn("id", *who, True, TV2)
+    log = broker.replica_manager.partition("t", 0).log
+    while log.last_stable_offset < log.log_end_offset:
+        await asyncio.sleep(0)
+    assert log.log_end_offset == 2
+
+
+async def test_space_is_freed_while_offsets_are_refused(broker: Broker, fs: FaultyFileSystem) -> None:
+    commit_offset(broker, "group")
+    fill(broker, fs, RESERVE // 4)
+    with pytest.raises(KafkaError):
+        commit_offset(broker, "group")
+    broker.group_coordinator.delete_group("group")
+    topic = broker.metadata.topic("t")
+    assert topic is not None
+    await broker.metadata.delete_topic(topic)
+    with pytest.raises(KafkaError):
+        await broker.metadata.create_topic("u", 1, {})
+
+
+def test_decisions_have_half_of_the_reserve_at_most(fs: FaultyFileSystem) -> None:
+    assert DiskSpace(fs, "/", 1000, 2000).decision_bytes == 500
+    assert DiskSpace(fs, "/", 1000, 200).decision_bytes == 200
+    assert DiskSpace(fs, "/", 0, 200).decision_bytes == 0

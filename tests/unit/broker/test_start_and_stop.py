@@ -1,0 +1,105 @@
+"""What clients find when the broker has started, and what they are told when it stops, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from unittest import mock
+
+import pytest
+from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.membership import Join
+from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from oncelog.broker.coordinator.transaction.producer_ids import ProducerIdManager
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from support.faulty_filesystem import FaultyFileSystem
+from support.simulation.broker import Silent, SimulatedBroker, simulated_parts
+from support.simulation.world import SETTINGS, SimulationLoop
+
+SESSION_MS = 6_000
+
+
+async def join(broker: SimulatedBroker) -> str:
+    """Make a stable group of one; returns the member id."""
+    groups = broker.broker.group_coordinator
+    request = Join(
+        "group",
+        "",
+        None,
+        ClientIdentity("client", "/here"),
+        SESSION_MS,
+        SESSION_MS,
+        "consumer",
+        [OfferedProtocol("range", b"")],
+        requires_known_member_id=False,
+    )
+    joined = await groups.join(request)
+    assert joined.error_code == 0
+    assignment = SyncGroupRequestAssignment(joined.member_id, b"all")
+    sync = SyncGroupRequest("group", joined.generation_id, joined.member_id, assignments=[assignment])
+    assert (await groups.sync(sync)).error_code == 0
+    return joined.member_id
+
+
+def test_slow_start_empties_no_group() -> None:
+    load = TransactionCoordinator.start
+
+    async def slow(self: TransactionCoordinator) -> None:
+        await asyncio.sleep(10 * SESSION_MS / 1000)
+        await load(self)
+
+    async def run() -> None:
+        log = Silent()
+        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log)
+        with simulated_parts(lambda: 0.001, log):
+            await broker.start()
+            member_id = await join(broker)
+            await broker.stop()
+            with mock.patch.object(TransactionCoordinator, "start", slow):
+                await broker.start()
+            groups = broker.broker.group_coordinator
+            assert groups.heartbeat("group", member_id, None, 1) is ErrorCode.NONE
+            await asyncio.sleep(SESSION_MS / 1000 - 0.1)
+            assert groups.heartbeat("group", member_id, None, 1) is ErrorCode.NONE
+            await asyncio.sleep(SESSION_MS / 1000 + 0.1)
+            with pytest.raises(KafkaError) as caught:
+                groups.heartbeat("group", member_id, None, 1)
+            assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+            await broker.stop()
+
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        runner.run(run())
+
+
+async def test_request_that_waits_for_producer_ids_is_told_to_ask_again_at_a_stop() -> None:
+    never: asyncio.Future[range] = asyncio.get_running_loop().create_future()
+
+    async def allocate() -> range:
+        return await never
+
+    ids = ProducerIdManager(allocate)
+    waiting = asyncio.ensure_future(ids.next())
+    await asyncio.sleep(0)
+    await ids.close()
+    for request in (waiting, asyncio.ensure_future(ids.next())):
+        with pytest.raises(KafkaError) as caught:
+            await request
+        assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_waiter_that_is_cancelled_leaves_the_block_to_others() -> None:
+    block: asyncio.Future[range] = asyncio.get_running_loop().create_future()
+
+    async def allocate() -> range:
+        return await block
+
+    ids = ProducerIdManager(allocate)
+    gone, waiting = asyncio.ensure_future(ids.next()), asyncio.ensure_future(ids.next())
+    await asyncio.sleep(0)
+    gone.cancel()
+    block.set_result(range(7, 9))
+    assert await waiting == 7
+    with pytest.raises(asyncio.CancelledError):
+        await gone
