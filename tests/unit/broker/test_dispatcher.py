@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pkgutil
 import struct
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from oncelog.broker import handlers
 from oncelog.broker.dispatcher import Dispatcher, MalformedRequest
-from oncelog.broker.handling import HandledApi, RequestContext
+from oncelog.broker.handling import Deferred, HandledApi, RequestContext
 from oncelog.broker.logging import make_logger
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.framing import decode_response, encode_request
@@ -135,3 +136,21 @@ def test_a_header_newer_than_the_extension_counts_as_the_extension(dispatcher: D
         raw = b"".join(encode_request(request, 9, 5, "c", extension_version=sent))
         exchange = dispatcher.accept(None, memoryview(raw)[4:])  # type: ignore[arg-type]
         assert exchange.context.extension_version == taken
+
+
+class _Peer:
+    """A connection that remembers why it was closed."""
+
+    peer_host = "somewhere"
+    reason = ""
+
+    def close(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_request_that_is_given_up_at_a_stop_closes_its_connection(dispatcher: Dispatcher) -> None:
+    with_handler(dispatcher, ProduceRequest, lambda context, request: Deferred(None))
+    peer = _Peer()
+    exchange = dispatcher.accept(peer, produce())  # type: ignore[arg-type]
+    assert dispatcher.conclude(exchange, None, None, asyncio.CancelledError()) is None
+    assert "stopping" in peer.reason
