@@ -79,7 +79,7 @@ def run(
         if debug:
             traceback.print_exception(error)
         click.echo(f"oncelog: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code if isinstance(error, JobError) else 1)
 
 
 @pipeline.command(short_help="Run a Spark cluster on this machine.")

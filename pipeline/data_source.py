@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from ..client.errors import ConfigError
 from .options import NAME, SOURCE_OPTIONS, Options
+from .sink.plans import local_path
 from .sink.writer import BatchWriter, SinkSettings, StreamWriter
 from .source.reader import BatchReader, SourceSettings, StreamReader, source_schema
 
@@ -50,4 +51,15 @@ class OncelogDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Write a stream. Spark says `overwrite` in output mode complete, whose rows are appended like all others."""
-        return StreamWriter(SinkSettings(self.options, schema, streaming=True))
+        settings = SinkSettings(self.options, schema, streaming=True)
+        if local_path(settings.checkpoint) is None:
+            where = (
+                f"{settings.checkpoint} is not on this machine's disk" if settings.checkpoint else "is not given here"
+            )
+            raise ConfigError(
+                "checkpointLocation",
+                f"{where}, and Spark's notes of batches must be read: else a batch that is planned anew could not be "
+                "told from the one that is committed. Use oncelog.pipeline.write_stream(df, options), with "
+                "checkpointLocation among the options, instead of plain format",
+            )
+        return StreamWriter(settings)

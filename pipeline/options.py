@@ -103,7 +103,14 @@ _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "path", "output
 
 QUERY: Final = "oncelog.query"
 BATCH: Final = "oncelog.batch"
-"""What `write_stream` tells the sink of a micro-batch that is written as a batch, in output mode update."""
+PLAN: Final = "oncelog.plan"
+"""What `write_stream` tells the sink of a micro-batch that is written as a batch."""
+
+RUN: Final = "oncelog.run"
+DONE: Final = "oncelog.done"
+"""What it tells the sink of the start of a query."""
+
+_PRIVATE: Final = frozenset({QUERY, BATCH, PLAN, RUN, DONE})
 
 _NOT_OFFERED: Final = {
     "minoffsetspertrigger": "use maxOffsetsPerTrigger, and a trigger interval to gather more",
@@ -136,7 +143,7 @@ class Options:
         self._given = {name.lower(): value for name, value in given.items()}
         known = {option.name.lower(): option.name for option in table}
         for name in self._given:
-            if name in known or name.startswith("kafka.") or name in _OF_SPARK | _IGNORED | {QUERY, BATCH}:
+            if name in known or name.startswith("kafka.") or name in _OF_SPARK | _IGNORED | _PRIVATE:
                 if name in _NOT_OFFERED:
                     raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
                 continue
@@ -164,7 +171,7 @@ class Options:
 
     def number(self, name: str, at_least: int = 1) -> int | None:
         """A whole number; None where the option was not given."""
-        if name not in self:
+        if not self.text(name) and (name not in self or name in _PRIVATE):
             return None
         text = self.text(name)
         try:

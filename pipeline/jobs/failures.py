@@ -15,8 +15,9 @@ from pyspark.errors import PySparkException
 
 from ...client.errors import ConfigError
 from ...protocol.errors import KafkaError
+from ..sink.ownership import StateError
 from ..sink.rows import RowError
-from ..sink.writer import StateError
+from ..sink.transaction import SupersededError
 from ..source.offsets import DataLossError
 from .spec import JobError
 
@@ -34,6 +35,7 @@ _FINAL: Final = {
     for error, remedy in (
         (DataLossError, ". If the job reads another topic than it did, give it a new checkpoint"),
         (StateError, ""),
+        (SupersededError, ""),
         (RowError, ""),
         (ConfigError, ""),
     )
@@ -52,6 +54,12 @@ _REMEDIES: Final = {
 
 SPARK_FAILURES: Final = (PySparkException, Py4JError, OSError)
 """What calls into Spark raise; OSError when its JVM is gone."""
+
+
+class JobSupersededError(JobError):
+    """A newer driver runs the job. Its own exit code lets a service manager leave the old one down."""
+
+    exit_code = 3
 
 
 class SparkGoneError(JobError):
@@ -95,6 +103,11 @@ def final(line: str) -> str | None:
     return f"{told}{_FINAL[name]}" if name in _FINAL else None
 
 
+def is_superseded(line: str) -> bool:
+    """Whether a reason says that a newer driver owns the query."""
+    return line.partition(": ")[0] == f"{SupersededError.__module__}.{SupersededError.__qualname__}"
+
+
 @contextlib.contextmanager
 def told_of(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Failures of Spark, of settings, and of these kinds become a JobError that begins with `where`."""
@@ -106,6 +119,8 @@ def told_of(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[Non
         raise JobError(f"{where}: {reason(_entry(str(error)))}") from error
     except Py4JError as error:
         raise JobError(f"{where}: {reason(str(getattr(error, 'java_exception', None) or error))}") from error
+    except SupersededError as error:
+        raise JobSupersededError(f"{where}: {error}") from error
     except KafkaError as error:
         raise JobError(f"{where}: {error}") from error
     except kinds as error:

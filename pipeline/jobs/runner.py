@@ -15,12 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...protocol.errors import KafkaError
-from ..blocking import BlockingCluster
 from ..options import NAME
-from ..sink.transaction import SinkTransaction
+from ..sink.ownership import let_go
 from ..sink.writer import SinkSettings
 from .checks import PROBE_S, SilenceWatch
-from .failures import SPARK_FAILURES, SparkGoneError, final, is_gone, reason, told_of
+from .failures import SPARK_FAILURES, JobSupersededError, SparkGoneError, final, is_gone, is_superseded, reason, told_of
 from .frames import JobFrames
 from .progress import JobMetrics, Progress, progress_of
 from .spec import Job, JobError, Sink
@@ -143,7 +142,7 @@ class JobRunner:
 
     def _restart(self, one: _Running, why: str) -> None:
         if (told := final(reason(why))) is not None:
-            raise JobError(f"sink {one.sink.name!r}: {told}")
+            raise (JobSupersededError if is_superseded(reason(why)) else JobError)(f"sink {one.sink.name!r}: {told}")
         now = time.monotonic()
         one.restarts.append(now)
         while one.restarts and now - one.restarts[0] > self._job.restart_window_s:
@@ -204,9 +203,7 @@ class JobRunner:
     def _close_transaction(self, settings: SinkSettings) -> None:
         """A batch that was interrupted may have left its transaction open: readers must not wait for its timeout."""
         try:
-            with BlockingCluster(settings.config, STOP_S) as kafka:
-                transaction = SinkTransaction(kafka.cluster, settings.config)
-                kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
+            let_go(settings, STOP_S)
         except KafkaError as error:
             self._on_notice(
                 f"{settings.transactional_id}: a transaction that is open ends at its timeout, or when the job starts "

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -26,6 +26,9 @@ AVAILABLE_NOW: Final = "available-now"
 
 class JobError(ValueError):
     """The job cannot run as it is written, or has failed for good; the message says where and what to do."""
+
+    exit_code: ClassVar = 1
+    """What `oncelog pipeline run` exits with."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,15 @@ MAX_AGE_S: Final = 7 * 86_400
 
 def remember(attempt: Attempt) -> None:
     """Write the attempt down, instead of the one before."""
-    _write(attempt.transactional_id, attempt, last_decided(attempt.transactional_id))
+    _write(attempt.transactional_id, attempt, last_decided(attempt.transactional_id), attempt.run)
+
+
+def last_run(transactional_id: str) -> str:
+    """The run that this driver began last; empty if it has not, was superseded, or nobody can tell."""
+    try:
+        return str(_read(transactional_id)["run"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
 
 
 def recall(transactional_id: str) -> Attempt | None:
@@ -43,7 +51,7 @@ def recall(transactional_id: str) -> Attempt | None:
 
 def decided(transactional_id: str, state: SinkState | None) -> None:
     """The attempt is decided; `state` is what is committed now, None if that has not changed."""
-    _write(transactional_id, None, state or last_decided(transactional_id))
+    _write(transactional_id, None, state or last_decided(transactional_id), last_run(transactional_id))
 
 
 def forget(transactional_id: str) -> None:
@@ -60,14 +68,14 @@ def last_decided(transactional_id: str) -> SinkState | None:
         return None
 
 
-def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | None) -> None:
+def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | None, run: str) -> None:
     path = _path(transactional_id)
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if path.parent.stat().st_uid != os.getuid():
             return  # somebody else's: believe nothing that is in there
         new = path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps({"attempt": attempt and asdict(attempt), "decided": state}))
+        new.write_text(json.dumps({"attempt": attempt and asdict(attempt), "decided": state, "run": run}))
         new.replace(path)
         for other in path.parent.glob("*.json"):  # of drivers that were killed
             if other != path and time.time() - other.stat().st_mtime > MAX_AGE_S and not _is_used(other):

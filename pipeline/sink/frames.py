@@ -11,7 +11,7 @@ written with plain `format("oncelog")`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,9 +24,12 @@ from pyspark.sql.types import BinaryType, IntegerType
 
 from ...client.errors import ConfigError
 from ..blocking import BlockingCluster
-from ..options import BATCH, NAME, QUERY, SINK_OPTIONS, Options
-from .rows import COLUMNS, RowError, check_columns, targets
-from .writer import QUERY_ID, SinkSettings, take_over
+from ..options import BATCH, DONE, NAME, PLAN, QUERY, RUN, SINK_OPTIONS, Options
+from .hadoop_notes import notes_of
+from .ownership import StateError, take_over
+from .plans import LocalNotes, Notes, digest
+from .rows import COLUMNS, RowError, check_columns, enough, targets
+from .writer import QUERY_ID, SinkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 COUNTS_MAX_AGE_S: Final = 60.0
-"""Partitions that are added to a topic are used after so long."""
+"""Partitions that are added to a topic are used after so long, or when a row names one."""
 
 
 def write_stream(
@@ -46,37 +49,58 @@ def write_stream(
     at once, by default as many as the cluster has cores. Raises ConfigError for options or columns that cannot be.
 
     `output_mode`: append, complete or update. Spark refuses update for data sources in Python, so there each
-    micro-batch is written as a batch, with the same transaction, state and checks.
+    micro-batch is written as a batch, with the same transaction, state and checks. So it is with a checkpoint in a
+    remote file system, whose notes only the driver can read.
 
-    `start()` first ends what a driver that died has left open, so that readers need not wait for the first batch.
+    `start()` makes this driver the owner of the query: it fences older ones, and ends what a driver that died has left
+    open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has taken over
+    a query that this process ran before.
     """
     if not df.isStreaming:
         raise ConfigError("write_stream", "is for streaming frames: use write(df, options)")
     settings = SinkSettings(options, df.schema, streaming=True)
-    if output_mode != "update":
+    if not settings.checkpoint:
+        raise ConfigError("checkpointLocation", "is needed as an option: it names the query, and its notes are read")
+    notes = notes_of(df.sparkSession, settings.checkpoint)
+    if output_mode != "update" and (notes is None or isinstance(notes, LocalNotes)):
         frame = repartitioned(df, options, tasks)
-        return _taking_over(frame.writeStream.format(NAME).options(**options).outputMode(output_mode), settings)
-    if _is_connect(df.sparkSession):
+        writer = frame.writeStream.format(NAME).options(**options).outputMode(output_mode)
+        return _taking_over(writer, settings, notes, writer.options)
+    if notes is None:
         raise ConfigError(
             "output_mode", "update does not work with Spark Connect: use append or complete, or no Connect"
         )
+    of_start: dict[str, str] = {}
 
     def write_batch(batch: DataFrame, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         assert query is not None
-        mine = {**options, QUERY: query, BATCH: str(number)}
+        plan = _plan(notes, number, settings.checkpoint)
+        mine = {**options, **of_start, QUERY: query, BATCH: str(number), PLAN: plan}
         repartitioned(batch, mine, tasks).write.format(NAME).options(**mine).mode("append").save()
 
     checkpoint = {name: value for name, value in options.items() if name.lower() == "checkpointlocation"}
-    return _taking_over(df.writeStream.outputMode("update").options(**checkpoint).foreachBatch(write_batch), settings)
+    writer = df.writeStream.outputMode(output_mode).options(**checkpoint).foreachBatch(write_batch)
+    return _taking_over(writer, settings, notes, of_start.update)
 
 
-def _taking_over(writer: DataStreamWriter, settings: SinkSettings) -> DataStreamWriter:
-    """The same writer, whose `start` ends first what an earlier driver has left open."""
+def _plan(notes: Notes, number: int, location: str) -> str:
+    """The digest of a micro-batch's plan, as the driver reads it."""
+    try:
+        return digest(notes, number)
+    except OSError as error:
+        raise StateError(f"Spark's note of batch {number} in {location} cannot be read: {error}") from error
+
+
+def _taking_over(
+    writer: DataStreamWriter, settings: SinkSettings, notes: Notes | None, use: Callable[..., object]
+) -> DataStreamWriter:
+    """The same writer, whose `start` first makes this driver the owner of the query, and gives `use` what it found."""
     start = writer.start
 
     def take_over_and_start(*args: Any, **options: Any) -> StreamingQuery:
-        take_over(settings)
+        taken = take_over(settings, notes)
+        use(**{RUN: taken.run, DONE: "" if taken.done is None else str(taken.done)})
         return start(*args, **options)
 
     writer.start = take_over_and_start  # type: ignore[method-assign]  # its own methods return itself
@@ -130,12 +154,14 @@ def _target_partition(options: Mapping[str, str]):  # type: ignore[no-untyped-de
         numbers = spread.to_numpy(zero_copy_only=False).astype(np.int64) & np.int64(2**63 - 1)
         distinct = pc.unique(topic).to_pylist()
         if len(distinct) == 1:
-            return pa.array(_named(distinct[0], key, given, counts(distinct[0]), numbers))
+            count = enough(distinct[0], given, counts, counts.refreshed)
+            return pa.array(_named(distinct[0], key, given, count, numbers))
         found = np.empty(len(key), np.int32)
         for name in distinct:
             rows = pc.indices_nonzero(pc.equal(topic, name))
-            index = rows.to_numpy()
-            found[index] = _named(name, key.take(rows), given.take(rows), counts(name), numbers[index])
+            index, named = rows.to_numpy(), given.take(rows)
+            count = enough(name, named, counts, counts.refreshed)
+            found[index] = _named(name, key.take(rows), named, count, numbers[index])
         return pa.array(found)
 
     return arrow_udf(target_partition, IntegerType())  # type: ignore[call-overload]  # wants the number of a kind
@@ -157,12 +183,19 @@ class TopicPartitionCounts:
         self._options = options
 
     def __call__(self, topic: str) -> int:
-        where = (self._options["kafka.bootstrap.servers"], topic)
-        count, asked_at = self._known.get(where, (0, 0.0))
+        count, asked_at = self._known.get(self._where(topic), (0, 0.0))
         if not count or time.monotonic() - asked_at > COUNTS_MAX_AGE_S:
-            count = self._ask(topic)
-            self._known[where] = count, time.monotonic()
+            return self.refreshed(topic)
         return count
+
+    def refreshed(self, topic: str) -> int:
+        """The count as the cluster has it now."""
+        count = self._ask(topic)
+        self._known[self._where(topic)] = count, time.monotonic()
+        return count
+
+    def _where(self, topic: str) -> tuple[str, str]:
+        return self._options["kafka.bootstrap.servers"], topic
 
     def _ask(self, topic: str) -> int:
         from ...client.config import ProducerConfig

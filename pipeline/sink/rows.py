@@ -81,8 +81,18 @@ def check_columns(schema: StructType, topic: str, headers: bool) -> None:
             raise ConfigError("headers", "the column is no array<struct<key: string, value: binary>>")
 
 
-def grouped(batch: pa.RecordBatch, topic: str, headers: bool, counts: PartitionCounts, own: int) -> Iterator[Rows]:
-    """Yield the rows of an Arrow batch by partition. `own` is the number of the task. Raises RowError."""
+def grouped(
+    batch: pa.RecordBatch,
+    topic: str,
+    headers: bool,
+    counts: PartitionCounts,
+    own: int,
+    refreshed: PartitionCounts | None = None,
+) -> Iterator[Rows]:
+    """Yield the rows of an Arrow batch by partition. Raises RowError.
+
+    `own` is the number of the task; `refreshed` asks the cluster how many partitions a topic has now.
+    """
     columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
     value = _binary(columns["value"])
     key = _binary(columns["key"]) if "key" in columns else pa.nulls(len(value), pa.binary())
@@ -92,7 +102,15 @@ def grouped(batch: pa.RecordBatch, topic: str, headers: bool, counts: PartitionC
         _check_headers(header)
     for name, indexes in _by_topic(columns, topic, len(value)):
         whole = [_some(one, indexes) for one in (key, value, given, header)]
-        yield from _by_partition(name, whole, counts(name), own)
+        yield from _by_partition(name, whole, enough(name, whole[2], counts, refreshed), own)
+
+
+def enough(topic: str, given: pa.Array | None, counts: PartitionCounts, refreshed: PartitionCounts | None) -> int:
+    """How many partitions a topic has: asked for again where the column partition names one that is not known yet."""
+    count = counts(topic)
+    if refreshed is None or given is None or given.null_count == len(given) or pc.max(given).as_py() < count:
+        return count
+    return refreshed(topic)
 
 
 def targets(key: pa.Array, given: pa.Array | None, count: int, spread: NDArray[np.int64]) -> NDArray[np.int32]:

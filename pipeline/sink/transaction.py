@@ -12,16 +12,26 @@ Owns the order that makes it exactly-once:
    attempt's own epoch, under which brokers before 3.6 take batches without a transaction: they would be committed with
    the next one of this producer id.
 
-The state is "batch n of query q is committed". It lies under (state topic, 0) of the group that is named like the
-transactional id. Works with Kafka 2.5 and newer: KIP-447 for stable offsets, KIP-360 for the new epoch.
+The record is "batch n of query q is committed, and run r owns the query". It lies under (state topic, 0) of the group
+that is named like the transactional id. Works with Kafka 2.5 and newer: KIP-447 for stable offsets, KIP-360 for the new
+epoch.
+
+Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts; the last
+claim wins. Each batch of a run begins with a look at the record: one that names another run ends the query
+(SupersededError) before it fences anybody. So a driver that was replaced cannot take the query back. Between that look
+and its InitProducerId a newer run may claim the query: then the old one fences the newer one's batch, sees the record
+afterwards and ends; the newer one's batch is aborted and runs again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import logging
 import time
-from collections.abc import Collection
+import uuid
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -54,6 +64,15 @@ class SinkState(NamedTuple):
     """Tells the batch from others that were planned with its number (`plans.py`); empty where that is not known."""
 
 
+class Record(NamedTuple):
+    """What Kafka knows of a query."""
+
+    state: SinkState | None = None
+    """None where no batch is committed, or the state has expired."""
+    run: str = ""
+    """The start of the query that owns it; empty where none has claimed it."""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One attempt at a transaction; travels from the planner to the tasks, and with their results to the commit."""
@@ -68,6 +87,8 @@ class Attempt:
     """Wall clock, in seconds since the epoch: only for what is told to people."""
     state: SinkState | None
     """What was committed before."""
+    run: str = ""
+    """The start of the query that this attempt belongs to; empty for batch writes."""
 
 
 class BatchTooSlowError(KafkaError):
@@ -77,8 +98,9 @@ class BatchTooSlowError(KafkaError):
         super().__init__(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"the batch has taken {time.time() - attempt.began_at:.0f} s, longer than kafka.transaction.timeout.ms = "
-            f"{timeout_ms}: the coordinator has aborted its transaction. Raise that option (the broker's limit is "
-            "transaction.max.timeout.ms), or make batches smaller, with maxOffsetsPerTrigger at the source",
+            f"{timeout_ms}: the coordinator has aborted its transaction. Raise that option, up to the broker's "
+            "transaction.max.timeout.ms: Spark runs a planned batch again with the same rows. Smaller batches "
+            "(maxOffsetsPerTrigger at the source) help only those that are not planned yet",
         )
 
 
@@ -90,6 +112,17 @@ class TakenOverError(KafkaError):
             ErrorCode.PRODUCER_FENCED,
             f"transactional id {attempt.transactional_id!r} was taken over: a newer driver of this query runs, or "
             "another query has the same transactionalId or checkpointLocation. Nothing of this batch was committed",
+        )
+
+
+class SupersededError(KafkaError):
+    """A newer start of the query owns it: this one ends, and must not be started again by itself."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(
+            ErrorCode.PRODUCER_FENCED,
+            f"superseded: a newer driver of this query has started (transactional id {transactional_id!r}), or another "
+            "query with the same transactionalId or checkpointLocation. This one ends, and has committed nothing since",
         )
 
 
@@ -114,32 +147,62 @@ class SinkTransaction:
         self._max_block_s = config.max_block_ms / 1000
         self._admin = AdminCalls(cluster, self._max_block_s)
 
-    async def begin(self, transactional_id: str, state_topic: str) -> Attempt:
-        """Fence whoever was before, and read the state that they left."""
-        await self._require_state_topic(state_topic)
-        manager = TransactionManager(transactional_id)
-        manager.become(State.INITIALIZING)
-        began_at = time.time()
+    async def claim(
+        self,
+        transactional_id: str,
+        state_topic: str,
+        previous: str = "",
+        allow: Callable[[Record], None] = lambda record: None,
+    ) -> str:
+        """Make a new start of the query its owner, fence all older ones, and return the new run.
+
+        `previous` is an earlier run of the same driver: if somebody else owns the query since, SupersededError is
+        raised, and nobody is disturbed. `allow` looks at the record when nobody can change it any more; what it raises
+        leaves the record as it was.
+        """
+        run = uuid.uuid4().hex
+        if previous:
+            self._check_owner(
+                transactional_id, await self._record(transactional_id, state_topic, stable=False), previous
+            )
+        deadline = time.monotonic() + self._max_block_s
+        for tries in itertools.count():
+            attempt, record = await self._initialized(transactional_id, state_topic, run)
+            if previous:
+                self._check_owner(transactional_id, record, previous)
+            allow(record)
+            try:
+                await self._write(attempt, record.state)
+            except ProducerFencedError:
+                # Another driver starts at the same time. Whoever writes last owns the query.
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(self._cluster.retry_backoff(tries))
+            else:
+                # EndTxn is answered before the markers are written: the first batch looks for its run in the record.
+                await self._record(transactional_id, state_topic, stable=True)
+                return run
+        raise AssertionError("unreachable")
+
+    async def begin(self, transactional_id: str, state_topic: str, run: str = "") -> Attempt:
+        """Fence whoever wrote before, and read the state that they left.
+
+        With a run, raises SupersededError if another one owns the query, before it fences anybody.
+        """
+        if run:
+            self._check_owner(transactional_id, await self._record(transactional_id, state_topic, stable=False), run)
+        attempt, record = await self._initialized(transactional_id, state_topic, run)
+        if run:
+            self._check_owner(transactional_id, record, run)
+        return attempt
+
+    async def renew(self, attempt: Attempt, state: SinkState) -> Attempt:
+        """Write the record of a run anew where it has expired, and begin again. Raises as `begin` and `commit`."""
         try:
-            await self._calls(manager).init_producer_id()
-        except KafkaError as error:
-            if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                raise
-            raise ConfigError(
-                "kafka.transaction.timeout.ms",
-                f"{self._config.transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms allows: "
-                "lower the one, or raise the other",
-            ) from error
-        offsets = await group_offsets(self._admin, transactional_id, require_stable=True)
-        return Attempt(
-            transactional_id,
-            state_topic,
-            manager.producer_id,
-            manager.producer_epoch,
-            manager.version,
-            began_at,
-            _state_of(offsets.get(TopicPartition(state_topic, 0))),
-        )
+            await self._write(attempt, state)
+        except ProducerFencedError as error:
+            raise self.explained(attempt) from error
+        return await self.begin(attempt.transactional_id, attempt.state_topic, attempt.run)
 
     async def commit(self, attempt: Attempt, written: Collection[TopicPartition], state: SinkState) -> None:
         """Commit what the tasks have written, and the state with it.
@@ -150,15 +213,7 @@ class SinkTransaction:
         calls = self._calls(manager)
         try:
             await self._check_nothing_else(attempt, written)
-            if manager.version < 2:
-                await calls.add_offsets(attempt.transactional_id)
-            told = {"owner": state.owner} | ({"plan": state.plan} if state.plan else {})
-            position = OffsetAndMetadata(state.batch_id, json.dumps(told))
-            await calls.commit_offsets(
-                {TopicPartition(attempt.state_topic, 0): position}, ConsumerGroupMetadata(attempt.transactional_id)
-            )
-            manager.become(State.COMMITTING_TRANSACTION)
-            await calls.end(committed=True)
+            await self._decide(attempt, manager, calls, state)
         except ProducerFencedError as error:
             raise self.explained(attempt) from error
 
@@ -190,6 +245,65 @@ class SinkTransaction:
         return TakenOverError(attempt)
 
     # -- inside
+
+    async def _initialized(self, transactional_id: str, state_topic: str, run: str) -> tuple[Attempt, Record]:
+        """InitProducerId, and the record as nobody else can change it any more."""
+        await self._require_state_topic(state_topic)
+        manager = TransactionManager(transactional_id)
+        manager.become(State.INITIALIZING)
+        began_at = time.time()
+        try:
+            await self._calls(manager).init_producer_id()
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            raise ConfigError(
+                "kafka.transaction.timeout.ms",
+                f"{self._config.transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms allows: "
+                "lower the one, or raise the other",
+            ) from error
+        record = await self._record(transactional_id, state_topic, stable=True)
+        attempt = Attempt(
+            transactional_id,
+            state_topic,
+            manager.producer_id,
+            manager.producer_epoch,
+            manager.version,
+            began_at,
+            record.state,
+            run,
+        )
+        return attempt, record
+
+    async def _record(self, transactional_id: str, state_topic: str, *, stable: bool) -> Record:
+        """`stable` waits for what a transaction has pending; without, the last committed record."""
+        offsets = await group_offsets(self._admin, transactional_id, require_stable=stable)
+        return _record_of(offsets.get(TopicPartition(state_topic, 0)))
+
+    @staticmethod
+    def _check_owner(transactional_id: str, record: Record, run: str) -> None:
+        """An expired record, or one of a batch write, names no run: then nobody newer is there."""
+        if record.run not in ("", run):
+            raise SupersededError(transactional_id)
+
+    async def _write(self, attempt: Attempt, state: SinkState | None) -> None:
+        """Write the record in a transaction of its own."""
+        manager = self._manager(attempt)
+        await self._decide(attempt, manager, self._calls(manager), state)
+
+    @staticmethod
+    async def _decide(
+        attempt: Attempt, manager: TransactionManager, calls: TransactionCalls, state: SinkState | None
+    ) -> None:
+        """Add the record to the transaction, and commit it."""
+        if manager.version < 2:
+            await calls.add_offsets(attempt.transactional_id)
+        await calls.commit_offsets(
+            {TopicPartition(attempt.state_topic, 0): _position_of(Record(state, attempt.run))},
+            ConsumerGroupMetadata(attempt.transactional_id),
+        )
+        manager.become(State.COMMITTING_TRANSACTION)
+        await calls.end(committed=True)
 
     def _calls(self, manager: TransactionManager) -> TransactionCalls:
         return TransactionCalls(self._cluster, manager, self._config.transaction_timeout_ms, self._max_block_s)
@@ -238,11 +352,22 @@ def resumed(attempt: Attempt) -> TransactionManager:
     return manager
 
 
-def _state_of(position: OffsetAndMetadata | None) -> SinkState | None:
+def _position_of(record: Record) -> OffsetAndMetadata:
+    state = record.state
+    fields = {} if state is None else {"owner": state.owner} | ({"plan": state.plan} if state.plan else {})
+    if record.run:
+        fields["run"] = record.run
+    return OffsetAndMetadata(0 if state is None else state.batch_id, json.dumps(fields))
+
+
+def _record_of(position: OffsetAndMetadata | None) -> Record:
     if position is None:
-        return None
+        return Record()
     try:
-        told = json.loads(position.metadata)
-        return SinkState(str(told["owner"]), position.offset, str(told.get("plan", "")))
+        fields = json.loads(position.metadata)
+        run = str(fields.get("run", ""))
+        if run and "owner" not in fields:
+            return Record(None, run)
+        return Record(SinkState(str(fields["owner"]), position.offset, str(fields.get("plan", ""))), run)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return SinkState(position.metadata, position.offset)
+        return Record(SinkState(position.metadata, position.offset))

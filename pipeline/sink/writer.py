@@ -15,8 +15,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,13 +29,15 @@ from ...client.values import TopicPartition
 from ...protocol.errors import ErrorCode, KafkaError
 from ..arrow.encoder import encode
 from ..blocking import BlockingCluster
-from ..options import BATCH, QUERY, SINK_OPTIONS, Options
+from ..options import BATCH, DONE, PLAN, QUERY, RUN, SINK_OPTIONS, Options
 from ..python_worker import keep_what_stays
 from . import attempts
-from .plans import Plan, local_path, newest_plan
+from .ownership import StateError
+from .ownership import take_over as take_over
+from .plans import normalised, recent_plans
 from .produce import CLIENT_DEFAULTS, TransactionProducer, Written
 from .rows import check_columns, grouped
-from .transaction import Attempt, SinkState, SinkTransaction
+from .transaction import Attempt, SinkState, SinkTransaction, SupersededError
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +47,6 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 class RetriedTaskError(RuntimeError):
     """Spark runs a task again, or twice at once: what its first attempt wrote cannot be taken back alone."""
-
-
-class StateError(IllegalStateError):
-    """Checkpoint and Kafka contradict each other about which batches are committed."""
 
 
 class PartitionConflictError(KafkaError):
@@ -79,6 +76,10 @@ class SinkSettings:
         self.write_id = options.text("writeId")
         self.query, self.batch_id = options.text(QUERY), options.number(BATCH, at_least=0)
         """Of a stream's micro-batch that is written as a batch."""
+        self.plan = options.text(PLAN)
+        """Digest of that batch's plan, as the driver has read it."""
+        self.run, self.done = options.text(RUN), options.number(DONE, at_least=0)
+        """The start of the query, and the newest batch that was done then; empty without `write_stream`."""
         streaming = streaming or bool(self.query)
         self.streaming = streaming
         self.checkpoint = options.text("checkpointLocation") if streaming else ""
@@ -104,16 +105,6 @@ class SinkSettings:
         return BlockingCluster(self.config, self.timeout_s, create_topics=True)
 
 
-def take_over(settings: SinkSettings, timeout_s: float | None = None) -> None:
-    """Fence whoever wrote under this name before, and end the transaction that they left: readers wait for it.
-
-    A batch does so as well; but there may be none for long, and planning it takes a while. Raises KafkaError.
-    """
-    with BlockingCluster(settings.config, timeout_s or settings.timeout_s) as kafka:
-        transaction = SinkTransaction(kafka.cluster, settings.config)
-        kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
-
-
 def _of_checkpoint(location: str) -> str:
     if not location:
         raise ConfigError(
@@ -121,9 +112,7 @@ def _of_checkpoint(location: str) -> str:
             "is needed as an option of this query, .option('checkpointLocation', ...), to name it to Kafka; or give "
             "it a transactionalId that is stable over restarts",
         )
-    path = local_path(location)
-    path = location.rstrip("/") if path is None else str(Path(path).absolute())
-    return f"oncelog-query-{hashlib.sha256(path.encode()).hexdigest()[:32]}"
+    return f"oncelog-query-{hashlib.sha256(normalised(location).encode()).hexdigest()[:32]}"
 
 
 def _of_write(write_id: str) -> str:
@@ -149,63 +138,107 @@ class _Writer:
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
         self.attempt: Attempt | None = None
-        self.plan: Plan | None = None
+        self.plans: dict[int, str] = {}
+        """Digests of the newest plans, by batch."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles a writer when it ships it to the tasks, several times in a row: the beginning of a batch.
         if self.attempt is None:
             settings = self.settings
             with settings.open() as kafka:
-                transaction = SinkTransaction(kafka.cluster, settings.config)
-                attempt = kafka.run(transaction.begin(settings.transactional_id, settings.state_topic))
-            if attempt.state is None:
-                # It expires when nothing is written for long; what this very driver has committed it knows.
-                attempt = replace(attempt, state=attempts.last_decided(settings.transactional_id))
-            self.attempt = attempt
-            self.plan = newest_plan(settings.checkpoint)
+                attempt = self._begun(kafka)
             attempts.remember(attempt)
+            if settings.plan and settings.batch_id is not None:
+                self.plans = {settings.batch_id: settings.plan}
+            else:
+                self.plans = {plan.batch_id: plan.digest for plan in recent_plans(settings.checkpoint)}
+            self.attempt = attempt
         return self.__dict__
+
+    def _begun(self, kafka: BlockingCluster) -> Attempt:
+        """Begin the transaction of a batch, as the owner of the query."""
+        settings = self.settings
+        name, topic = settings.transactional_id, settings.state_topic
+        transaction = SinkTransaction(kafka.cluster, settings.config)
+        if not settings.streaming:
+            return kafka.run(transaction.begin(name, topic))
+        mine = attempts.last_run(name)
+        # Without `write_stream` a driver is one run, which begins with its first batch.
+        run = settings.run or mine or kafka.run(transaction.claim(name, topic))
+        try:
+            attempt = kafka.run(transaction.begin(name, topic, run))
+            if attempt.state is None and run == mine and (state := attempts.last_decided(name)) is not None:
+                # Expired, as nothing was written for long; what this very run has committed it knows.
+                attempt = kafka.run(transaction.renew(attempt, state))
+        except SupersededError:
+            attempts.forget(name)
+            raise
+        return attempt
 
     # -- in a task
 
     def plan_of(self, batch_id: int) -> str:
         """What tells this batch from others with its number, as far as it is known."""
-        return self.plan.digest if self.plan is not None and self.plan.batch_id == batch_id else ""
+        return self.plans.get(batch_id, "")
 
     def is_committed(self, query: str, batch_id: int) -> bool:
         """Whether this batch was committed already, by a driver that died before Spark wrote that down."""
         assert self.attempt is not None
-        state = self.attempt.state
+        state, plan = self.attempt.state, self.plan_of(batch_id)
+        if not plan:
+            raise StateError(
+                f"Spark's note of batch {batch_id} in {self.settings.checkpoint}/offsets cannot be read from the "
+                "process that plans the batch: a batch that is planned anew could not be told from the one that is "
+                "committed. Use oncelog.pipeline.write_stream(df, options), which reads it through Spark's file "
+                "system, or a checkpointLocation on the driver's disk"
+            )
         if state is not None and state.owner == query:
-            plan = self.plan_of(batch_id)
-            if state.batch_id > batch_id or (
-                state.batch_id == batch_id and state.plan and plan not in ("", state.plan)
-            ):
-                which = "another batch" if state.batch_id == batch_id else "batch"
-                raise StateError(
-                    f"batch {batch_id} is to be written, but {which} {state.batch_id} of this query is committed: the "
-                    "checkpoint is older than what was written (restored from a copy, or its disk lost the end?). Use "
-                    "the newest checkpoint, or a new one with startingOffsets"
-                )
+            if state.batch_id > batch_id or (state.batch_id == batch_id and plan != state.plan):
+                raise StateError(self._contradiction(batch_id, state))
             if state.batch_id == batch_id:
                 return True
-            if state.batch_id < batch_id - 1 and not self.settings.adopt:
-                raise StateError(
-                    f"batch {batch_id} is to be written, but the last one that is committed here is {state.batch_id}: "
-                    "those between were written by another sink, or under another transactionalId, and whether this "
-                    "one was as well cannot be told. Look at what was written last, then set adoptQuery=true to write "
-                    "the batch, for this one start"
-                )
+        if self._is_new(query, batch_id) or self.settings.adopt:
             return False
-        if batch_id and not self.settings.adopt:
-            found = "none" if state is None else f"only of query {state.owner}"
+        if state is not None and state.owner == query:
             raise StateError(
-                f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}): whether that "
-                "batch is committed cannot be told. It expires when a query is down for longer than the broker's "
-                "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, "
-                "then set adoptQuery=true to write the batch, for this one start"
+                f"batch {batch_id} is to be written, but the last one that is committed here is {state.batch_id}: "
+                "those between were written by another sink, or under another transactionalId, and whether this "
+                "one was as well cannot be told. Look at what was written last, then set adoptQuery=true to write "
+                "the batch, for this one start"
             )
-        return False
+        found = "none" if state is None else f"only of query {state.owner}"
+        raise StateError(
+            f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}): whether that "
+            "batch is committed cannot be told. It expires when a query is down for longer than the broker's "
+            "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, "
+            "then set adoptQuery=true to write the batch, for this one start"
+        )
+
+    def _is_new(self, query: str, batch_id: int) -> bool:
+        """Whether no earlier driver can have committed the batch."""
+        assert self.attempt is not None
+        state = self.attempt.state
+        if state is not None and state.owner != query:
+            return batch_id == 0
+        if state is not None and state.batch_id == batch_id - 1:
+            return True
+        # The driver saw that all planned batches were done when it started: this one was planned since.
+        return batch_id == 0 if self.settings.done is None else batch_id == self.settings.done + 1
+
+    @staticmethod
+    def _contradiction(batch_id: int, state: SinkState) -> str:
+        if state.batch_id == batch_id and not state.plan:
+            return (
+                f"batch {batch_id} is to be written, and Kafka has it as committed, but not with which rows: they "
+                "may be others now. Look at what was written last; then use a new checkpoint with startingOffsets"
+            )
+        which = "another batch" if state.batch_id == batch_id else "batch"
+        return (
+            f"batch {batch_id} is to be written, but {which} {state.batch_id} of this query is committed: the "
+            "checkpoint is older than what was written (restored from a copy, or its disk lost the end?). Use "
+            "the newest checkpoint, or a new one with startingOffsets. If another driver of this query ran while this "
+            "one started, start it again"
+        )
 
     def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int, committed: bool) -> TaskWritten:
         attempt, context = self.attempt, TaskContext.get()
@@ -236,10 +269,14 @@ class _Writer:
             def partitions_of(topic: str) -> int:
                 return len(kafka.run(kafka.cluster.topic(topic, settings.timeout_s)).partitions)
 
+            def refreshed(topic: str) -> int:
+                kafka.run(kafka.cluster.refresh([topic]))
+                return partitions_of(topic)
+
             try:
                 batch: pa.RecordBatch | None = first
                 while batch is not None:
-                    rows = list(grouped(batch, settings.topic, settings.headers, partitions_of, task))
+                    rows = list(grouped(batch, settings.topic, settings.headers, partitions_of, task, refreshed))
                     payloads = (
                         (one.partition, payload)
                         for one in rows

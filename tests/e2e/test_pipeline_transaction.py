@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,20 +19,28 @@ from oncelog.client.cluster import Cluster  # noqa: E402
 from oncelog.client.config import ProducerConfig  # noqa: E402
 from oncelog.client.errors import ProducerFencedError, UnsupportedVersionError  # noqa: E402
 from oncelog.pipeline.arrow.encoder import Payload, encode  # noqa: E402
+from oncelog.pipeline.sink.ownership import StateError, let_go, take_over  # noqa: E402
+from oncelog.pipeline.sink.plans import LocalNotes  # noqa: E402
 from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
 from oncelog.pipeline.sink.transaction import (  # noqa: E402
     Attempt,
     BatchTooSlowError,
+    Record,
     SinkState,
     SinkTransaction,
+    SupersededError,
     TakenOverError,
     UnclaimedPartitionsError,
 )
-from oncelog.pipeline.sink.writer import SinkSettings, take_over  # noqa: E402
+from oncelog.pipeline.sink.writer import SinkSettings  # noqa: E402
 from oncelog.protocol.errors import KafkaError  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
 STATE_TOPIC = "state-of-tests"
+TOO_SLOW = (
+    r"kafka\.transaction\.timeout\.ms = 100.*Raise that option, up to .*transaction\.max\.timeout\.ms: Spark runs a "
+    r"planned batch again with the same rows.*maxOffsetsPerTrigger.*not planned yet"
+)
 PARTITIONS = 3
 
 
@@ -48,6 +57,18 @@ class World:
     @property
     def sink(self) -> SinkTransaction:
         return SinkTransaction(self.cluster, self.config)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of a sink that is this query."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "transactionalId": self.query,
+            "stateTopic": STATE_TOPIC,
+        }
+
+    async def claim(self) -> str:
+        return await self.sink.claim(self.query, STATE_TOPIC)
 
     async def begin(self, version: int = 2) -> Attempt:
         attempt = await self.sink.begin(self.query, STATE_TOPIC)
@@ -300,7 +321,7 @@ async def test_a_driver_that_starts_ends_at_once_what_a_dead_one_left(world: Wor
     dead = await world.begin()
     await world.task(dead, 0, ["of a driver that died"])
     schema = StructType().add("value", "string")
-    options = {"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic, "transactionalId": world.query}
+    options = {**world.options, "topic": world.topic}
     settings = SinkSettings(options, schema, streaming=True)
     began = time.monotonic()
     await asyncio.to_thread(take_over, settings)
@@ -317,8 +338,153 @@ async def test_a_batch_that_takes_longer_than_its_transaction_may_says_so(world:
     await world.task(attempt, 0, ["slow"])
     while not await world.nothing_is_open():
         pass
-    with pytest.raises(BatchTooSlowError, match=r"kafka\.transaction\.timeout\.ms = 100.*maxOffsetsPerTrigger"):
+    with pytest.raises(BatchTooSlowError, match=TOO_SLOW):
         await world.commit(attempt, 0, 0)
+
+
+async def test_a_run_that_was_replaced_ends_and_disturbs_nobody(world: World) -> None:
+    old = await world.claim()
+    new = await world.claim()
+    attempt = await world.sink.begin(world.query, STATE_TOPIC, new)
+    await world.task(attempt, 0, ["new"])
+    with pytest.raises(SupersededError, match="superseded: a newer driver"):
+        await world.sink.begin(world.query, STATE_TOPIC, old)
+    with pytest.raises(SupersededError):
+        await world.sink.claim(world.query, STATE_TOPIC, previous=old)
+    await world.commit(attempt, 0, 0)
+    assert await world.committed() == ["new"]
+    assert (await world.sink.begin(world.query, STATE_TOPIC, new)).state == SinkState("the query", 0)
+
+
+@versions
+async def test_a_batch_that_runs_when_a_newer_run_claims_the_query_is_fenced(world: World, version: int) -> None:
+    old = await world.sink.begin(world.query, STATE_TOPIC, await world.claim())
+    old = dataclasses.replace(old, version=min(version, old.version))
+    await world.task(old, 0, ["old"])
+    new = await world.claim()
+    with pytest.raises(TakenOverError):
+        await world.commit(old, 0, 0)
+    await world.sink.abort(old)
+    attempt = await world.sink.begin(world.query, STATE_TOPIC, new)
+    assert attempt.state is None
+    await world.task(attempt, 0, ["new"])
+    await world.commit(attempt, 0, 0)
+    assert await world.committed() == ["new"]
+
+
+async def test_a_claim_keeps_what_is_committed(world: World) -> None:
+    first = await world.sink.begin(world.query, STATE_TOPIC, await world.claim())
+    await world.task(first, 0, ["a"])
+    await world.sink.commit(first, [TopicPartition(world.topic, 0)], SinkState("the query", 7, "plan"))
+    second = await world.sink.begin(world.query, STATE_TOPIC, await world.claim())
+    assert second.state == SinkState("the query", 7, "plan")
+
+
+async def test_a_newer_run_that_claims_between_the_look_and_the_fence_stays_the_owner(world: World) -> None:
+    """The old driver has looked at the record and goes on; then it sees that it was replaced, and ends."""
+    old = await world.claim()
+    late = world.sink
+    look = late._record
+    newer: list[str] = []
+
+    async def look_and_be_late(*args: str, stable: bool) -> Record:
+        record = await look(*args, stable=stable)
+        if not newer:
+            newer.append(await world.claim())
+        return record
+
+    late._record = look_and_be_late  # type: ignore[method-assign]
+    with pytest.raises(SupersededError):
+        await late.begin(world.query, STATE_TOPIC, old)
+    attempt = await world.sink.begin(world.query, STATE_TOPIC, newer[0])
+    await world.task(attempt, 0, ["new"])
+    await world.commit(attempt, 0, 0)
+    assert await world.committed() == ["new"]
+
+
+async def test_of_drivers_that_start_at_once_one_owns_the_query(world: World) -> None:
+    runs = await asyncio.gather(*(world.claim() for _ in range(6)))
+    owners = []
+    for run in runs:
+        with contextlib.suppress(SupersededError):
+            await world.sink.begin(world.query, STATE_TOPIC, run)
+            owners.append(run)
+    assert len(owners) == 1
+
+
+async def test_a_claim_that_is_refused_leaves_the_owner(world: World) -> None:
+    run = await world.claim()
+
+    def refuse(record: Record) -> None:
+        raise ValueError(record.run)
+
+    with pytest.raises(ValueError, match=run):
+        await world.sink.claim(world.query, STATE_TOPIC, allow=refuse)
+    assert (await world.sink.begin(world.query, STATE_TOPIC, run)).run == run
+
+
+async def test_a_run_whose_record_has_expired_goes_on(world: World) -> None:
+    run = await world.claim()
+    async with Admin(bootstrap_servers=world.bootstrap) as admin:
+        await admin.delete_groups([world.query])
+    attempt = await world.sink.begin(world.query, STATE_TOPIC, run)
+    assert attempt.state is None
+    renewed = await world.sink.renew(attempt, SinkState("the query", 4, "plan"))
+    assert renewed.state == SinkState("the query", 4, "plan")
+    assert renewed.producer_epoch != attempt.producer_epoch or renewed.producer_id != attempt.producer_id
+    with pytest.raises(SupersededError):
+        await world.sink.begin(world.query, STATE_TOPIC, "another run")
+
+
+async def test_a_driver_that_starts_its_query_again_does_not_take_it_back(world: World) -> None:
+    schema = StructType().add("value", "string")
+    options = {**world.options, "topic": world.topic}
+    settings = SinkSettings(options, schema, streaming=True)
+    first = await asyncio.to_thread(take_over, settings)
+    again = await asyncio.to_thread(take_over, settings)  # after a failure: nobody else came
+    assert first.run != again.run
+    other = await world.claim()  # of another process
+    with pytest.raises(SupersededError):
+        await asyncio.to_thread(take_over, settings)
+    await asyncio.to_thread(let_go, settings, 10.0)
+    assert (await world.sink.begin(world.query, STATE_TOPIC, other)).run == other
+    await asyncio.to_thread(take_over, settings)  # somebody has started it anew
+    with pytest.raises(SupersededError):
+        await world.sink.begin(world.query, STATE_TOPIC, other)
+
+
+async def test_a_driver_that_ends_leaves_the_newer_one_s_transaction(world: World) -> None:
+    schema = StructType().add("value", "string")
+    options = {**world.options, "topic": world.topic}
+    settings = SinkSettings(options, schema, streaming=True)
+    await asyncio.to_thread(take_over, settings)
+    newer = await world.sink.begin(world.query, STATE_TOPIC, await world.claim())
+    await world.task(newer, 0, ["new"])
+    await asyncio.to_thread(let_go, settings, 10.0)
+    await world.commit(newer, 0, 0)
+    assert await world.committed() == ["new"]
+
+
+async def test_a_first_batch_that_may_be_committed_is_refused_when_its_state_has_expired(
+    world: World, tmp_path: Path
+) -> None:
+    schema = StructType().add("value", "string")
+    options = {**world.options, "topic": world.topic}
+    settings = SinkSettings(options, schema, streaming=True)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n{}")
+    notes = LocalNotes(str(tmp_path))
+    with pytest.raises(StateError, match=r"has planned batch 0 and not noted its end.*adoptQuery"):
+        await asyncio.to_thread(take_over, settings, notes)
+    with pytest.raises(StateError):  # the first refusal has left no record
+        await asyncio.to_thread(take_over, settings, notes)
+    adopted = SinkSettings({**options, "adoptQuery": "true"}, schema, streaming=True)
+    assert (await asyncio.to_thread(take_over, adopted, notes)).done is None
+    # From now on there is a record, without a batch: batch 0 is not committed.
+    assert (await asyncio.to_thread(take_over, settings, notes)).done is None
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    assert (await asyncio.to_thread(take_over, settings, notes)).done == 0
 
 
 async def test_leaders_that_are_gone_for_a_while_get_every_row_once(world: World) -> None:

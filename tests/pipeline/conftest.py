@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from oncelog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from oncelog.client.config import ProducerConfig
 from oncelog.pipeline import spark_session
+from oncelog.pipeline.blocking import BlockingCluster
 from oncelog.pipeline.requirements import RequirementError, java_problem, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 3
+STATE_TOPIC = "__oncelog_pipeline"
 
 try:
     require_spark()
+    from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS
+    from oncelog.pipeline.sink.transaction import SinkTransaction
 except RequirementError:
     collect_ignore_glob = ["test_*.py"]
 
@@ -121,6 +126,36 @@ class Topics:
                 await admin.delete_records({TopicPartition(topic, one): offset for one in range(PARTITIONS)})
 
         asyncio.run(delete())
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic."""
+
+        async def grow() -> None:
+            async with Admin(bootstrap_servers=self.bootstrap) as admin:
+                await admin.create_partitions({topic: partitions})
+
+        asyncio.run(grow())
+
+    def claim(self, query: str) -> str:
+        """Own a query as a newer driver does when it starts; returns the run."""
+
+        async def claim(transaction: SinkTransaction) -> str:
+            return await transaction.claim(query, STATE_TOPIC)
+
+        return self._of_query(claim)
+
+    def owner(self, query: str) -> str:
+        """The run that owns a query."""
+
+        async def owner(transaction: SinkTransaction) -> str:
+            return (await transaction._record(query, STATE_TOPIC, stable=True)).run
+
+        return self._of_query(owner)
+
+    def _of_query(self, work: Callable[[SinkTransaction], Coroutine[Any, Any, str]]) -> str:
+        config = ProducerConfig.of({"bootstrap.servers": self.bootstrap}, **CLIENT_DEFAULTS)
+        with BlockingCluster(config, 20.0) as kafka:
+            return kafka.run(work(SinkTransaction(kafka.cluster, config)))
 
     def forget_offsets(self, group: str) -> None:
         """As if all offsets of a group had expired."""

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from oncelog.client.errors import ConfigError
 from oncelog.client.producer.partitioner import partition_for_key
 from oncelog.pipeline import write, write_stream
+from oncelog.pipeline.sink.transaction import SupersededError
 from pyspark.errors.exceptions.captured import AnalysisException, StreamingQueryException
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 FAILS = "if(cast(value as string) = '7', cast(raise_error('no seven') as binary), value) value"
@@ -226,6 +230,135 @@ def test_another_batch_with_the_number_of_the_last_one_is_not_taken_for_it(
     ):
         run(frame, options, checkpoint)
     assert topics.values(topic) == sorted(str(n) for n in range(10))
+
+
+@pytest.fixture
+def mounted(spark: SparkSession, tmp_path: Path, fresh_name: Callable[[str], str]) -> Iterator[str]:
+    """A directory behind another scheme of Hadoop's, as a remote file system is: `viewfs://mounted-1/checkpoints`."""
+    (tmp_path / "mounted").mkdir()
+    authority = fresh_name("mounted")  # of this test: Hadoop keeps file systems open
+    link = f"fs.viewfs.mounttable.{authority}.link./checkpoints"
+    spark.conf.set(link, f"file://{tmp_path}/mounted")
+    yield f"viewfs://{authority}/checkpoints"
+    spark.conf.unset(link)
+
+
+@pytest.mark.parametrize("output_mode", ["append", "complete"])
+def test_every_batch_with_a_remote_checkpoint_is_there_once(
+    spark: SparkSession, topics: Any, tmp_path: Path, mounted: str, output_mode: str
+) -> None:
+    source, topic = topics.make("in"), topics.make("out")
+    frame = stream(spark, topics, source).select("value")
+    if output_mode == "complete":
+        frame = frame.groupBy("value").count().select("value")
+    options = {**topics.options, "topic": topic, "checkpointLocation": f"{mounted}/c"}
+
+    def run_remote() -> None:
+        query = write_stream(frame, options, output_mode=output_mode).trigger(availableNow=True).start()
+        query.awaitTermination(120)
+
+    topics.send(source, range(5))
+    run_remote()
+    topics.send(source, range(5, 10))
+    run_remote()
+    forget_last_commit(tmp_path / "mounted" / "c")
+    run_remote()  # the last batch again: skipped
+    first, both = [str(n) for n in range(5)], [str(n) for n in range(10)]
+    assert topics.values(topic) == (both if output_mode == "append" else sorted(first + both))
+
+
+def test_another_batch_in_a_remote_checkpoint_is_not_taken_for_the_last_one(
+    spark: SparkSession, topics: Any, tmp_path: Path, mounted: str
+) -> None:
+    source, topic = topics.make("in"), topics.make("out")
+    frame, options = stream(spark, topics, source).coalesce(1), {**topics.options, "topic": topic}
+    options["checkpointLocation"] = f"{mounted}/c"
+
+    def run_remote() -> None:
+        write_stream(frame, options).trigger(availableNow=True).start().awaitTermination(120)
+
+    for some in (range(5), range(5, 10)):
+        topics.send(source, some)
+        run_remote()
+    forget_last_commit(tmp_path / "mounted" / "c")
+    for path in (tmp_path / "mounted" / "c" / "offsets").iterdir():
+        if "1" in path.name.split("."):
+            path.unlink()
+    topics.send(source, range(10, 20))
+    with pytest.raises(StreamingQueryException, match=r"another batch 1 of this query is committed"):
+        run_remote()
+    assert topics.values(topic) == sorted(str(n) for n in range(10))
+
+
+def test_a_remote_checkpoint_that_spark_cannot_open_is_refused(spark: SparkSession, topics: Any) -> None:
+    frame = stream(spark, topics, topics.make("in"))
+    options = {**topics.options, "topic": "t", "checkpointLocation": "nosuch://bucket/c"}
+    with pytest.raises(ConfigError, match=r"checkpointLocation: nosuch://bucket/c cannot be opened: .*nosuch"):
+        write_stream(frame, options)
+
+
+@pytest.mark.parametrize("output_mode", ["append", "update"])
+def test_a_query_that_was_down_until_its_state_expired_goes_on(
+    spark: SparkSession, topics: Any, tmp_path: Path, output_mode: str
+) -> None:
+    """As a weekly job is: nothing is pending in its checkpoint, so that the next batch is new."""
+    source, topic, name = topics.make("in"), topics.make("out"), topics.fresh_name("weekly")
+    frame = stream(spark, topics, source)
+    options = {**topics.options, "topic": topic, "transactionalId": name}
+    options["checkpointLocation"] = str(tmp_path / "checkpoint")
+
+    def run_weekly() -> None:
+        writer = write_stream(frame, options, output_mode=output_mode)
+        writer.trigger(availableNow=True).start().awaitTermination(120)
+
+    topics.send(source, range(5))
+    run_weekly()
+    topics.forget_offsets(name)
+    topics.send(source, range(5, 10))
+    run_weekly()
+    assert topics.values(topic) == [str(n) for n in range(10)]
+    # A pending batch may be committed or not: only the state could tell.
+    topics.forget_offsets(name)
+    forget_last_commit(tmp_path / "checkpoint")
+    with pytest.raises(StreamingQueryException, match=r"(?s)has no state of this query.*adoptQuery"):
+        run_weekly()
+    assert topics.values(topic) == [str(n) for n in range(10)]
+
+
+def test_an_old_driver_ends_when_a_newer_one_has_started(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
+    source, topic, name = topics.make("in"), topics.make("out"), topics.fresh_name("rolling")
+    options = {**topics.options, "topic": topic, "transactionalId": name}
+    options["checkpointLocation"] = str(tmp_path / "checkpoint")
+    topics.send(source, range(5))
+    query = write_stream(stream(spark, topics, source), options).trigger(processingTime="100 milliseconds").start()
+    try:
+        query.processAllAvailable()
+        newer = topics.claim(name)
+        topics.send(source, range(5, 10))
+        with pytest.raises(StreamingQueryException, match="superseded: a newer driver"):
+            query.processAllAvailable()
+        with pytest.raises(SupersededError):
+            write_stream(stream(spark, topics, source), options).start()
+        assert topics.owner(name) == newer
+    finally:
+        query.stop()
+    assert topics.values(topic) == [str(n) for n in range(5)]
+
+
+def test_partitions_that_were_added_a_moment_ago_are_known(spark: SparkSession, topics: Any) -> None:
+    topic = topics.make("grown")
+    options = {**topics.options, "topic": topic}
+    write(spark.range(10).selectExpr("cast(id as string) value"), options)
+    topics.grow(topic, 7)
+    for frame in (
+        spark.range(1).selectExpr("'new' value", "cast(6 as int) partition"),
+        spark.range(1).selectExpr("'newer' value", "cast(5 as int) partition"),
+    ):
+        write(frame, options)
+    with pytest.raises(Exception, match="the column partition is 7 in a row, the topic has 7 partitions"):
+        write(spark.range(1).selectExpr("'x' value", "cast(7 as int) partition"), options)
+    back = spark.read.format("oncelog").options(**topics.options, subscribe=topic).load()
+    assert {row.partition for row in back.where("value in ('new', 'newer')").collect()} == {5, 6}
 
 
 def test_a_batch_far_behind_what_is_committed_here_is_refused(spark: SparkSession, topics: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from itertools import pairwise
@@ -17,12 +18,19 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from oncelog import ConfigError, TopicPartition  # noqa: E402
 from oncelog.client.config import ConsumerConfig, ProducerConfig  # noqa: E402
+from oncelog.pipeline.data_source import OncelogDataSource  # noqa: E402
 from oncelog.pipeline.options import SINK_OPTIONS, SOURCE_OPTIONS, Options, Position, Subscription  # noqa: E402
 from oncelog.pipeline.sink import attempts  # noqa: E402
-from oncelog.pipeline.sink.plans import newest_plan  # noqa: E402
+from oncelog.pipeline.sink.ownership import StateError  # noqa: E402
+from oncelog.pipeline.sink.plans import (  # noqa: E402
+    LocalNotes,
+    done_and_pending,
+    newest_plan,
+    recent_plans,
+)
 from oncelog.pipeline.sink.rows import RowError, grouped  # noqa: E402
 from oncelog.pipeline.sink.transaction import Attempt, SinkState  # noqa: E402
-from oncelog.pipeline.sink.writer import SinkSettings  # noqa: E402
+from oncelog.pipeline.sink.writer import SinkSettings, StreamWriter  # noqa: E402
 from oncelog.pipeline.source.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
 from oncelog.pipeline.source.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
 from oncelog.pipeline.source.reader import source_schema  # noqa: E402
@@ -95,6 +103,14 @@ def test_rows_that_cannot_be_written_are_refused(columns: dict[str, list[object]
     assert message in str(refused.value)
 
 
+def test_a_partition_that_is_not_known_is_asked_for_before_its_row_is_refused() -> None:
+    rows = batch(value=[b"x"], topic=["a"], partition=[6])
+    (found,) = grouped(rows, "", False, lambda topic: 3, 0, refreshed=lambda topic: 7)
+    assert found.partition == TopicPartition("a", 6)
+    with pytest.raises(RowError, match="is 6 in a row, the topic has 4 partitions"):
+        list(grouped(rows, "", False, lambda topic: 3, 0, refreshed=lambda topic: 4))
+
+
 def test_options_of_the_client_and_of_the_other_side() -> None:
     both = {**BOOTSTRAP, "KAFKA.linger.ms": "7", "kafka.max.poll.records": "9", "kafka.client.id": "me"}
     producer = Options(both, SINK_OPTIONS).client(ProducerConfig, client_id="default", linger_ms=3)
@@ -136,7 +152,114 @@ def test_a_query_has_one_name_however_its_checkpoint_is_spelled() -> None:
 
     assert name("/data/c") == name("file:///data/c") == name("file:/data/c") == name("/data/c/")
     assert name("s3a://data/c") == name("s3a://data/c/")
+    assert name("dbfs:/c") == name("dbfs:///c") == name("dbfs:/c/")
+    assert name("hdfs:/c") == name("hdfs:///c") != name("hdfs://other/c")
     assert len({name("/data/c"), name("/data/d"), name("s3a://data/c")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("location", "spelling"),
+    [
+        ("/data/c", "/data/c"),
+        ("file:/data/c/", "/data/c"),
+        ("file:///data/c", "/data/c"),
+        ("s3a://bucket/c/", "s3a://bucket/c"),
+        ("hdfs:///c", "hdfs:///c"),
+    ],
+)
+def test_the_names_of_running_queries_stay(location: str, spelling: str) -> None:
+    """Another name would be another query: its state would not be found."""
+    schema = StructType().add("value", "string")
+    options = {**BOOTSTRAP, "topic": "t", "checkpointLocation": location}
+    name = hashlib.sha256(spelling.encode()).hexdigest()[:32]
+    assert SinkSettings(options, schema, streaming=True).transactional_id == f"oncelog-query-{name}"
+
+
+def test_the_name_of_a_remote_checkpoint_is_the_same_in_every_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    schema = StructType().add("value", "string")
+    names = set()
+    for directory in (tmp_path, Path("/")):
+        monkeypatch.chdir(directory)
+        options = {**BOOTSTRAP, "topic": "t", "checkpointLocation": "dbfs:/checkpoints/c"}
+        names.add(SinkSettings(options, schema, streaming=True).transactional_id)
+    assert len(names) == 1
+
+
+def writer_at(state: SinkState | None, digest: str, batch_id: int, **options: str) -> StreamWriter:
+    """A writer that has begun batch `batch_id`, whose plan has this digest."""
+    options = {**BOOTSTRAP, "topic": "t", "checkpointLocation": "/nowhere", **options}
+    writer = StreamWriter(SinkSettings(options, StructType().add("value", "string"), streaming=True))
+    writer.attempt = Attempt("q", "state", 1, 2, 2, 3.5, state)
+    writer.plans = {batch_id: digest} if digest else {}
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("state", "digest", "message"),
+    [
+        (SinkState("query", 4, "plan"), "other", "another batch 4 of this query is committed"),
+        (SinkState("query", 4, ""), "plan", "but not with which rows"),
+        (SinkState("query", 4, "plan"), "", "note of batch 4 in /nowhere/offsets cannot be read"),
+        (None, "", "note of batch 4 in /nowhere/offsets cannot be read"),
+        (SinkState("query", 5, "plan"), "plan", "batch 5 of this query is committed"),
+        (SinkState("query", 2, "plan"), "plan", "committed here is 2"),
+        (None, "plan", "has no state of this query"),
+        (SinkState("other", 3, "plan"), "plan", "only of query other"),
+    ],
+)
+def test_a_batch_that_may_be_committed_is_refused(state: SinkState | None, digest: str, message: str) -> None:
+    with pytest.raises(StateError) as refused:
+        writer_at(state, digest, 4).is_committed("query", 4)
+    assert message in str(refused.value)
+
+
+def test_a_batch_is_skipped_only_if_its_own_plan_is_committed() -> None:
+    assert writer_at(SinkState("query", 4, "plan"), "plan", 4).is_committed("query", 4)
+    assert not writer_at(SinkState("query", 3, "other"), "plan", 4).is_committed("query", 4)
+    assert not writer_at(None, "plan", 0).is_committed("query", 0)
+
+
+def test_a_batch_after_a_checkpoint_that_had_nothing_pending_is_new() -> None:
+    done = {"oncelog.done": "3"}
+    assert not writer_at(None, "plan", 4, **done).is_committed("query", 4)
+    assert not writer_at(SinkState("query", 1, "old"), "plan", 4, **done).is_committed("query", 4)
+    with pytest.raises(StateError):
+        writer_at(None, "plan", 5, **done).is_committed("query", 5)
+    with pytest.raises(StateError):
+        writer_at(SinkState("other", 1, "old"), "plan", 4, **done).is_committed("query", 4)
+    with pytest.raises(StateError):
+        writer_at(None, "plan", 4, **{"oncelog.done": ""}).is_committed("query", 4)
+    assert not writer_at(None, "plan", 4, adoptQuery="true").is_committed("query", 4)
+
+
+def test_a_plan_is_found_although_another_driver_has_planned_the_next_batch(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    for number in range(5):
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{number}")
+    assert [plan.batch_id for plan in recent_plans(str(tmp_path))] == [4, 3, 2]
+
+
+def test_what_a_checkpoint_has_done_and_what_is_pending(tmp_path: Path) -> None:
+    notes = LocalNotes(str(tmp_path))
+    assert done_and_pending(notes) == (None, None)
+    for kind in ("offsets", "commits"):
+        (tmp_path / kind).mkdir()
+    (tmp_path / "offsets" / "0").touch()
+    assert done_and_pending(notes) == (None, 0)
+    (tmp_path / "commits" / "0").touch()
+    assert done_and_pending(notes) == (0, None)
+    (tmp_path / "offsets" / "1").touch()
+    (tmp_path / "offsets" / ".1.crc").touch()
+    assert done_and_pending(notes) == (0, 1)
+
+
+@pytest.mark.parametrize("location", ["s3a://bucket/c", "hdfs:/c", "dbfs:/c", "abfss://a@b/c", "gs://b/c"])
+def test_plain_format_refuses_a_checkpoint_that_it_cannot_read(location: str) -> None:
+    options = {**BOOTSTRAP, "topic": "t", "checkpointLocation": location}
+    with pytest.raises(ConfigError, match=r"is not on this machine's disk.*write_stream"):
+        OncelogDataSource(options).streamWriter(StructType().add("value", "string"), False)
 
 
 def test_an_attempt_is_remembered_for_its_driver_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The notes of a checkpoint in any file system that Spark knows, read by the driver: `notes_of`.
+
+Spark runs sinks in Python processes that have no way to its JVM; the driver's own process has one, by py4j. So the
+plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/ is read there, with the credentials of the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from ...client.errors import ConfigError
+from .plans import LocalNotes, Notes, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class HadoopNotes:
+    """Notes in a Hadoop FileSystem. Raises OSError where they cannot be read."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._toolkit = jvm.org.apache.commons.io.IOUtils
+        self._location = location
+        try:
+            root = self._path(location)
+            self._files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+            self.scheme = str(self._files.makeQualified(root).toUri().getScheme())
+        except Py4JJavaError as error:
+            raise OSError(f"{location} cannot be opened: {_said(error)}") from error
+
+    def numbers(self, kind: str) -> list[int]:
+        """The batches of which there is a note."""
+        try:
+            directory = self._path(f"{self._location}/{kind}")
+            if not self._files.exists(directory):
+                return []
+            names = [str(status.getPath().getName()) for status in self._files.listStatus(directory)]
+        except Py4JJavaError as error:
+            raise OSError(f"{self._location}/{kind} cannot be listed: {_said(error)}") from error
+        return [int(name) for name in names if name.isdigit()]
+
+    def read(self, kind: str, number: int) -> bytes:
+        """One note."""
+        path = f"{self._location}/{kind}/{number}"
+        try:
+            stream = self._files.open(self._path(path))
+            try:
+                return bytes(self._toolkit.toByteArray(stream))
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            raise OSError(f"{path} cannot be read: {_said(error)}") from error
+
+
+def notes_of(spark: SparkSession, location: str) -> Notes | None:
+    """Return the notes of a checkpoint as the driver sees them; None with Spark Connect, which has no JVM here.
+
+    Raises ConfigError for a file system that Spark cannot open, and for a remote checkpoint with Spark Connect.
+    """
+    if not hasattr(spark, "sparkContext"):
+        if local_path(location) is None:
+            raise ConfigError(
+                "checkpointLocation",
+                f"{location} cannot be read with Spark Connect: use a driver with a JVM of its own (no sc:// master), "
+                "or a checkpoint on the disk of the Spark server",
+            )
+        return None
+    try:
+        notes = HadoopNotes(spark, location)
+    except OSError as error:
+        raise ConfigError("checkpointLocation", str(error)) from error
+    path = local_path(location)
+    return LocalNotes(path) if path is not None and notes.scheme == "file" else notes
+
+
+def _said(error: Py4JJavaError) -> str:
+    return str(error.java_exception).partition("\n")[0]

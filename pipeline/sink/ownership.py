@@ -1,0 +1,92 @@
+"""Which start of a query owns it: the driver calls `take_over` once per start, before Spark reads the checkpoint.
+
+The newest start wins. A driver that was replaced must not take the query back when it starts a failed query again, so a
+process remembers the runs that it has started: where another one owns the query since, it raises SupersededError. Only
+a start after that, which somebody has asked for, counts as a new one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...client.errors import ConfigError, IllegalStateError
+from ..blocking import BlockingCluster
+from .plans import Notes, done_and_pending
+from .transaction import Record, SinkTransaction, SupersededError
+
+if TYPE_CHECKING:
+    from .writer import SinkSettings
+
+
+class StateError(IllegalStateError):
+    """Checkpoint and Kafka contradict each other about which batches are committed."""
+
+
+class Start(NamedTuple):
+    """A start of a query that owns it."""
+
+    run: str
+    done: int | None = None
+    """The newest batch that the checkpoint has as done, if none is pending: the next one is new."""
+
+
+_runs: dict[tuple[str, str], str] = {}
+"""Newest run of this process, by brokers and transactional id."""
+
+
+def take_over(settings: SinkSettings, notes: Notes | None = None, timeout_s: float | None = None) -> Start:
+    """Own the query from now on: fence older drivers, and end the transaction that they left, for readers wait for it.
+
+    `notes` are those of the checkpoint, None where this process cannot see them. Raises KafkaError: SupersededError if
+    a newer driver owns the query, StateError if it cannot be told whether the pending batch is committed.
+    """
+    key = _key(settings)
+    start = Start("")
+
+    def allow(record: Record) -> None:
+        nonlocal start
+        if notes is None:
+            return
+        try:
+            done, pending = done_and_pending(notes)
+        except OSError as error:
+            raise ConfigError("checkpointLocation", str(error)) from error
+        if pending is None:
+            start = Start("", done)
+        elif pending == 0 and record == Record() and not settings.adopt:
+            raise StateError(
+                "the checkpoint has planned batch 0 and not noted its end, but Kafka has no state of this query: "
+                "whether that batch is committed cannot be told. The state expires when a query is down for longer "
+                "than the broker's offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what "
+                "was written last, then set adoptQuery=true to write the batch, for this one start"
+            )
+
+    with BlockingCluster(settings.config, timeout_s or settings.timeout_s) as kafka:
+        transaction = SinkTransaction(kafka.cluster, settings.config)
+        previous = _runs.pop(key, "")
+        try:
+            run = kafka.run(transaction.claim(settings.transactional_id, settings.state_topic, previous, allow))
+        except SupersededError:
+            raise
+        except BaseException:
+            _runs[key] = previous
+            raise
+    _runs[key] = run
+    return start._replace(run=run)
+
+
+def let_go(settings: SinkSettings, timeout_s: float) -> None:
+    """End what a query of this process has left open, unless a newer driver owns it. Raises KafkaError."""
+    run = _runs.get(_key(settings))
+    if not run:
+        return
+    with BlockingCluster(settings.config, timeout_s) as kafka:
+        transaction = SinkTransaction(kafka.cluster, settings.config)
+        try:
+            kafka.run(transaction.begin(settings.transactional_id, settings.state_topic, run))
+        except SupersededError:
+            return  # its claim has ended the transaction
+
+
+def _key(settings: SinkSettings) -> tuple[str, str]:
+    return ",".join(settings.config.bootstrap_servers), settings.transactional_id
