@@ -16,40 +16,38 @@ from ...protocol.messages.list_offsets import (
 )
 from ..handling import RequestContext, handles
 from ..log import IsolationLevel
+from ..steps import Steps
 
 SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
 """Special timestamp → first version that knows it."""
 
 
 @handles(ListOffsetsRequest)
-def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(context: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
     isolation = IsolationLevel(1 if request.isolation_level == 1 else 0)
     times = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                topic.name,
-                [
-                    _offset(context, topic.name, item, isolation, times[topic.name, item.partition_index])
-                    for item in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        result = ListOffsetsTopicResponse(topic.name)
+        response.topics.append(result)
+        for item in topic.partitions:
+            repeated = times[topic.name, item.partition_index] > 1
+            result.partitions.append((yield from _offset(context, topic.name, item, isolation, repeated)))
+            yield 10
+    return response
 
 
 def _offset(
-    context: RequestContext, topic: str, item: ListOffsetsPartition, isolation: IsolationLevel, times: int
-) -> ListOffsetsPartitionResponse:
+    context: RequestContext, topic: str, item: ListOffsetsPartition, isolation: IsolationLevel, repeated: bool
+) -> Steps[ListOffsetsPartitionResponse]:
     try:
-        if times > 1:
+        if repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is in the request more than once.")
         if item.timestamp < 0 and context.api_version < SINCE.get(item.timestamp, 1 << 15):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no special timestamp {item.timestamp}.")
         partition = context.broker.replica_manager.partition(topic, item.partition_index)
         partition.check_leader_epoch(item.current_leader_epoch)
-        timestamp, offset, epoch = partition.log.offset_for_timestamp(item.timestamp, isolation)
+        timestamp, offset, epoch = yield from partition.log.find_offset_for_timestamp(item.timestamp, isolation)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(item.partition_index, int(error.code))
     known_epoch = epoch if context.api_version >= 4 else -1

@@ -1,4 +1,4 @@
-"""Reading a log: ranges of whole batches, offsets by timestamp, aborted transactions.
+"""Reading a log: ranges of whole batches, aborted transactions. Offsets by timestamp are `timestamp_search.py`.
 
 Owns: finding positions and the memory of where readers will continue. Never decides up to where a reader may see: the
 caller passes the limit. Costs of a read in sequence: one pread, two small ones for the boundaries.
@@ -14,6 +14,7 @@ from .batch_scan import BrokenBatch
 from .results import CorruptLog
 from .segment import LogSegment
 from .segments import LogSegments
+from .timestamp_search import TimestampSearch
 
 _REMEMBERED: Final = 64
 
@@ -25,9 +26,12 @@ class LogReader:
         self._segments = segments
         # Offset → (segment, byte) where it begins: a consumer continues where its last fetch ended.
         self._continuations: dict[int, tuple[LogSegment, int]] = {}
+        self._version = 0
+        self.timestamps = TimestampSearch(segments, lambda: self._version)
 
     def forget(self) -> None:
         """Positions have changed (truncation, compaction, deletion)."""
+        self._version += 1
         self._continuations.clear()
 
     def read(self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool) -> tuple[bytes, int]:
@@ -113,41 +117,3 @@ class LogReader:
             except BrokenBatch as error:
                 raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
             segment = self._segments.after(segment)
-
-    def find_timestamp(self, timestamp: int, start: int, limit: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record from `start` on that is not older; None if none below
-        `limit` is."""
-        for segment in self._segments.from_offset(start):
-            if segment.base_offset >= limit:
-                return None
-            try:
-                found = segment.find_timestamp(timestamp, start)
-            except BrokenBatch as error:
-                raise CorruptLog(segment.path(), error.position, start, error.reason) from None
-            if found is not None:
-                return found if found[1] < limit else None
-        return None
-
-    def find_max_timestamp(self, start: int, limit: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the largest timestamp below `limit`."""
-        best: tuple[int, int, int] | None = None
-        for segment in self._segments.from_offset(start):
-            if segment.base_offset >= limit or segment.max_timestamp < 0:
-                continue
-            if best is not None and segment.max_timestamp <= best[0]:
-                continue
-            found = self.find_timestamp(segment.max_timestamp, max(start, segment.base_offset), limit)
-            if found is None:
-                found = self._max_by_scan(segment, start, limit)
-            if found is not None and (best is None or found[0] > best[0]):
-                best = found
-        return best
-
-    def _max_by_scan(self, segment: LogSegment, start: int, limit: int) -> tuple[int, int, int] | None:
-        """The segment's largest timestamp lies beyond `limit`: only its headers tell the largest one below."""
-        largest = -1
-        for _, header in segment.headers(segment.position_of(start)):
-            if header.base_offset >= limit:
-                break
-            largest = max(largest, header.max_timestamp)
-        return self.find_timestamp(largest, max(start, segment.base_offset), limit) if largest >= 0 else None

@@ -30,6 +30,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Buffer, Clock, FileSystem
+from ..steps import Steps, run_at_once
 from .batch_inspection import Inspection
 from .disk_space import DiskSpace
 from .flusher import LogFlusher
@@ -398,10 +399,17 @@ class PartitionLog(RetainedLog):
     def offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> tuple[int, int, int]:
-        """(timestamp, offset, leader epoch) of the first visible record that is not older; all -1 if there is none.
+        """`find_offset_for_timestamp` without a pause."""
+        return run_at_once(self.find_offset_for_timestamp(timestamp, isolation))
+
+    def find_offset_for_timestamp(
+        self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> Steps[tuple[int, int, int]]:
+        """Find (timestamp, offset, leader epoch) of the first visible record that is not older; all -1 if none is.
 
         Special timestamps (KIP-79, 734, 405): -1 latest, -2 earliest, -3 the record with the largest timestamp, -4
-        earliest local, -5 latest tiered; of these only -3 yields a timestamp.
+        earliest local, -5 latest tiered; of these only -3 yields a timestamp. Raises KafkaError KAFKA_STORAGE_ERROR,
+        LEADER_NOT_AVAILABLE, INVALID_REQUEST.
         """
         committed = isolation is IsolationLevel.READ_COMMITTED
         limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
@@ -411,16 +419,24 @@ class PartitionLog(RetainedLog):
             return -1, self.log_start_offset, self.leader_epochs.epoch_of(self.log_start_offset)
         if timestamp == LATEST_TIERED:
             return -1, -1, -1
+        if timestamp == MAX_TIMESTAMP:
+            search = self.reader.timestamps.newest(self.log_start_offset, limit)
+        elif timestamp < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
+        else:
+            search = self.reader.timestamps.first_not_older(timestamp, self.log_start_offset, limit)
         try:
-            if timestamp == MAX_TIMESTAMP:
-                found = self.reader.find_max_timestamp(self.log_start_offset, limit)
-            elif timestamp < 0:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
-            else:
-                found = self.reader.find_timestamp(timestamp, self.log_start_offset, limit)
-        except (CorruptLog, CorruptIndex, OSError) as error:
-            raise self._read_failed(error) from error
-        return (-1, -1, -1) if found is None else found
+            while True:
+                try:
+                    units = next(search)
+                except StopIteration as end:
+                    return end.value or (-1, -1, -1)
+                except (CorruptLog, CorruptIndex, OSError) as error:
+                    raise self._read_failed(error) from error
+                yield units
+                self._readable_end(limit)
+        finally:
+            search.close()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(the largest leader epoch not above `epoch`, where it ends); (-1, -1) when it is not known (KIP-101)."""

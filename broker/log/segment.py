@@ -17,7 +17,6 @@ from typing import Final
 import structlog
 
 from ...protocol.batch_header import LENGTH_END, BatchHeader
-from ...protocol.records import decode_batch
 from ..ports import Buffer, File, FileSystem
 from .batch_scan import scan_batches, walk_headers
 from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
@@ -336,15 +335,6 @@ class LogSegment:
         """(position, header, whole batch) from byte `start` on; raises BrokenBatch."""
         return scan_batches(self.file, start, self.size, verify=verify)
 
-    def find_timestamp(self, timestamp: int, from_offset: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record at or behind `from_offset` that is not older."""
-        if timestamp > self.max_timestamp:
-            return None
-        start = self.offset_index.lookup(max(from_offset, self.time_index.lookup(timestamp)))
-        for _, header, batch in scan_batches(self.file, start, self.size, verify=False):
-            if header.max_timestamp < timestamp or header.last_offset < from_offset:
-                continue
-            for record in decode_batch(batch, 0, header):
-                if record.timestamp >= timestamp and record.offset >= from_offset:
-                    return record.timestamp, record.offset, header.partition_leader_epoch
-        return None
+    def time_position(self, timestamp: int, from_offset: int) -> int:
+        """A batch boundary before which no record is both at or behind `from_offset` and not older than `timestamp`."""
+        return self.offset_index.lookup(max(from_offset, self.time_index.lookup(timestamp)))

@@ -1,0 +1,269 @@
+"""Offsets by timestamp (KIP-33, KIP-79, KIP-734): the first record that is not older, and the newest record.
+
+Owns the search through indexes, batch headers and, in the one batch that matters, records. Works in steps, because a
+search may pass millions of headers; a batch that expands to more than a little is decompressed in a worker thread, and
+only a few of those are in memory at a time.
+
+Between two steps the log may change. Nothing is kept open over a pause, and a search that finds its segments replaced
+or gone begins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from ...protocol.batch_header import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
+from ...protocol.compression import expand
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.record_skim import SkimmedRecord, skim
+from ..steps import SLICE, Steps
+from .batch_inspection import AT_ONCE_BYTES
+from .batch_scan import BrokenBatch
+from .results import CorruptLog
+from .segment import LogSegment
+from .segments import LogSegments
+
+_HEADERS: Final = 300
+"""Headers that are passed in one step: about half a millisecond."""
+
+_RECORDS: Final = 500
+"""Records that are passed in one step: about half a millisecond."""
+
+_ATTEMPTS: Final = 10
+"""So often a search begins anew because the log has changed under it."""
+
+_LARGE_AT_A_TIME: Final = 2
+
+_large = threading.BoundedSemaphore(_LARGE_AT_A_TIME)
+_decompression = ThreadPoolExecutor(_LARGE_AT_A_TIME, "decompression")
+
+
+class FoundRecord(NamedTuple):
+    """The answer of a search."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class TimestampSearch:
+    """Searches the segments of one log. `version` changes whenever segments are replaced, removed or cut."""
+
+    def __init__(self, segments: LogSegments, version: Callable[[], int]) -> None:
+        self._segments = segments
+        self._version = version
+
+    def first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
+        """Find the first record from offset `start` on whose timestamp is at least `timestamp`.
+
+        None when there is none below offset `limit`. Raises CorruptLog, OSError; LEADER_NOT_AVAILABLE when the log
+        changes all the time.
+        """
+        return (yield from self._unchanged(lambda: self._first_not_older(timestamp, start, limit)))
+
+    def newest(self, start: int, limit: int) -> Steps[FoundRecord | None]:
+        """Find the first of the records with the largest timestamp, of those from `start` on and below `limit`.
+
+        None when no record has a timestamp. Raises as `first_not_older`.
+        """
+        return (yield from self._unchanged(lambda: self._newest(start, limit)))
+
+    def _unchanged(self, search: Callable[[], Steps[FoundRecord | None]]) -> Steps[FoundRecord | None]:
+        for _ in range(_ATTEMPTS):
+            version = self._version()
+            steps = search()
+            try:
+                while True:
+                    try:
+                        units = next(steps)
+                    except StopIteration as end:
+                        result: FoundRecord | None = end.value
+                        return result
+                    yield units
+                    if self._version() != version:
+                        break
+            finally:
+                steps.close()
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "The log changes while it is searched; try again.")
+
+    def _first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
+        for segment in list(self._segments.from_offset(start)):
+            if segment.base_offset >= limit:
+                return None
+            yield 1
+            if timestamp > segment.max_timestamp:
+                continue
+            with _damage(segment, start):
+                position = segment.time_position(timestamp, start)
+            while position < segment.size:
+                with _damage(segment, start):
+                    position, candidate = _pass(
+                        segment,
+                        position,
+                        lambda header: header.max_timestamp >= timestamp and header.last_offset >= start,
+                    )
+                yield _HEADERS
+                if candidate is None:
+                    continue
+                found = yield from _first_in_batch(segment, *candidate, timestamp, start)
+                if found is not None:
+                    return found if found.offset < limit else None
+        return None
+
+    def _newest(self, start: int, limit: int) -> Steps[FoundRecord | None]:
+        best: tuple[LogSegment, int, BatchHeader, int] | None = None
+        for segment in list(self._segments.from_offset(start)):
+            if segment.base_offset >= limit:
+                break
+            yield 1
+            if segment.max_timestamp < 0 or (best is not None and segment.max_timestamp <= best[3]):
+                continue
+            with _damage(segment, start):
+                known = _known_newest(segment, start, limit)
+                position = segment.size if known is not None else segment.position_of(start)
+            if known is not None:
+                best = (segment, *known, known[1].max_timestamp)
+            while position < segment.size:
+                largest = -1 if best is None else best[3]
+                with _damage(segment, start):
+                    position, candidate = _pass(segment, position, _newer_than(largest, limit))
+                yield _HEADERS
+                if candidate is None:
+                    continue
+                if candidate[1].base_offset >= limit:
+                    break
+                newest = candidate[1].max_timestamp
+                if candidate[1].base_offset < start:
+                    # Some of its records are deleted already: only those that are left count.
+                    newest = yield from _newest_in_batch(segment, *candidate, start)
+                if newest > largest:
+                    best = (segment, *candidate, newest)
+        if best is None:
+            return None
+        return (yield from _first_in_batch(*best, start))
+
+
+@contextmanager
+def _damage(segment: LogSegment, offset: int) -> Iterator[None]:
+    """Say of a batch that is not where it must be which file is damaged: CorruptLog."""
+    try:
+        yield
+    except BrokenBatch as error:
+        raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
+
+
+def _newer_than(timestamp: int, limit: int) -> Callable[[BatchHeader], bool]:
+    return lambda header: header.max_timestamp > timestamp or header.base_offset >= limit
+
+
+def _known_newest(segment: LogSegment, start: int, limit: int) -> tuple[int, BatchHeader] | None:
+    """(position, header) of the batch with the segment's largest timestamp, if all of it may be seen."""
+    offset = segment.offset_of_max_timestamp
+    if not start <= offset < limit:
+        return None
+    position = segment.position_of(offset)
+    if position >= segment.size:
+        return None
+    header = segment.batch_at(position)
+    visible = header.base_offset >= start and header.last_offset < limit
+    return (position, header) if visible and header.max_timestamp == segment.max_timestamp else None
+
+
+def _pass(
+    segment: LogSegment, position: int, wanted: Callable[[BatchHeader], bool]
+) -> tuple[int, tuple[int, BatchHeader] | None]:
+    """Go on from the batch at byte `position` until a wanted one, or for one step; raises BrokenBatch.
+
+    Returns where to go on, and (position, header) of the wanted batch.
+    """
+    for number, (at, header) in enumerate(segment.headers(position)):
+        position = at + header.size
+        if wanted(header):
+            return position, (at, header)
+        if number >= _HEADERS:
+            break
+    return position, None
+
+
+def _first_in_batch(
+    segment: LogSegment, position: int, header: BatchHeader, timestamp: int, start: int
+) -> Steps[FoundRecord | None]:
+    """Find the first record of a batch that is neither older than `timestamp` nor before offset `start`.
+
+    A batch that cannot be read (an older release took it from a client) counts as one record at its first offset: a
+    consumer that is sent there learns what is wrong with it.
+    """
+    epoch = header.partition_leader_epoch
+    if not header.record_count:
+        return None
+    whole = header.record_count == header.last_offset_delta + 1
+    if whole and (header.record_count == 1 or header.timestamp_type):
+        return FoundRecord(header.max_timestamp, max(header.base_offset, start), epoch)
+    records = _records(segment, position, header)
+    try:
+        while True:
+            try:
+                passed = next(records)
+            except StopIteration:
+                return None
+            for record in passed:
+                if record.timestamp >= timestamp and record.offset >= start:
+                    return FoundRecord(record.timestamp, record.offset, epoch)
+            yield SLICE
+    except CorruptBatch:
+        return FoundRecord(header.max_timestamp, max(header.base_offset, start), epoch)
+    finally:
+        records.close()
+
+
+def _newest_in_batch(segment: LogSegment, position: int, header: BatchHeader, start: int) -> Steps[int]:
+    """The largest timestamp of the records of a batch from offset `start` on, -1 if there is none."""
+    if header.timestamp_type:
+        return header.max_timestamp
+    newest = -1
+    records = _records(segment, position, header)
+    try:
+        for passed in records:
+            newest = max([newest, *(record.timestamp for record in passed if record.offset >= start)])
+            yield SLICE
+    except CorruptBatch:
+        return header.max_timestamp
+    finally:
+        records.close()
+    return newest
+
+
+def _records(segment: LogSegment, position: int, header: BatchHeader) -> Generator[list[SkimmedRecord], None, None]:
+    """The records of a batch, in portions; an empty portion while it is waited for. Raises CorruptBatch."""
+    with _damage(segment, header.base_offset):
+        _, _, batch = next(segment.batches(position, verify=False))
+    data = bytes(batch[HEADER_SIZE:])
+    del batch
+    try:
+        yield from _portions(expand(header.compression, data, AT_ONCE_BYTES), header)
+        return
+    except BatchBudgetExceeded:
+        pass
+    while not _large.acquire(blocking=False):
+        yield []
+    try:
+        job = _decompression.submit(expand, header.compression, data)
+        while not job.done():
+            yield []
+        yield from _portions(job.result(), header)
+    finally:
+        _large.release()
+
+
+def _portions(data: bytes | bytearray, header: BatchHeader) -> Iterator[list[SkimmedRecord]]:
+    portion: list[SkimmedRecord] = []
+    for record in skim(data, header):
+        portion.append(record)
+        if len(portion) == _RECORDS:
+            yield portion
+            portion = []
+    yield portion
