@@ -115,7 +115,7 @@ class ClientConfig(Settings):
     send_buffer_bytes: int = setting(131_072, "SO_SNDBUF; -1: the system's default.", at_least=-1)
     receive_buffer_bytes: int = setting(65_536, "SO_RCVBUF; -1: the system's default.", at_least=-1)
     cancel_grace_ms: int = setting(
-        1_000,
+        1_500,
         "How long a transaction or a client that is left by a cancellation, as by asyncio.timeout, still waits for the "
         "broker: to abort, to commit, to leave the group. What is not done by then goes on in the background, or is "
         "left to the broker's own timeouts. Not a setting of Kafka's Java client.",

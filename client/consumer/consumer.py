@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
@@ -32,6 +33,8 @@ from .missing_topics import MissingTopics
 from .positions import Positions
 from .record import ConsumerRecord, OffsetAndTimestamp
 from .subscription import EARLIEST, LATEST, SubscriptionState
+
+log = logging.getLogger(__name__)
 
 OffsetLike = int | OffsetAndMetadata
 
@@ -117,20 +120,27 @@ class Consumer:
         """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice.
 
         What the broker has not answered within `timeout_s` (default: request.timeout.ms, or default.api.timeout.ms
-        where that is shorter) is given up: then records come again, and the group waits for the session timeout.
+        where that is shorter) is given up: then records come again, and the group waits for the session timeout. A
+        rebalance listener is bounded by `timeout_s` only where that is given.
         """
-        was_open = self._open
-        self._open, self._closed = False, True
+        was_open, self._closed = self._open and not self._closed, True
         if not was_open:
             return
         self._awake.set()
-        if timeout_s is None:
-            timeout_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
+        usual_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
+        scope = asyncio.timeout(timeout_s)
         try:
-            await self._positions.close()
-            if self._coordinator is not None:
-                await self._coordinator.close(commit=commit, timeout_s=timeout_s)
+            async with scope:
+                await self._positions.close()
+                if self._coordinator is not None:
+                    bound_s = usual_s if timeout_s is None else min(usual_s, timeout_s)
+                    await self._coordinator.close(commit=commit, timeout_s=bound_s)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            log.warning("the consumer was closed before its group had answered: its session will time out")
         finally:
+            self._open = False
             await self._fetcher.close()
             await self._cluster.close()
 
@@ -474,13 +484,14 @@ class Consumer:
     # -- inside
 
     def _with_group(self, what: str) -> ConsumerCoordinator:
-        self._check_open()
+        if not self._open:  # not once it is closing: a rebalance listener may commit then
+            self._check_open()
         if self._coordinator is None:
             raise IllegalStateError(f"{what} needs a group.id")
         return self._coordinator
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self._open or self._closed:
             what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
             raise IllegalStateError(f"the consumer {what}")
 
@@ -489,6 +500,6 @@ class Consumer:
         self._look_again()
 
     def _look_again(self) -> None:
-        if self._open:
+        if self._open and not self._closed:
             self._fetcher.wake()
             self._awake.set()

@@ -78,6 +78,8 @@ class ConsumerCoordinator:
         self._protocol = max(frozenset.intersection(*(one.protocols for one in self._assignors)), default=None)
         if self._protocol is None:
             raise ConfigError("partition.assignment.strategy", "the assignors have no rebalance protocol in common")
+        self._steps: set[asyncio.Task[Joined | None]] = set()
+        self._timeout_s = config.default_api_timeout_ms / 1000
         self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
         self._assigned_in: Generation | None = None
         """The generation that the present assignment is of."""
@@ -194,6 +196,8 @@ class ConsumerCoordinator:
             assert joined is not None
             work = self._complete(joined)
         task = asyncio.create_task(work, name=f"rebalance: {step.value}")
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
         task.add_done_callback(lambda _: self._attention())
         self._step = (step, task)
 
@@ -348,11 +352,11 @@ class ConsumerCoordinator:
 
     # -- the end
 
-    async def leave(self, reason: str) -> None:
-        """Give everything up and leave the group (unsubscribe, close)."""
+    async def leave(self, reason: str, timeout_s: float | None = None) -> None:
+        """Give everything up and leave the group (unsubscribe, close); bounded, apart from the listener."""
         self._leaving += 1
         try:
-            await self._end_step()
+            await self._end_step(self._timeout_s if timeout_s is None else timeout_s)
             assigned = set(self._subscription.assigned) if self._subscription.automatic else set()
             lost = self.membership.state is not MemberState.STABLE
             try:
@@ -361,32 +365,44 @@ class ConsumerCoordinator:
                 self._prepared = False
                 self._joined_subscription = -1
                 self._watched = None
-                await self.membership.leave(reason)
+                await self.membership.leave(reason, timeout_s)
         finally:
             self._leaving -= 1
             self._attention()
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
         """Commit if that is automatic, leave, end all tasks. Bounded by the timeout, apart from the listener."""
+        deadline = self._loop.time() + timeout_s
+
+        def left() -> float:
+            return max(deadline - self._loop.time(), 0.0)
+
         self._leaving += 1  # for ever
         try:
-            await self._end_step()
-            await self.commits.settle(timeout_s)
+            await self._end_step(timeout_s)
+            await self.commits.settle(left())
             if commit and (self.membership.state is MemberState.STABLE or not self._subscription.automatic):
-                await self.commits.last(timeout_s)
-            await self.leave("the consumer is closed")
+                await self.commits.last(left())
+            await self.leave("the consumer is closed", left())
         finally:
+            for step in self._steps:
+                step.cancel()
+            await asyncio.gather(*self._steps, return_exceptions=True)
             await self.commits.cancel()
             await self.membership.close()
 
-    async def _end_step(self) -> None:
+    async def _end_step(self, timeout_s: float) -> None:
         if self._step is None:
             return
         step, task = self._step
         self._step = None
         if step is Step.JOIN:
             task.cancel()
-        await asyncio.wait({task})
+        await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done():
+            log.warning("a rebalance did not end within %.1f s, it is given up", timeout_s)
+            task.cancel()
+            await asyncio.wait({task})
         if not task.cancelled() and task.exception() is not None:
             log.warning("a rebalance ended with the group left: %s", task.exception())
 

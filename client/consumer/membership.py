@@ -27,7 +27,7 @@ from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAs
 from ...protocol.schema import Request, Response
 from ..cluster import Cluster, KeyType
 from ..config import ConsumerConfig
-from ..errors import error_for
+from ..errors import FatalError, error_for
 from .errors import FencedInstanceError
 from .protocol import PROTOCOL_TYPE
 
@@ -271,6 +271,15 @@ class GroupMembership:
             self._heartbeats = asyncio.create_task(self._beat(), name=f"heartbeats of group {self.group_id}")
 
     async def _beat(self) -> None:
+        try:
+            await self._keep_session()
+        except Exception as error:  # a bug must not end in a member that the group loses without a word
+            log.exception("the heartbeats of group %s failed", self.group_id)
+            failure = FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the heartbeats failed: {error!r}")
+            failure.__cause__ = error
+            self.fail(failure)
+
+    async def _keep_session(self) -> None:
         interval = self._config.heartbeat_interval_ms / 1000
         due = self._loop.time() + interval
         while True:
@@ -335,20 +344,22 @@ class GroupMembership:
 
     # -- leaving
 
-    async def leave(self, reason: str) -> None:
+    async def leave(self, reason: str, timeout_s: float | None = None) -> None:
         """Leave at once, so that nobody waits for the session timeout; a static member stays on the books instead.
 
-        Failures are only logged: the session timeout does it then.
+        Failures, also that of no answer within `timeout_s`, are only logged: the session timeout does it then.
         """
         generation, self.generation = self.generation, Generation()
         self.state = MemberState.UNJOINED
         self.rejoin_reason = None
-        await self._leave(generation, reason)
+        await self._leave(generation, reason, timeout_s)
 
-    async def _leave(self, generation: Generation, reason: str) -> None:
+    async def _leave(self, generation: Generation, reason: str, at_most_s: float | None = None) -> None:
         if not generation.member_id or self._config.group_instance_id is not None:
             return
         timeout_s = min(self._config.request_timeout_ms / 1000, JOIN_GRACE_S)
+        if at_most_s is not None:
+            timeout_s = min(timeout_s, at_most_s)
         try:
             async with asyncio.timeout(timeout_s):
                 node_id = await self.coordinator(timeout_s)

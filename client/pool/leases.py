@@ -12,32 +12,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..consumer.membership import GroupMembership, JoinMember, MemberState
+from ..errors import FatalError
 from .division import PROTOCOL, PROTOCOL_TYPE, Holding, decode_share, divide, encode_share
 
 log = logging.getLogger(__name__)
 
 
-class LeaseHolder(Protocol):
-    """Who uses the suffixes: the pool. Its methods are plain and immediate."""
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """How the leases speak to the pool, which uses the suffixes. All of these are plain and immediate."""
 
-    def in_use(self) -> Collection[int]:
-        """Return the suffixes with a transaction under way."""
-
-    def gained(self) -> None:
-        """There are suffixes to use that there were not before."""
-
-    def withdrawn(self, suffixes: Collection[int]) -> None:
-        """Others are to have these: begin nothing more with them, and call `release` for each when it is not in use."""
-
-    def lost(self, suffixes: Collection[int]) -> None:
-        """Others may have these already: use them no more."""
+    in_use: Callable[[], Collection[int]]
+    """Returns the suffixes with a transaction under way."""
+    gained: Callable[[], None]
+    """There are suffixes to use that there were not before."""
+    withdrawn: Callable[[Collection[int]], None]
+    """Others are to have these: begin nothing more with them, and call `release` for each when it is not in use."""
+    lost: Callable[[Collection[int]], None]
+    """Others may have these already: use them no more."""
 
 
 class Leases(Protocol):
@@ -53,7 +53,7 @@ class Leases(Protocol):
     def release(self, suffix: int) -> None:
         """One that was withdrawn is not in use any more."""
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float) -> None:
         """Give all back; none may be in use."""
 
 
@@ -70,7 +70,7 @@ class OwnSuffixes:
     def release(self, suffix: int) -> None:
         raise AssertionError("nothing is ever withdrawn")
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float) -> None:
         pass
 
 
@@ -114,7 +114,7 @@ class GroupLeases:
             assert self._membership is not None
             self._membership.request_rejoin("suffixes were given up and can go to other processes")
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float) -> None:
         self._held.clear()
         self._leaving.clear()
         try:
@@ -122,7 +122,7 @@ class GroupLeases:
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
             if self._membership is not None:
-                await self._membership.leave("the pool is closed")
+                await self._membership.leave("the pool is closed", timeout_s)
         finally:
             if self._membership is not None:
                 await self._membership.close()
@@ -131,6 +131,15 @@ class GroupLeases:
     # -- inside
 
     async def _stay(self, membership: GroupMembership) -> None:
+        try:
+            await self._join_again_and_again(membership)
+        except Exception as error:  # a bug must not end in tasks that wait for suffixes which never come
+            log.exception("the leases of group %s failed", self._config.group_id)
+            failure = FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the leases failed: {error!r}")
+            failure.__cause__ = error
+            self._fail(failure)
+
+    async def _join_again_and_again(self, membership: GroupMembership) -> None:
         attempt = 0
         while True:
             self._awake.clear()

@@ -19,13 +19,14 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..cancellation import grace_s
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
 from ..producer import Producer
 from ..settings import mapping_of
 from .division import MAX_SIZE
 from .errors import PoolExhaustedError
-from .leases import GroupLeases, Leases, OwnSuffixes
+from .leases import GroupLeases, LeaseHolder, Leases, OwnSuffixes
 from .pooled_producer import Loan, PooledProducer, PooledTransaction
 from .waiting import TooManyWaitingError, WaitingLine
 
@@ -41,6 +42,7 @@ class PoolStatus(NamedTuple):
     held: int
     """Suffixes that this process may use."""
     in_use: int
+    """Producers that are lent, or whose last transaction is still being aborted."""
     idle: int
     """Producers that wait, connected, for their next task."""
     waiting: int
@@ -105,8 +107,9 @@ class TransactionalProducerPool:
         first = Producer({**both, "transactional_id": f"{prefix}0"})  # refuses wrong settings here, not in some task
         common = {name: getattr(first.config, name) for name in first.config.explicit & _COMMON}
         self._leases: Leases
+        holder = LeaseHolder(lambda: self._busy, self._gained, self._withdraw, self._lose)
         if exclusive:
-            self._leases = OwnSuffixes(size, self)
+            self._leases = OwnSuffixes(size, holder)
         else:
             lease_config = ConsumerConfig.of(
                 common,
@@ -116,12 +119,15 @@ class TransactionalProducerPool:
                 heartbeat_interval_ms=max(1, session_timeout_ms // 10),
                 max_poll_interval_ms=session_timeout_ms,
             )
-            self._leases = GroupLeases(lease_config, size, self)
+            self._leases = GroupLeases(lease_config, size, holder)
         self._max_block_s = first.config.max_block_ms / 1000
         self._loans: dict[int, Loan] = {}
         self._idle: dict[int, _Idle] = {}
         self._busy: set[int] = set()
-        """Suffixes that are lent, or of which a producer is being renewed or closed."""
+        """Suffixes that are lent, or of which a producer is being settled, renewed or closed."""
+        self._settling: set[int] = set()
+        """Suffixes that were given back with a transaction that is still to be aborted."""
+        self._producer_config = first.config
         self._withdrawn: set[int] = set()
         self._lost: set[int] = set()
         """Suffixes in use that were lost meanwhile: their producers are closed when they come back."""
@@ -139,29 +145,48 @@ class TransactionalProducerPool:
         await self._leases.start(self._max_block_s)
         self._open = True
         self._renewing = self._loop.create_task(self._renew_idle(), name="renew idle producers")
+        self._renewing.add_done_callback(self._task_done)
 
-    async def close(self) -> None:
-        """Abort what is open, close all producers, give the suffixes back."""
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Abort what is open, close all producers, give the suffixes back.
+
+        What the brokers have not answered within `timeout_s` (default: max.block.ms) is left to them: transactions to
+        their timeout, suffixes to the session's.
+        """
         if not self._open:
             self._was_closed = True
             return
         self._open, self._was_closed = False, True
         self._waiting.close(IllegalStateError("the pool is closed"))
+        deadline = self._loop.time() + (self._max_block_s if timeout_s is None else timeout_s)
+
+        def left() -> float:
+            return max(deadline - self._loop.time(), 0.0)
+
+        tasks = {self._renewing, *self._tasks}
         self._renewing.cancel()
         try:
-            await asyncio.gather(self._renewing, *self._tasks, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=left())
+            await asyncio.gather(*(_close(producer, left()) for producer in self._producers()))
         finally:  # a close that is cancelled must not leave a member behind that keeps the suffixes for ever
-            producers = [idle.producer for idle in self._idle.values()]
-            for loan in self._loans.values():
-                loan.over = True
-                if loan.producer is not None:
-                    producers.append(loan.producer)
-            self._idle.clear()
-            self._loans.clear()
             try:
-                await asyncio.gather(*(_close(producer) for producer in producers))
+                for task in tasks:
+                    task.cancel()
+                closing = (_close(producer, 0.0) for producer in self._producers())
+                await asyncio.gather(*tasks, *closing, return_exceptions=True)
             finally:
-                await self._leases.close()
+                self._idle.clear()
+                self._loans.clear()
+                await self._leases.close(left())
+
+    def _producers(self) -> list[Producer]:
+        """Return the producers that are idle or lent; those that are lent cannot be used any more."""
+        producers = [idle.producer for idle in self._idle.values()]
+        for loan in self._loans.values():
+            loan.over = True
+            if loan.producer is not None:
+                producers.append(loan.producer)
+        return producers
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -170,12 +195,13 @@ class TransactionalProducerPool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(grace_s(self._producer_config, error))
 
     @property
     def status(self) -> PoolStatus:
         """What the pool is doing now."""
-        return PoolStatus(len(self._leases.held), len(self._loans), len(self._idle), len(self._waiting))
+        in_use = len(self._loans) + len(self._settling)
+        return PoolStatus(len(self._leases.held), in_use, len(self._idle), len(self._waiting))
 
     # -- lending
 
@@ -187,8 +213,12 @@ class TransactionalProducerPool:
 
         `partitions` are registered at once, as by Producer.begin_transaction.
         """
-        async with await self.take() as producer, producer.transaction(partitions) as transaction:
-            yield transaction
+        producer = await self.take()
+        try:
+            async with producer.transaction(partitions) as transaction:
+                yield transaction
+        finally:
+            producer.give_back()  # what is still to be aborted after that is not waited for
 
     @contextlib.asynccontextmanager
     async def producer(self) -> AsyncIterator[PooledProducer]:
@@ -217,10 +247,10 @@ class TransactionalProducerPool:
             self._done_with(loan.suffix)
             raise
         if not self._open:  # closed meanwhile
-            await _close(loan.producer)
+            await _close(loan.producer, 0.0)
             self._check()
         task.add_done_callback(lambda _: self._forgotten(loan))
-        return PooledProducer(loan, self._give_back)
+        return PooledProducer(loan, self._take_back)
 
     async def _free_suffix(self) -> int:
         """Return a free suffix, now in use by the caller; waits for one in turn."""
@@ -250,7 +280,7 @@ class TransactionalProducerPool:
             await producer.start()
             await producer.init_transactions()
         except BaseException:
-            await _close(producer)
+            await _close(producer, 0.0)
             raise
         return producer
 
@@ -266,39 +296,51 @@ class TransactionalProducerPool:
 
     # -- giving back
 
-    async def _give_back(self, loan: Loan) -> None:
-        if loan.over:
-            return
-        loan.over = True
-        producer = loan.producer
-        assert producer is not None
-        # What follows must happen whatever happens to the task that gives it back.
-        await asyncio.shield(self._spawn(self._settle(loan.suffix, producer), f"settle {self._prefix}{loan.suffix}"))
-
     def _forgotten(self, loan: Loan) -> None:
         if loan.over or not self._open:
             return
         log.warning("task %r ended with producer %s%d taken", loan.task.get_name(), self._prefix, loan.suffix)
+        self._take_back(loan)
+
+    def _take_back(self, loan: Loan) -> asyncio.Task[None] | None:
+        """End a loan at once; return the task that still aborts what is open, if there is something."""
+        if loan.over:
+            return None
         loan.over = True
-        assert loan.producer is not None
-        self._spawn(self._settle(loan.suffix, loan.producer), f"settle {self._prefix}{loan.suffix}")
+        suffix, producer = loan.suffix, loan.producer
+        assert producer is not None
+        self._loans.pop(suffix, None)
+        if self._can_be_lent(suffix, producer):
+            self._keep(suffix, producer)
+            self._done_with(suffix)
+            return None
+        self._settling.add(suffix)
+        return self._spawn(self._settle(suffix, producer), f"settle {self._prefix}{suffix}")
+
+    def _can_be_lent(self, suffix: int, producer: Producer) -> bool:
+        return producer.ready and suffix in self._leases.held and suffix not in self._lost and self._open
+
+    def _keep(self, suffix: int, producer: Producer) -> None:
+        self._idle[suffix] = _Idle(producer, self._loop.time())
 
     async def _settle(self, suffix: int, producer: Producer) -> None:
-        """Have a producer ready for the next task, or none."""
+        """Abort what is open within max.block.ms, and have the producer ready for the next task, or none."""
+        kept = False
         try:
             if not producer.ready:
-                with contextlib.suppress(KafkaError):
-                    await producer.abort_transaction()
-            if producer.ready and suffix in self._leases.held and suffix not in self._lost and self._open:
-                self._idle[suffix] = _Idle(producer, self._loop.time())
-            else:
-                await _close(producer)
-        except asyncio.CancelledError:
-            await _close(producer)
-            raise
+                with contextlib.suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(self._max_block_s):
+                        await producer.abort_transaction()
+            kept = self._can_be_lent(suffix, producer)
+            if kept:
+                self._keep(suffix, producer)
         finally:
-            self._loans.pop(suffix, None)
-            self._done_with(suffix)
+            try:
+                if not kept:  # the next producer with this suffix ends what is open, or the transaction's timeout does
+                    await _close(producer, 0.0)
+            finally:
+                self._settling.discard(suffix)
+                self._done_with(suffix)
 
     def _done_with(self, suffix: int) -> None:
         """Nothing uses the suffix any more (its producer may be idle)."""
@@ -311,23 +353,16 @@ class TransactionalProducerPool:
 
     # -- what the leases say
 
-    def in_use(self) -> Collection[int]:
-        """See LeaseHolder."""
-        return self._busy
-
-    def gained(self) -> None:
-        """See LeaseHolder."""
+    def _gained(self) -> None:
         self._waiting.wake()
 
-    def withdrawn(self, suffixes: Collection[int]) -> None:
-        """See LeaseHolder."""
+    def _withdraw(self, suffixes: Collection[int]) -> None:
         self._withdrawn.update(suffixes)
         for suffix in suffixes:
             if suffix not in self._busy:
                 self._drop(suffix)
 
-    def lost(self, suffixes: Collection[int]) -> None:
-        """See LeaseHolder."""
+    def _lose(self, suffixes: Collection[int]) -> None:
         self._withdrawn.difference_update(suffixes)
         for suffix in suffixes:
             if suffix in self._busy:
@@ -344,7 +379,7 @@ class TransactionalProducerPool:
         idle = self._idle.pop(suffix, None)
         try:
             if idle is not None:
-                await _close(idle.producer)
+                await _close(idle.producer, 0.0)
         finally:
             self._done_with(suffix)
 
@@ -368,10 +403,10 @@ class TransactionalProducerPool:
             await idle.producer.init_transactions()
         except KafkaError as error:
             log.warning("%s%d could not be renewed, its next use makes a new producer: %s", self._prefix, suffix, error)
-            await _close(idle.producer)
+            await _close(idle.producer, 0.0)
             self._done_with(suffix)
         except BaseException:
-            await _close(idle.producer)
+            await _close(idle.producer, 0.0)
             self._done_with(suffix)
             raise
         else:
@@ -389,15 +424,21 @@ class TransactionalProducerPool:
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self._loop.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._task_done)
         return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            log.error("pool %r: %s failed", self._prefix, task.get_name(), exc_info=failure)
 
 
 _COMMON: Final = frozenset(ConsumerConfig.__dataclass_fields__) - {"explicit"}
 
 
-async def _close(producer: Producer) -> None:
+async def _close(producer: Producer, timeout_s: float) -> None:
+    """Close a producer; what is open and not aborted in time, its transaction's timeout ends, or the next of its id."""
     try:
-        await producer.close()
+        await producer.close(timeout_s)
     except KafkaError as error:
         log.warning("while closing a producer of the pool: %s", error)

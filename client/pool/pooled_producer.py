@@ -7,7 +7,7 @@ transaction of whoever has the producer next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self
@@ -128,9 +128,9 @@ class _Block(AbstractAsyncContextManager[PooledTransaction]):
 class PooledProducer:
     """A transactional producer out of the pool. `close` gives it back; what is open then is aborted."""
 
-    def __init__(self, loan: Loan, give_back: Callable[[Loan], Awaitable[None]]) -> None:
+    def __init__(self, loan: Loan, take_back: Callable[[Loan], asyncio.Task[None] | None]) -> None:
         self._loan = loan
-        self._give_back = give_back
+        self._take_back = take_back
 
     @property
     def transactional_id(self) -> str:
@@ -143,9 +143,15 @@ class PooledProducer:
         """Return a context manager for one transaction: `async with producer.transaction() as txn`."""
         return _Block(self._loan, self._loan.check().transaction(partitions))
 
+    def give_back(self) -> None:
+        """Give it back at once: the pool aborts what is open in the background, and lends it when that is done."""
+        self._take_back(self._loan)
+
     async def close(self) -> None:
-        """Give it back. May be called twice, and by any task."""
-        await self._give_back(self._loan)
+        """Give it back, and wait until what is open is aborted. May be called twice, and by any task."""
+        settling = self._take_back(self._loan)
+        if settling is not None:
+            await asyncio.wait({settling})  # it goes on when this is cancelled
 
     async def __aenter__(self) -> Self:
         self._loan.check()
@@ -154,4 +160,7 @@ class PooledProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if isinstance(error, asyncio.CancelledError):
+            self.give_back()
+        else:
+            await self.close()

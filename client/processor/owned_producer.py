@@ -6,11 +6,13 @@ abort cannot bring that about, a new initialisation does, in a new producer if t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
 
 from ...protocol.errors import KafkaError
+from ..cancellation import grace_s
 from ..errors import FatalError, IllegalStateError
 from ..producer import Producer
 from ..values import GroupAssignment
@@ -69,21 +71,25 @@ class OwnedProducer:
                 self.clean = True
         return self.clean
 
-    async def abort(self) -> None:
-        """Abort on the way out (an exception of the function, a cancellation); failures are left to `recover`."""
+    async def abort(self, error: BaseException | None = None) -> None:
+        """Abort on the way out because of `error`; failures are left to `recover`.
+
+        After a cancellation it is waited for during cancel.grace.ms only.
+        """
         if self._producer is None:
             return  # closed meanwhile, which aborts as well
-        with contextlib.suppress(KafkaError):
-            await self._producer.abort_transaction()  # cancelled again, closing the producer aborts
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(grace_s(self._producer.config, error)):
+                await self._producer.abort_transaction()  # cancelled again, closing the producer aborts
             self._metrics.aborts += 1
             self.clean = True
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float | None = None) -> None:
         """Abort what is open and disconnect; failures are logged, the transaction timeout aborts then."""
         producer, self._producer = self._producer, None
         self.clean = False
         if producer is not None:
             try:
-                await producer.close()
+                await producer.close(timeout_s)
             except KafkaError as failure:
                 log.warning("while closing the producer: %s", failure)

@@ -107,21 +107,24 @@ class Processor:
             for worker in self._workers:
                 await worker.start()
                 started.append(worker)
-        except BaseException:
-            await _close(started)
+        except BaseException as error:
+            await _close(started, error)
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close everything; a `run()` that is still running is cancelled."""
+        """Close everything; a `run()` that is still running is cancelled.
+
+        Where a cancellation ends the block, the broker is waited for during cancel.grace.ms at each step.
+        """
         for task in self._running:
             task.cancel()
         try:
             await asyncio.gather(*self._running, return_exceptions=True)
         finally:
-            await _close(self._workers)
+            await _close(self._workers, error)
 
     @staticmethod
     async def run_processes(
@@ -174,7 +177,7 @@ class Processor:
             raise failures[0]
 
 
-async def _close(workers: Iterable[Worker]) -> None:
-    for outcome in await asyncio.gather(*(worker.close() for worker in workers), return_exceptions=True):
+async def _close(workers: Iterable[Worker], error: BaseException | None) -> None:
+    for outcome in await asyncio.gather(*(worker.close(error) for worker in workers), return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -49,7 +49,7 @@ class WorkerProducers(Protocol):
     def shares(self, batch: Batch) -> list[Share]:
         """Return the transactions that a batch is committed in: who produces, and which part."""
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float | None = None) -> None:
         """Abort what is open, and disconnect."""
 
 
@@ -80,8 +80,8 @@ class GroupAwareProducer:
     def shares(self, batch: Batch) -> list[Share]:
         return [(self._owned, batch)]
 
-    async def close(self) -> None:
-        await self._owned.close()
+    async def close(self, timeout_s: float | None = None) -> None:
+        await self._owned.close(timeout_s)
 
 
 class PartitionProducers:
@@ -114,10 +114,10 @@ class PartitionProducers:
     def shares(self, batch: Batch) -> list[Share]:
         return [(self._owned[partition], part) for partition, part in batch.by_partition().items() if part.records]
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float | None = None) -> None:
         owned = list(self._owned.values())
         self._owned.clear()
-        await asyncio.gather(*(one.close() for one in owned))
+        await asyncio.gather(*(one.close(timeout_s) for one in owned))
 
     def _new(self, partition: TopicPartition) -> OwnedProducer:
         own = {

@@ -25,6 +25,7 @@ from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
+from ..cancellation import grace_s
 from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
 from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError
 from ..producer import Producer
@@ -81,12 +82,18 @@ class Worker(RebalanceListener):
             await self._producers.close()
             raise
 
-    async def close(self) -> None:
-        """Abort what is open, then give the partitions up and leave the group."""
+    async def close(self, error: BaseException | None = None) -> None:
+        """Abort what is open, then give the partitions up and leave the group.
+
+        Where `error` is a cancellation, that waits for the broker during cancel.grace.ms at most.
+        """
+        now = asyncio.get_running_loop().time
+        timeout_s, begun = grace_s(self._consumer.config, error), now()
         try:
-            await self._producers.close()
+            await self._producers.close(timeout_s)
         finally:
-            await self._consumer.close(commit=False)
+            left_s = None if timeout_s is None else max(timeout_s - (now() - begun), 0.0)
+            await self._consumer.close(commit=False, timeout_s=left_s)
 
     def stop(self) -> None:
         """Let the transaction under way end and `run()` return."""
@@ -236,8 +243,8 @@ class Worker(RebalanceListener):
             await transaction.finish()
         except KafkaError:
             raise
-        except BaseException:
-            await owned.abort()
+        except BaseException as error:
+            await owned.abort(error)
             raise
         finally:
             transaction.close()
@@ -275,8 +282,8 @@ class Worker(RebalanceListener):
         try:
             await producer.send_offsets_to_transaction(dict(batch.offsets), group)
             await self._commit_known(producer)
-        except asyncio.CancelledError:
-            await owned.abort()
+        except asyncio.CancelledError as cancelled:
+            await owned.abort(cancelled)
             raise
 
     async def _commit_known(self, producer: Producer) -> None:

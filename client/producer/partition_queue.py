@@ -153,6 +153,12 @@ class PartitionQueue:
         if batch.was_sent and self.idempotent:
             self.gap = max(self.gap, batch.order)
 
+    def clear(self) -> None:
+        """Forget every batch: nothing will be sent any more."""
+        self.waiting.clear()
+        self.in_flight.clear()
+        self.failed.clear()
+
     def settle(self, retry_at: float) -> bool:
         """Once nothing is in flight, line up what failed to be retried, oldest first; False if there is still some."""
         if self.in_flight:

@@ -17,10 +17,12 @@ from typing import Any, Self
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Headers
+from ..cancellation import grace_s
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import (
     ConfigError,
+    FatalError,
     IllegalStateError,
     KafkaTimeoutError,
     copy_of,
@@ -68,6 +70,8 @@ class Producer:
         self._started = False
         self._open = False
         self._was_closed = False
+        self._broken: FatalError | None = None
+        """Why nothing can be sent any more: a part of the producer has failed."""
         self._accumulator: RecordAccumulator
         self._sender: Sender
         self._placement: RecordPlacement
@@ -85,7 +89,7 @@ class Producer:
         if self.config.transactional_id is not None or self.config.transactional_group_id is not None:
             self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
         manager = self._transactions.manager if self._transactions is not None else None
-        self._sender = Sender(self.config, self._cluster, self._accumulator, manager, self._spawn)
+        self._sender = Sender(self.config, self._cluster, self._accumulator, manager, self._spawn, self._crashed)
         if self._transactions is not None:
             self._transactions.use(self._sender)
             self._placement.transactions = self._transactions
@@ -109,7 +113,8 @@ class Producer:
 
         Raises the first failure of a delivery that nobody awaited. What is not acknowledged within `timeout_s`
         (default: delivery.timeout.ms) fails; a transaction that is not decided by then is left to the coordinator,
-        which aborts it after transaction.timeout.ms. May be called twice.
+        which aborts it after transaction.timeout.ms. A block that a cancellation ends waits for cancel.grace.ms only.
+        May be called twice.
         """
         if not self._open:
             self._was_closed = True
@@ -146,7 +151,7 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self.close()
+            await self.close(grace_s(self.config, error))
         except KafkaError as failure:
             if error is None:
                 raise
@@ -325,6 +330,8 @@ class Producer:
         return self._transactions
 
     def _check_open(self) -> None:
+        if self._broken is not None and self._open:
+            raise copy_of(self._broken) from self._broken
         if not self._open:
             what = "is closed" if self._was_closed else "is not started: use `async with`, or await start()"
             raise IllegalStateError(f"the producer {what}")
@@ -353,7 +360,27 @@ class Producer:
         if all(task.get_name() != name for task in self._tasks):
             self._spawn(renew(), name)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if isinstance(failure, Exception) and not isinstance(failure, KafkaError):
+            self._crashed(f"the task {task.get_name()!r}", failure)
+
+    def _crashed(self, what: str, cause: Exception) -> None:
+        """Fail everything that waits, and refuse what comes: without this part nothing would ever be sent."""
+        if self._broken is not None:
+            return
+        log.error("%s of a producer failed, close it and make a new one", what, exc_info=cause)
+        self._broken = FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what} of the producer failed: {cause!r}")
+        self._broken.__cause__ = cause
+        self._placement.open = False
+        if self._transactions is not None:
+            self._transactions.manager.crashed(self._broken)
+        self._placement.fail_unplaced(self._broken)
+        self._sender.crashed(self._broken)

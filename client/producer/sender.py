@@ -46,7 +46,11 @@ REQUEST_OVERHEAD: Final = 512
 
 
 class Sender:
-    """See the module's docstring. `spawn` runs a coroutine as a task that the producer owns."""
+    """See the module's docstring. `spawn` runs a coroutine as a task that the producer owns.
+
+    `on_crash` is called with a name and the exception when a pass or the handling of an answer fails by a bug: then
+    the producer fails what waits, and calls `crashed`.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,8 @@ class Sender:
         cluster: Cluster,
         accumulator: RecordAccumulator,
         transaction: TransactionManager | None,
-        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        on_crash: Callable[[str, Exception], None],
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -64,6 +69,7 @@ class Sender:
         if transaction is not None:
             self.use_transaction(transaction)
         self._spawn = spawn
+        self._on_crash = on_crash
         self._loop = asyncio.get_running_loop()
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._in_flight: dict[int, int] = {}
@@ -116,6 +122,31 @@ class Sender:
     # -- a pass
 
     def _run(self) -> None:
+        try:
+            self._make_pass()
+        except Exception as error:
+            self._on_crash("the sender", error)
+
+    def crashed(self, error: KafkaError) -> None:
+        """Send nothing more, and fail every batch with this error."""
+        self.close()
+        for batch in list(self._accumulator.incomplete):
+            if not batch.done:
+                batch.fail(error)
+                self._accumulator.unobserved_failures.append(batch)
+            self._accumulator.release(batch)
+        for queue in list(self._accumulator.active):
+            queue.clear()
+        self._accumulator.active.clear()
+        self._land()
+
+    def _land(self) -> None:
+        waiters, self._landing = self._landing, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _make_pass(self) -> None:
         self._pass = None
         if self._timer is not None:
             self._timer.cancel()
@@ -272,7 +303,7 @@ class Sender:
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         names = {topic_id: name for name, topic_id in ids.items()} if version >= TOPIC_IDS else {}
-        answer.add_done_callback(lambda done: self._answered(node_id, batches, names, done))
+        answer.add_done_callback(lambda done: self._guarded_answer(node_id, batches, names, done))
 
     async def _connect(self, node_id: int) -> None:
         try:
@@ -287,6 +318,19 @@ class Sender:
 
     # -- answers
 
+    def _guarded_answer(
+        self,
+        node_id: int,
+        batches: list[ProducerBatch],
+        names: dict[bytes, str],
+        done: asyncio.Future[ProduceResponse],
+    ) -> None:
+        try:
+            if not self._closed or self._accumulator.incomplete:
+                self._answered(node_id, batches, names, done)
+        except Exception as error:
+            self._on_crash("the sender", error)
+
     def _answered(
         self,
         node_id: int,
@@ -295,10 +339,7 @@ class Sender:
         done: asyncio.Future[ProduceResponse],
     ) -> None:
         self._in_flight[node_id] -= 1
-        waiters, self._landing = self._landing, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._land()
         self.wake()
         if done.cancelled():
             return

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Protocol, Self
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Headers
 from ..errors import AbortableError, CommitUnknownError
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, Offsets
@@ -48,7 +48,8 @@ class Transaction:
     """One transaction as a block: `async with producer.transaction() as txn`. What is sent with `txn` belongs to it,
     and to no other: a straggler that uses `txn` when it is over gets IllegalStateError.
 
-    At the end of the block it commits. On an exception, also a cancellation, it aborts and the exception goes on. When
+    At the end of the block it commits. On an exception, also a cancellation, it aborts and the exception goes on; after
+    a cancellation, as by asyncio.timeout, the abort is waited for during cancel.grace.ms at most. When
     the commit fails because the transaction can only be aborted, it is aborted and AbortableError raised: run it again.
     """
 
@@ -100,13 +101,35 @@ class Transaction:
             await self._abort_after(error)
 
     async def _abort_after(self, error: BaseException) -> None:
-        """Abort because of `error`; if that fails, the coordinator aborts it at its timeout, and `error` notes why."""
+        """Abort because of `error`; if that fails, the coordinator aborts it at its timeout, and `error` notes why.
+
+        After a cancellation this waits during cancel.grace.ms only: then the abort goes on in the background, and the
+        next transaction of the producer waits for it.
+        """
+        transactions = self._transactions
+        aborting = transactions.abort_soon()
+        grace_ms = transactions.cancel_grace_ms
+        cancelled = isinstance(error, asyncio.CancelledError)
         try:
-            await self._transactions.abort()
-        except KafkaError as failure:
-            error.add_note(f"and the transaction could not be aborted: {failure}")
-            if self._transactions.manager.state is State.FATAL_ERROR and isinstance(error, KafkaError):
-                raise failure from error
+            await asyncio.wait({aborting}, timeout=grace_ms / 1000 if cancelled else None)
+        except asyncio.CancelledError:
+            transactions.leave_abort_behind()
+            raise
+        if not aborting.done():
+            transactions.leave_abort_behind()
+            error.add_note(f"and the transaction is still being aborted, after cancel.grace.ms = {grace_ms}")
+            return
+        failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
+        if not aborting.cancelled():
+            exception = aborting.exception()
+            if exception is None:
+                return
+            if not isinstance(exception, KafkaError):
+                raise exception from error
+            failure = exception
+        error.add_note(f"and the transaction could not be aborted: {failure}")
+        if transactions.manager.state is State.FATAL_ERROR and isinstance(error, KafkaError):
+            raise failure from error
 
     def send(
         self,

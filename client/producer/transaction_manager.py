@@ -172,6 +172,13 @@ class TransactionManager:
         self.on_error()
         return error
 
+    def crashed(self, error: FatalError) -> None:
+        """A part of the producer has failed: whatever the state, it is of no more use."""
+        if self.state is not State.FATAL_ERROR:
+            self.state = State.FATAL_ERROR
+            self.error = error
+            self.on_error()
+
     def batch_failed(self, code: ErrorCode, message: str | None) -> None:
         """A batch of the transaction will not be written: what that means for the transaction."""
         if self.state in (State.FATAL_ERROR, State.INITIALIZING):

@@ -42,7 +42,7 @@ class Transactions:
         config: ProducerConfig,
         cluster: Cluster,
         accumulator: RecordAccumulator,
-        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self.manager = TransactionManager(config.transactional_id)
         max_block_s = config.max_block_ms / 1000
@@ -59,6 +59,10 @@ class Transactions:
         self._registering: asyncio.Future[None] | None = None
         self._sending_offsets: set[asyncio.Future[None]] = set()
         self._deciding: set[asyncio.Future[None]] = set()
+        self._aborting: asyncio.Task[None] | None = None
+        """An abort that goes on without its caller, see `abort_soon`."""
+        self._left_behind = False
+        """The caller of `abort_soon` did not wait for its end: `begin` makes sure that the abort succeeds."""
 
     def use(self, sender: Sender) -> None:
         """Work with this sender."""
@@ -76,6 +80,7 @@ class Transactions:
         """See Producer.init_transactions."""
         manager = self.manager
         plan = self._initialisation.plan(assignment, group_id)
+        await self._abort_in_background_is_over()
         manager.check_initialize()
         self.initialises_itself = assignment is None and group_id is None
         await self._settle()
@@ -91,6 +96,10 @@ class Transactions:
     async def begin(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
         """See Producer.begin_transaction."""
         manager = self.manager
+        await self._abort_in_background_is_over()
+        if self._left_behind and manager.state is State.ABORTABLE_ERROR:
+            await self.abort()
+        self._left_behind = False
         manager.require(State.READY, doing="begin_transaction")
         self._calls.learn_anew()
         if partitions is None:
@@ -215,10 +224,47 @@ class Transactions:
 
     async def abort(self) -> None:
         """See Producer.abort_transaction."""
+        if self._aborting is not None:
+            await self._abort_in_background_is_over()
+            if self.manager.state is State.READY:
+                return
+        self._begin_abort()
+        await self._carry_out_abort()
+
+    def abort_soon(self) -> asyncio.Task[None]:
+        """Abort in a task that goes on when the caller is cancelled, and return it; what comes next waits for it."""
+        if self._aborting is None:
+            self._begin_abort()
+            self._aborting = self._spawn(self._carry_out_abort(), "abort a transaction")
+            self._aborting.add_done_callback(self._aborted_in_background)
+        return self._aborting
+
+    def leave_abort_behind(self) -> None:
+        """The caller of `abort_soon` waits no longer: a failure is logged, and `begin` tries again."""
+        self._left_behind = True
+
+    @property
+    def cancel_grace_ms(self) -> int:
+        """How long a block that was cancelled waits for its abort."""
+        return self._config.cancel_grace_ms
+
+    def _aborted_in_background(self, task: asyncio.Task[None]) -> None:
+        self._aborting = None
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and self._left_behind:
+            log.warning("a transaction could not be aborted, it is tried again before the next one: %s", failure)
+
+    async def _abort_in_background_is_over(self) -> None:
+        if self._aborting is not None:
+            await asyncio.wait({self._aborting})
+
+    def _begin_abort(self) -> None:
+        self.manager.require(State.IN_TRANSACTION, State.ABORTABLE_ERROR, doing="abort_transaction")
+        self.manager.become(State.ABORTING_TRANSACTION)
+
+    async def _carry_out_abort(self) -> None:
         manager = self.manager
-        manager.require(State.IN_TRANSACTION, State.ABORTABLE_ERROR, doing="abort_transaction")
         with self._decision():
-            manager.become(State.ABORTING_TRANSACTION)
             try:
                 await self._settle()
                 if manager.started and manager.state is State.ABORTING_TRANSACTION:
@@ -239,6 +285,7 @@ class Transactions:
         """
         try:
             async with asyncio.timeout(timeout_s):
+                await self._abort_in_background_is_over()
                 while self._deciding:
                     await asyncio.wait(set(self._deciding))
                 if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):

@@ -39,8 +39,11 @@ async def produce(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
+    def crashed(what: str, cause: Exception) -> None:
+        raise cause
+
     accumulator = RecordAccumulator(config, loop.time, lambda: sender.wake())
-    sender = Sender(config, cluster, accumulator, None, spawn)  # type: ignore[arg-type]
+    sender = Sender(config, cluster, accumulator, None, spawn, crashed)  # type: ignore[arg-type]
     sender.producer_id, sender.producer_epoch = 7, 0
     metadata = TopicMetadata(
         TOPIC, bytes(16), ErrorCode.NONE, False, tuple(PartitionMetadata(index, 0, 0) for index in range(partitions))

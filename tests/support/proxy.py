@@ -53,6 +53,8 @@ class FaultProxy:
         self.versions: dict[str, int] = {}
         self.features: dict[str, int] = {}
         """Finalized features to claim instead of the broker's, name → level."""
+        self.silent = False
+        """While true, nothing passes in either direction, and connections stay as they are."""
         self.down = False
         """While true, connections are closed as soon as they are made."""
         self.on_answer: Callable[[type[Request[Any]], Response], None] | None = None
@@ -194,6 +196,8 @@ class _Pipe:
         while True:
             size = await self.reader.readexactly(4)
             frame = await self.reader.readexactly(int.from_bytes(size, "big"))
+            if self.proxy.silent:
+                await asyncio.get_running_loop().create_future()
             header, body_at = decode_request_header(frame)
             api = request_class(header.request_api_key)
             assert api is not None
@@ -218,6 +222,8 @@ class _Pipe:
         while True:
             size = await broker.readexactly(4)
             frame = await broker.readexactly(int.from_bytes(size, "big"))
+            if self.proxy.silent:
+                await asyncio.get_running_loop().create_future()
             api, version, fault = self.waiting.pop(int.from_bytes(frame[:4], "big"))
             if fault is not None and fault.kind == "after":
                 return

@@ -175,14 +175,18 @@ class World:
         self.accumulator = RecordAccumulator(config, loop.time, lambda: self.sender.wake())
         self.transactions = Transactions(config, cluster, self.accumulator, self.spawn)
         self.manager = self.transactions.manager
-        self.sender = Sender(config, cluster, self.accumulator, self.manager, self.spawn)
+        self.sender = Sender(config, cluster, self.accumulator, self.manager, self.spawn, self.crashed)
         self.transactions.use(self.sender)
         self.topic = self.accumulator.use_topic(known_topic(TOPIC, PARTITIONS))
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
+
+    def crashed(self, what: str, cause: Exception) -> None:
+        raise cause
 
     async def init(self, epoch: int = 0) -> None:
         """Initialise as Kafka does it."""
