@@ -100,6 +100,7 @@ class Broker:
             retention_check_interval_ms=self.config.log_retention_check_interval_ms,
             cleaner_backoff_ms=self.config.log_cleaner_backoff_ms,
             cleaner_enable=self.config.log_cleaner_enable,
+            index_cache_bytes=self.config.log_index_cache_bytes,
         )
         self.metadata = MetadataStore(self.log_manager, self.node_id, self.clock, ids, self.log)
         self.replica_manager = ReplicaManager(self.config, self.log_manager, self.metadata, self.clock, self.log)

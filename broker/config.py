@@ -281,6 +281,12 @@ class BrokerConfig(ConfigTable):
     )
     log_index_size_max_bytes: int = integer(10485760, at_least(4), doc="Largest offset or time index.", dynamic=True)
     log_index_interval_bytes: int = integer(4096, at_least(0), doc="Bytes between index entries.", dynamic=True)
+    log_index_cache_bytes: int = long(
+        134217728,
+        at_least(0),
+        doc="Memory for the indexes of finished segments, of all partitions together; those used longest ago are read"
+        " again when they are needed.",
+    )
     log_segment_delete_delay_ms: int = long(60000, at_least(0), doc="Delay before files are removed.", dynamic=True)
     log_flush_interval_messages: int = long(
         INT64_MAX, at_least(1), doc="Accepted for topics that set it; `durability` decides.", dynamic=True

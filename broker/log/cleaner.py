@@ -298,6 +298,7 @@ class Cleaner:
                 del old[0]
             cleaned.rename("")
             self._fs.sync_directory(log.directory)
+            log.producers.remove_stray_snapshots({segment.base_offset for segment in log.segments})
 
         self._finish(log, finish)
         logger.info(

@@ -176,8 +176,6 @@ class FlushedLog:
             self.directory.rpartition("/")[0] if self._directory_unsynced else "",
             self._note_flushed,
         )
-        for segment in self._unsynced_segments:
-            segment.flushing = True
         self._flushing_segments, self._unsynced_segments = self._unsynced_segments, []
         self._unsynced_paths, self._directory_unsynced = [], False
         self._flushing = task
@@ -199,8 +197,6 @@ class FlushedLog:
 
     def _end_flush(self) -> None:
         self._flushing = None
-        for segment in self._flushing_segments:
-            segment.flushing = False
         self._flushing_segments = []
         for file in self._close_after_flush:
             file.close()
@@ -284,6 +280,7 @@ class FlushedLog:
     def close_file(self, segment: LogSegment) -> None:
         """Close a segment's file, after the flush that may be using it."""
         file = segment.take_file()
+        segment.drop_indexes()
         if segment in self._unsynced_segments:
             self._unsynced_segments.remove(segment)
         if file is not None:

@@ -15,9 +15,11 @@ when it is rolled or the log is closed; those of older segments are loaded when 
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import le, lt
 from struct import Struct
 from typing import Final
 
@@ -25,8 +27,6 @@ from crc32c import crc32c
 
 from .results import AbortedTxn
 
-_OFFSET_ENTRY: Final = Struct(">ii")
-_TIME_ENTRY: Final = Struct(">qi")
 _TXN_ENTRY: Final = Struct(">hqqqq")
 _TXN_VERSION: Final = 0
 _CHECKSUMS: Final = Struct(">III")
@@ -41,24 +41,24 @@ class OffsetIndex:
 
     __slots__ = ("_offsets", "_positions", "base_offset")
 
-    entry_size: Final = _OFFSET_ENTRY.size
+    entry_size: Final = 8
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        self._offsets = array("q")
-        self._positions = array("q")
+        self._offsets = array("i")  # relative to the base offset
+        self._positions = array("i")
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def append(self, last_offset: int, position: int) -> None:
         """Add the batch at byte `position`, which ends with `last_offset`; both rise from entry to entry."""
-        self._offsets.append(last_offset)
+        self._offsets.append(last_offset - self.base_offset)
         self._positions.append(position)
 
     def lookup(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`, as near as the index knows."""
-        slot = bisect_right(self._offsets, offset)
+        slot = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[slot - 1] if slot else 0
 
     def floor(self, position: int) -> int:
@@ -71,24 +71,26 @@ class OffsetIndex:
         return self._positions[-1] if self._positions else 0
 
     def encode(self) -> bytes:
-        base = self.base_offset
-        pack = _OFFSET_ENTRY.pack
-        return b"".join([pack(offset - base, at) for offset, at in zip(self._offsets, self._positions, strict=True)])
+        words = array("i", bytes(self.entry_size * len(self)))
+        words[0::2], words[1::2] = self._offsets, self._positions
+        return _big_endian(words).tobytes()
 
     @classmethod
     def decode(cls, data: bytes, base_offset: int, log_size: int) -> OffsetIndex:
         """Raises CorruptIndex unless offsets and positions rise and lie within the log."""
-        if len(data) % _OFFSET_ENTRY.size:
-            raise CorruptIndex(f"offset index of {len(data)} bytes: not a multiple of {_OFFSET_ENTRY.size}")
+        if len(data) % cls.entry_size:
+            raise CorruptIndex(f"offset index of {len(data)} bytes: not a multiple of {cls.entry_size}")
+        words = _big_endian(array("i", data))
+        offsets, positions = words[0::2], words[1::2]
+        count = _leading(
+            len(offsets),
+            _rises(offsets, 0) and _rises(positions, 0) and (not positions or positions[-1] < log_size),
+            zip(offsets, positions, strict=True),
+            lambda entry, last: entry[0] > max(last[0], -1) and last[1] < entry[1] < log_size,
+            "offset",
+        )
         index = cls(base_offset)
-        previous_offset, previous_position = -1, -1
-        for relative, position in _OFFSET_ENTRY.iter_unpack(data):
-            if relative <= previous_offset or position <= previous_position or position >= log_size:
-                if relative == 0 and position == 0:
-                    break  # Kafka preallocates the index of its active segment; zeros follow the entries
-                raise CorruptIndex(f"offset index entry ({relative}, {position}) is out of order or beyond the log")
-            index.append(base_offset + relative, position)
-            previous_offset, previous_position = relative, position
+        index._offsets, index._positions = offsets[:count], positions[:count]
         return index
 
 
@@ -97,12 +99,12 @@ class TimeIndex:
 
     __slots__ = ("_offsets", "_timestamps", "base_offset")
 
-    entry_size: Final = _TIME_ENTRY.size
+    entry_size: Final = 12
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
         self._timestamps = array("q")
-        self._offsets = array("q")
+        self._offsets = array("i")  # relative to the base offset
 
     def __len__(self) -> int:
         return len(self._timestamps)
@@ -111,7 +113,7 @@ class TimeIndex:
         """Add an entry unless the last one has that timestamp or a larger one."""
         if not self._timestamps or timestamp > self._timestamps[-1]:
             self._timestamps.append(timestamp)
-            self._offsets.append(offset)
+            self._offsets.append(offset - self.base_offset)
 
     def last_timestamp(self) -> int:
         """The largest timestamp indexed; -1 without one."""
@@ -119,34 +121,87 @@ class TimeIndex:
 
     def last_offset(self) -> int:
         """The offset that goes with it; the base offset without one."""
-        return self._offsets[-1] if self._offsets else self.base_offset
+        return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
     def lookup(self, timestamp: int) -> int:
         """An offset before which no record has `timestamp` or a larger one."""
         slot = bisect_left(self._timestamps, timestamp)
-        return self._offsets[slot - 1] if slot else self.base_offset
+        return self.base_offset + (self._offsets[slot - 1] if slot else 0)
 
     def encode(self) -> bytes:
-        base = self.base_offset
-        pack = _TIME_ENTRY.pack
-        return b"".join([pack(at, offset - base) for at, offset in zip(self._timestamps, self._offsets, strict=True)])
+        data = bytearray(self.entry_size * len(self))
+        _scatter(data, _big_endian(self._timestamps[:]).tobytes(), 0, 8)
+        _scatter(data, _big_endian(self._offsets[:]).tobytes(), 8, 4)
+        return bytes(data)
 
     @classmethod
     def decode(cls, data: bytes, base_offset: int) -> TimeIndex:
         """Raises CorruptIndex unless timestamps rise and offsets do not fall."""
-        if len(data) % _TIME_ENTRY.size:
-            raise CorruptIndex(f"time index of {len(data)} bytes: not a multiple of {_TIME_ENTRY.size}")
+        if len(data) % cls.entry_size:
+            raise CorruptIndex(f"time index of {len(data)} bytes: not a multiple of {cls.entry_size}")
+        timestamps = _big_endian(array("q", _gathered(data, 0, 8)))
+        offsets = _big_endian(array("i", _gathered(data, 8, 4)))
+        count = _leading(
+            len(offsets),
+            _rises(timestamps, -1) and (not offsets or offsets[0] >= 0) and all(map(le, offsets, offsets[1:])),
+            zip(timestamps, offsets, strict=True),
+            lambda entry, last: entry[0] > max(last[0], -2) and entry[1] >= max(last[1], 0),
+            "time",
+        )
         index = cls(base_offset)
-        previous_time, previous_offset = -2, 0
-        for timestamp, relative in _TIME_ENTRY.iter_unpack(data):
-            if timestamp <= previous_time or relative < previous_offset:
-                if timestamp == 0 and relative == 0:
-                    break
-                raise CorruptIndex(f"time index entry ({timestamp}, {relative}) is out of order")
-            index._timestamps.append(timestamp)
-            index._offsets.append(base_offset + relative)
-            previous_time, previous_offset = timestamp, relative
+        index._timestamps, index._offsets = timestamps[:count], offsets[:count]
         return index
+
+
+# The files are as large as a log's look-ups are slow: their bytes are turned around without a loop in Python.
+
+
+def _big_endian(words: array[int]) -> array[int]:
+    """The words with their bytes turned into, or from, the order of the files."""
+    if sys.byteorder == "little":
+        words.byteswap()
+    return words
+
+
+def _gathered(data: bytes, start: int, size: int) -> bytes:
+    """The `size` bytes at `start` of each entry of a time index."""
+    words = bytearray(len(data) // TimeIndex.entry_size * size)
+    for place in range(size):
+        words[place::size] = data[start + place :: TimeIndex.entry_size]
+    return bytes(words)
+
+
+def _scatter(data: bytearray, words: bytes, start: int, size: int) -> None:
+    """The opposite of `_gathered`."""
+    for place in range(size):
+        data[start + place :: TimeIndex.entry_size] = words[place::size]
+
+
+def _rises(words: array[int], least: int) -> bool:
+    return not words or (words[0] >= least and all(map(lt, words, words[1:])))
+
+
+def _leading(
+    count: int,
+    sound: bool,
+    entries: Iterable[tuple[int, int]],
+    follows: Callable[[tuple[int, int], tuple[int, int]], bool],
+    kind: str,
+) -> int:
+    """How many entries an index has: all `count` where they are `sound`, else those in front of zeros.
+
+    Kafka preallocates the index of its active segment; zeros follow the entries. Anything else raises CorruptIndex.
+    """
+    if sound:
+        return count
+    last = (-1 << 63, -1)
+    for number, entry in enumerate(entries):
+        if not follows(entry, last):
+            if entry == (0, 0):
+                return number
+            raise CorruptIndex(f"{kind} index entry {entry} is out of order or beyond the log")
+        last = entry
+    return count
 
 
 def encode_transaction_index(aborted: Iterable[AbortedTxn]) -> bytes:

@@ -26,12 +26,13 @@ from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE
-from ..ports import Clock, FileSystem
+from ..ports import Clock, FileSystem, RandomIds
 from .batch_scan import BrokenBatch, find_batch
 from .disk_space import DiskSpace
 from .file_names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, parse_segment_name, segment_name
 from .flushed_mark import read_flushed_offset, remove_flushed_offset
 from .flusher import LogFlusher, sync_path
+from .index_cache import IndexCache
 from .indexes import CorruptIndex
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
@@ -71,6 +72,8 @@ def load_log(
     config: LogConfig,
     point: LoadPoint,
     flusher: LogFlusher | None = None,
+    ids: RandomIds | None = None,
+    indexes: IndexCache | None = None,
     disk_space: DiskSpace | None = None,
     on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
     on_start_offset: Callable[[], None] | None = None,
@@ -85,13 +88,14 @@ def load_log(
         fs=fs,
         clock=clock,
         config=config,
-        segments=LogSegments(loader.segments),
+        segments=LogSegments(loader.segments, indexes),
         producers=loader.producers,
         leader_epochs=loader.leader_epochs,
         log_start_offset=loader.start_offset,
         log_end_offset=end_offset,
         indexes_current=not loader.changed,
         flusher=flusher,
+        ids=ids,
         disk_space=disk_space,
         on_disk_failure=on_disk_failure,
         on_start_offset=on_start_offset,
@@ -152,6 +156,7 @@ class _Loader:
         self._load_producers(end_offset)
         self._make_durable()
         self._drop_deleted_segments()
+        self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
         return end_offset
 
     def _check_beginning(self, start: int) -> None:
@@ -385,7 +390,7 @@ class _Loader:
         once = not scanned or position <= scanned[0].base_offset
         self._replay(self.producers, position, end_offset, rebuild=scanned if once else [])
         self.producers.skip_to(end_offset)
-        self.producers.seen(self._clock.now_ms())
+        self.producers.seen(self._clock.monotonic())
         if not once:
             earlier = ProducerStateManager(self._fs, self._directory, self._name)
             position = earlier.load(self.segments[0].base_offset, scanned[0].base_offset)

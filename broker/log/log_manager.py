@@ -30,6 +30,7 @@ from ...protocol.errors import KafkaError
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Clock, FileSystem, RandomIds
 from ..topic_names import METADATA_TOPIC
+from . import index_cache
 from .cleaner import Cleaner, CleaningPlan
 from .data_directory import DataDirectory, DataDirectoryError
 from .disk_space import DiskSpace
@@ -82,6 +83,7 @@ class LogManager:
         retention_check_interval_ms: int = 300_000,
         cleaner_backoff_ms: int = 15_000,
         cleaner_enable: bool = True,
+        index_cache_bytes: int = index_cache.DEFAULT_BYTES,
     ) -> None:
         self.directory = DataDirectory(directory, fs, ids, node_id)
         self.offline: dict[TopicPartition, KafkaError] = {}
@@ -92,6 +94,7 @@ class LogManager:
         self._clock = clock
         self._ids = ids
         self._config = config
+        self._indexes = index_cache.IndexCache(index_cache_bytes)
         self._disk_space = DiskSpace(fs, directory, reserve_bytes, decision_reserve_bytes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
@@ -247,6 +250,8 @@ class LogManager:
             config=config,
             point=point,
             flusher=self._flusher,
+            ids=self._ids,
+            indexes=self._indexes,
             disk_space=self._disk_space,
             on_disk_failure=self._on_log_failure,
             on_start_offset=self._write_start_offsets,

@@ -29,7 +29,7 @@ from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import Buffer, Clock, FileSystem
+from ..ports import Buffer, Clock, FileSystem, RandomIds
 from ..steps import Steps, run_at_once
 from .batch_inspection import Inspection
 from .disk_space import DiskSpace
@@ -76,6 +76,7 @@ class PartitionLog(RetainedLog):
         log_end_offset: int,
         indexes_current: bool,
         flusher: LogFlusher | None = None,
+        ids: RandomIds | None = None,
         disk_space: DiskSpace | None = None,
         on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
         on_start_offset: Callable[[], None] | None = None,
@@ -84,6 +85,7 @@ class PartitionLog(RetainedLog):
             f"{topic}-{partition}",
             directory,
             fs=fs,
+            clock=clock,
             config=config,
             segments=segments,
             producers=producers,
@@ -95,8 +97,8 @@ class PartitionLog(RetainedLog):
         )
         self.topic = topic
         self.partition = partition
-        self.clock = clock
         self.leader_epochs = leader_epochs
+        self._ids = ids
         self._disk_space = disk_space
         self._indexes_current = indexes_current
         self._refusing_writes = False
@@ -179,7 +181,7 @@ class PartitionLog(RetainedLog):
             elif inspection is not None:
                 self._disk_space.require(size)
         self._write(batches, size, last_offset, header.max_timestamp, now_ms)
-        self._take_up(header, marker, base_offset, leader_epoch, now_ms)
+        self._take_up(header, marker, base_offset, leader_epoch)
         self._indexes_current = False
         self._appended(last_offset + 1)
         return AppendResult(base_offset, last_offset, log_append_time, self.log_start_offset, False)
@@ -225,7 +227,7 @@ class PartitionLog(RetainedLog):
         base_offset = self.log_end_offset
         self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
         for header, marker, offset in checked:
-            self._take_up(header, marker, offset, leader_epoch, now_ms)
+            self._take_up(header, marker, offset, leader_epoch)
         self._indexes_current = False
         self._appended(next_offset)
         return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
@@ -254,15 +256,27 @@ class PartitionLog(RetainedLog):
         config = self.config
         if segment.size + size > min(config.segment_bytes, MAX_SEGMENT_SIZE):
             return True
-        age = config.segment_ms - config.segment_jitter_ms
         waited = (
             max_timestamp - segment.first_timestamp if segment.first_timestamp >= 0 else now_ms - segment.created_ms
         )
         return (
-            waited > age
+            waited > self._roll_age(segment)
             or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
             or segment.index_bytes >= config.segment_index_bytes
         )
+
+    def _roll_age(self, segment: LogSegment) -> int:
+        """The age at which `segment` is rolled, ms: segment.ms, less a random part of segment.jitter.ms.
+
+        The part is drawn once per segment, so that the segments of a topic's partitions are not rolled all at once.
+        """
+        config = self.config
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        if jitter_ms <= 0 or self._ids is None:
+            return config.segment_ms
+        if segment.jitter_share < 0:
+            segment.jitter_share = int.from_bytes(self._ids.uuid()[:4]) / (1 << 32)
+        return config.segment_ms - int(jitter_ms * segment.jitter_share)
 
     def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
         """Undo a write that failed. Nothing of it was acknowledged, so the log goes on from its known good end.
@@ -299,10 +313,8 @@ class PartitionLog(RetainedLog):
             f"{self.name}: the process has no file descriptor left; close connections, or raise the limit (ulimit -n)"
         )
 
-    def _take_up(
-        self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int, now_ms: int
-    ) -> None:
-        aborted = self.producers.update(header, marker, base_offset, now_ms)
+    def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
+        aborted = self.producers.update(header, marker, base_offset, self.clock.monotonic())
         if aborted is not None:
             self.segments.active.aborted.append(aborted)
         if leader_epoch > self.leader_epochs.latest:

@@ -41,8 +41,8 @@ class BatchMetadata(NamedTuple):
 class ProducerStateEntry:
     """The state of one producer id. `producer_epoch` is -1 until something was written; offsets are -1 for none.
 
-    `last_timestamp` is the producer's own, `last_seen_ms` the broker's time of its last batch
-    (or of the restart after it), -1 while that is not known.
+    `last_timestamp` is the producer's own. `last_seen` is when its last batch came, or when the broker started if that
+    was later, in seconds of the monotonic clock.
     The last batches are those of the current epoch only: an epoch begins with sequence 0.
     """
 
@@ -50,7 +50,7 @@ class ProducerStateEntry:
         "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
-        "last_seen_ms",
+        "last_seen",
         "last_timestamp",
         "producer_epoch",
         "producer_id",
@@ -69,7 +69,7 @@ class ProducerStateEntry:
         self.coordinator_epoch = coordinator_epoch
         self.last_timestamp = last_timestamp
         self.current_txn_first_offset = current_txn_first_offset
-        self.last_seen_ms = -1
+        self.last_seen = 0.0
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
 
     def copy(self) -> ProducerStateEntry:
@@ -80,7 +80,7 @@ class ProducerStateEntry:
             self.last_timestamp,
             self.current_txn_first_offset,
         )
-        twin.last_seen_ms = self.last_seen_ms
+        twin.last_seen = self.last_seen
         twin.batches.extend(self.batches)
         return twin
 

@@ -14,7 +14,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 import structlog
 
@@ -112,11 +113,11 @@ class ProducerStateManager:
             entry.check_data(header, sequenced=sequenced, transaction_version=transaction_version, where=self._where)
 
     def update(
-        self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, now_ms: int = -1
+        self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, now: float = 0.0
     ) -> AbortedTxn | None:
         """Take up a batch that is in the log at `base_offset`; returns the transaction that it aborted, if any.
 
-        `now_ms` when it is written now, -1 when it is replayed.
+        `now` is the monotonic time when it is written now; after a replay, `seen` has to follow.
         Markers of a kind that this release doesn't know, and control batches emptied by compaction, change nothing.
         """
         producer_id = header.producer_id
@@ -127,7 +128,7 @@ class ProducerStateManager:
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerStateEntry(producer_id)
-        entry.last_seen_ms = now_ms
+        entry.last_seen = now
         if marker is None:
             if entry.add_data(header, base_offset):
                 self._open[base_offset] = producer_id
@@ -152,21 +153,25 @@ class ProducerStateManager:
         """There is nothing between `end_offset` and `offset` (compaction, the start of the log)."""
         self.end_offset = max(self.end_offset, offset)
 
-    def seen(self, now_ms: int) -> None:
-        """When the producers last wrote is not known after a restart: their time runs from now on."""
-        for entry in self._entries.values():
-            entry.last_seen_ms = now_ms
+    def seen(self, now: float) -> None:
+        """The time of all producers runs from `now` on, the start: for how long they were idle before is not known.
 
-    def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
+        The log has timestamps of the producers' clocks and of a wall clock that may have jumped, before the start or
+        since. To believe them could forget a producer too early, and append its repeated batch twice.
+        """
+        for entry in self._entries.values():
+            entry.last_seen = now
+
+    def expire(self, now: float, expiration_ms: int) -> list[int]:
         """Forget producers idle for `expiration_ms`, never one with an open transaction; returns their ids.
 
-        A producer may stamp its records with any time it likes: what counts as well is when they came.
+        `now` is the monotonic clock's: neither a jump of the wall clock nor a record's timestamp counts.
         """
+        idle_since = now - expiration_ms / 1000
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if entry.current_txn_first_offset < 0
-            and now_ms - max(entry.last_timestamp, entry.last_seen_ms) >= expiration_ms
+            if entry.current_txn_first_offset < 0 and entry.last_seen <= idle_since
         ]
         for producer_id in expired:
             del self._entries[producer_id]
@@ -220,14 +225,20 @@ class ProducerStateManager:
         """Remove snapshot files above (after a truncation) or below (after retention) an offset."""
         for offset in self.snapshot_offsets():
             if (above is not None and offset > above) or (below is not None and offset < below):
-                self._fs.unlink(self.snapshot_path(offset))
+                self._remove_snapshot(offset)
 
-    def reset(self, offset: int) -> None:
-        """Forget everything: the log begins anew at `offset`."""
-        self._entries.clear()
-        self._open.clear()
-        self._decided.clear()
-        self.end_offset, self._snapshot_offset = offset, -1
+    def remove_stray_snapshots(self, bases: Collection[int]) -> None:
+        """Remove the snapshot files that no segment begins at, but for the newest: no recovery starts from them.
+
+        They are left by stops in the middle of a segment, and by compaction, which joins segments.
+        """
+        for offset in self.snapshot_offsets()[:-1]:
+            if offset not in bases:
+                self._remove_snapshot(offset)
+
+    def _remove_snapshot(self, offset: int) -> None:
+        with suppress(FileNotFoundError):  # the flush thread removes those of deleted segments
+            self._fs.unlink(self.snapshot_path(offset))
 
     def snapshot_path(self, offset: int) -> str:
         return f"{self._directory}/{segment_name(offset, SNAPSHOT)}"

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..ports import Clock
 from .flushed_log import FlushedLog
 from .flusher import sync_path
 from .log_reader import LogReader
@@ -26,8 +27,11 @@ logger = structlog.get_logger(__name__)
 class RetainedLog(FlushedLog):
     """See the module. `on_start_offset` puts the log start offset on disk."""
 
-    def __init__(self, name: str, directory: str, *, on_start_offset: Callable[[], None] | None, **parts: Any) -> None:
+    def __init__(
+        self, name: str, directory: str, *, clock: Clock, on_start_offset: Callable[[], None] | None, **parts: Any
+    ) -> None:
         super().__init__(name, directory, **parts)
+        self.clock = clock
         self.reader = LogReader(self.segments)
         self._on_start_offset = on_start_offset
         self.files_lock = threading.Lock()
@@ -40,10 +44,13 @@ class RetainedLog(FlushedLog):
     def retain(self, now_ms: int) -> int:
         """Forget idle producers, and delete what the retention settings don't keep; returns how many segments.
 
+        The age of records is told by the wall clock, as in Kafka. That of producers is not: a jump of the wall clock
+        must not make a repeated batch look like a new one.
+
         May roll the active segment, so that it can go. Raises KAFKA_STORAGE_ERROR.
         """
         config = self.config
-        self.producers.expire(now_ms, config.producer_id_expiration_ms)
+        self.producers.expire(self.clock.monotonic(), config.producer_id_expiration_ms)
         if "delete" not in config.cleanup_policy:
             return 0
         active = self.segments.active

@@ -18,8 +18,9 @@ import structlog
 
 from ...protocol.batch_header import LENGTH_END, BatchHeader
 from ..ports import Buffer, File, FileSystem
-from .batch_scan import scan_batches, walk_headers
+from .batch_scan import BrokenBatch, scan_batches, walk_headers
 from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
+from .index_cache import IndexCache
 from .indexes import (
     CorruptIndex,
     OffsetIndex,
@@ -39,11 +40,16 @@ _REBUILT_INTERVAL: Final = 4096
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 MAX_SEGMENT_SIZE: Final = (1 << 31) - 1
 
+_ABORTED_TXN_BYTES: Final = 250
+"""Memory of one entry of a loaded transaction index, about."""
+
 
 class LogSegment:
     """`base_offset` is the smallest offset that it may hold; the next segment's base offset ends it.
 
-    `flushing`: the flush thread has the file, so it must not be closed. `index_bytes`: at most so large is each index.
+    `index_bytes`: at most so large is each index. `cache` counts the indexes that are loaded from files; the segment
+    forgets them when the cache asks. What exists in memory alone (the segment is active, or being scanned) it keeps.
+    `jitter_share`: which part of segment.jitter.ms it is rolled early, from 0 to 1; -1 until it is drawn.
     """
 
     __slots__ = (
@@ -56,10 +62,11 @@ class LogSegment:
         "_suffix",
         "_time_index",
         "base_offset",
+        "cache",
         "created_ms",
         "first_timestamp",
-        "flushing",
         "index_bytes",
+        "jitter_share",
         "max_timestamp",
         "offset_of_max_timestamp",
         "size",
@@ -72,8 +79,9 @@ class LogSegment:
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.size = 0
-        self.flushing = False
+        self.cache: IndexCache | None = None
         self.index_bytes = 0
+        self.jitter_share = -1.0
         self.first_timestamp = -1
         self.max_timestamp = -1
         self.offset_of_max_timestamp = base_offset
@@ -127,7 +135,42 @@ class LogSegment:
         file = self.take_file()
         if file is not None:
             file.close()
+        self.drop_indexes()
+
+    def drop_indexes(self) -> None:
+        """Forget the indexes, which the cache need not count any more."""
+        if self.cache is not None:
+            self.cache.drop(self)
+        self.forget_indexes()
+
+    def forget_indexes(self) -> None:
+        """Let the memory of the loaded indexes go; their files are read again on demand."""
         self._offset_index = self._time_index = None
+        if self._aborted:  # an empty list is worth a look into the directory
+            self._aborted = None
+
+    def finished(self, cache: IndexCache | None) -> None:
+        """The index files are written, so that `cache` may have the indexes forgotten."""
+        self.cache = cache
+        if cache is not None and self.loaded_index_bytes:
+            cache.loaded(self)
+
+    @property
+    def loaded_index_bytes(self) -> int:
+        """Memory of the indexes that are loaded, about."""
+        offsets, timestamps, aborted = self._offset_index, self._time_index, self._aborted
+        return (
+            (0 if offsets is None else len(offsets) * OffsetIndex.entry_size)
+            + (0 if timestamps is None else len(timestamps) * TimeIndex.entry_size)
+            + (0 if aborted is None else len(aborted) * _ABORTED_TXN_BYTES)
+        )
+
+    def _used(self, *, loaded: bool = False) -> None:
+        if self.cache is not None:
+            if loaded:
+                self.cache.loaded(self)
+            else:
+                self.cache.touch(self)
 
     def write_indexes(self) -> list[str]:
         """Write the index files (not synced); returns their paths. A transaction index is written only with content."""
@@ -181,6 +224,8 @@ class LogSegment:
         """Raises BrokenBatch, OSError."""
         if self._offset_index is None:
             self._load_indexes()
+        else:
+            self._used()
         assert self._offset_index is not None
         return self._offset_index
 
@@ -189,15 +234,21 @@ class LogSegment:
         """Raises BrokenBatch, OSError."""
         if self._time_index is None:
             self._load_indexes()
+        else:
+            self._used()
         assert self._time_index is not None
         return self._time_index
 
     @property
     def aborted(self) -> list[AbortedTxn]:
         """The transaction index: aborted transactions whose markers lie in this segment. Raises CorruptIndex."""
-        if self._aborted is None:
-            self._aborted = decode_transaction_index(self._index_file(TXN_INDEX), self.base_offset)
-        return self._aborted
+        aborted = self._aborted
+        if aborted is None:
+            aborted = self._aborted = decode_transaction_index(self._index_file(TXN_INDEX), self.base_offset)
+            self._used(loaded=True)
+        elif aborted:
+            self._used()
+        return aborted
 
     def _index_file(self, kind: str) -> bytes:
         path = self.path(kind)
@@ -212,6 +263,7 @@ class LogSegment:
             self._offset_index, self._time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
             timestamp, offset, since_entry = -1, self.base_offset, 0
             for position, header in walk_headers(self.file, 0, self.size):
+                self._check_offset(position, header)
                 if header.max_timestamp > timestamp:
                     timestamp, offset = header.max_timestamp, header.last_offset
                 if since_entry > _REBUILT_INTERVAL:
@@ -221,6 +273,7 @@ class LogSegment:
                 since_entry += header.size
             with suppress(OSError):  # else they are made again the next time
                 self.write_indexes()
+        self._used(loaded=True)
 
     def _read_indexes(self) -> list[AbortedTxn]:
         """Take both indexes from their files; returns what the transaction index says. Raises CorruptIndex, OSError."""
@@ -279,7 +332,11 @@ class LogSegment:
         self._bytes_since_entry += size
 
     def index(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Take up a batch that is in the file already, as `append` would have."""
+        """Take up a batch that is in the file already, as `append` would have.
+
+        Raises BrokenBatch when its offsets cannot be in this segment.
+        """
+        self._check_offset(position, header)
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.offset_of_max_timestamp = header.last_offset
@@ -289,6 +346,10 @@ class LogSegment:
             self._add_entry(header.last_offset, position)
         self._bytes_since_entry += header.size
         self.size = position + header.size
+
+    def _check_offset(self, position: int, header: BatchHeader) -> None:
+        if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise BrokenBatch(position, f"offset {header.last_offset} is too far from {self.base_offset}")
 
     def _add_entry(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)

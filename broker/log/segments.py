@@ -1,6 +1,6 @@
 """The segments of one log, in order: which one holds an offset, which one is written to.
 
-Owns the list and how many finished segments keep their file and indexes open. Never deletes or makes files by itself.
+Owns the list, and lets the cache of indexes have every finished segment. Never deletes or makes files by itself.
 Invariant: never empty once loaded; base offsets rise; the last one is active.
 """
 
@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final
 
+from .index_cache import IndexCache
 from .segment import LogSegment
-
-_KEPT_OPEN: Final = 4
-"""Finished segments of a log whose descriptor and indexes stay in memory after they were read."""
 
 
 class LogSegments:
-    """See the module."""
+    """The segments of one log; `cache` bounds the memory of the indexes of all logs."""
 
-    __slots__ = ("_bases", "_opened", "_segments", "active")
+    __slots__ = ("_bases", "_cache", "_segments", "active")
 
-    def __init__(self, segments: Sequence[LogSegment]) -> None:
+    def __init__(self, segments: Sequence[LogSegment], cache: IndexCache | None = None) -> None:
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in segments]
-        self._opened: list[LogSegment] = []
+        self._cache = cache
         self.active = self._segments[-1]
+        for segment in self._segments[:-1]:
+            segment.finished(cache)
 
     def __iter__(self) -> Iterator[LogSegment]:
         return iter(self._segments)
@@ -41,20 +40,20 @@ class LogSegments:
         return self._segments[0]
 
     def add(self, segment: LogSegment) -> None:
-        """Make `segment` the active one."""
+        """Make `segment` the active one; the index files of the one before are written."""
         finished, self.active = self.active, segment
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
-        self._touch(finished)
+        finished.finished(self._cache)
 
     def floor(self, offset: int) -> LogSegment:
         """The segment that holds `offset`: the last one that begins at or before it (the first one if none does)."""
-        return self._touch(self._segments[max(bisect_right(self._bases, offset) - 1, 0)])
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def after(self, segment: LogSegment) -> LogSegment | None:
         """The next segment, None behind the active one."""
         position = bisect_right(self._bases, segment.base_offset)
-        return self._touch(self._segments[position]) if position < len(self._segments) else None
+        return self._segments[position] if position < len(self._segments) else None
 
     def end_offset(self, segment: LogSegment, log_end_offset: int) -> int:
         """Where `segment` ends (exclusive)."""
@@ -76,8 +75,7 @@ class LogSegments:
             position = bisect_left(self._bases, segment.base_offset)
             assert self._segments[position] is segment
             del self._segments[position], self._bases[position]
-            if segment in self._opened:
-                self._opened.remove(segment)
+            segment.drop_indexes()
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:
         """Put `new` in the place of neighbouring finished segments."""
@@ -86,22 +84,6 @@ class LogSegments:
         assert self.active not in old
         self._segments[start : start + len(old)] = [new]
         self._bases[start : start + len(old)] = [new.base_offset]
-        self._opened = [segment for segment in self._opened if segment not in old]
-
-    def restart(self, segment: LogSegment) -> None:
-        """Drop all and begin with `segment`."""
-        self._segments, self._bases, self._opened = [segment], [segment.base_offset], []
-        self.active = segment
-
-    def _touch(self, segment: LogSegment) -> LogSegment:
-        if segment is not self.active and (not self._opened or self._opened[-1] is not segment):
-            if segment in self._opened:
-                self._opened.remove(segment)
-            self._opened.append(segment)
-            if len(self._opened) > _KEPT_OPEN:
-                # A file that is being flushed must stay open; it is given up with a later one.
-                spare = next((oldest for oldest in self._opened if not oldest.flushing), None)
-                if spare is not None and spare is not segment:
-                    self._opened.remove(spare)
-                    spare.release()
-        return segment
+        new.finished(self._cache)
+        for segment in old:
+            segment.drop_indexes()

@@ -20,6 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, LogConfig, PartitionLog, load_log
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.flusher import FlushTask
+from oncelog.broker.log.index_cache import IndexCache
+from oncelog.broker.pooled_files import PooledFileSystem
 from oncelog.protocol.control_records import control_batch, read_control_record
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
@@ -136,7 +138,6 @@ class LogMachine(RuleBasedStateMachine):
             delete_retention_ms=DELETE_RETENTION_MS,
             retention_ms=-1,
         )
-        self.cleaner = Cleaner(self.fs)
         self.fs.make_directory(DIRECTORY)
         for path in ("", "/data"):
             self.fs.sync_directory(path)
@@ -163,11 +164,15 @@ class LogMachine(RuleBasedStateMachine):
         def record_start() -> None:
             self.start_offset = self.log.log_start_offset
 
+        # Two descriptors and no memory for indexes: everything is opened and loaded again and again.
+        self.files = PooledFileSystem(self.fs, 2)
+        self.cleaner = Cleaner(self.files)
         self.log = load_log(
             "t",
             0,
             DIRECTORY,
-            fs=self.fs,
+            fs=self.files,
+            indexes=IndexCache(0),
             clock=self.clock,
             config=self.config,
             point=point,

@@ -33,6 +33,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "2",
     "log.reserve.bytes": str(RESERVE),
+    "max.open.files": "16",
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.enable": "false",
