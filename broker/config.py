@@ -206,6 +206,12 @@ class BrokerConfig(ConfigTable):
     topic_max_partitions: int = integer(
         10000, at_least(1), doc="Most partitions that one topic may have; a larger number is INVALID_PARTITIONS."
     )
+    request_max_new_partitions: int = integer(
+        10000,
+        at_least(1),
+        doc="Most partitions that one CreateTopics, CreatePartitions or Metadata may create; a request for more is"
+        " POLICY_VIOLATION. Kafka has the same bound, without a name.",
+    )
     default_replication_factor: int = integer(1, one_replica, doc="Replicas of a topic; one node keeps one.")
     min_insync_replicas: int = integer(1, one_replica, doc="Replicas that acks=all needs; one node has one.")
     auto_create_topics_enable: bool = boolean(True, doc="Create a topic when a client asks for its metadata.")

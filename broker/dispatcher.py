@@ -273,7 +273,7 @@ class Dispatcher:
         self._authorize(exchange.context, exchange.api)
         reply = exchange.api.handle(exchange.context, exchange.request)
         execution = _begun(reply) if type(reply) is GeneratorType else cast(Execution, reply)
-        return await execution if isinstance(execution, Coroutine) else execution
+        return await _answer(execution)
 
     def conclude(
         self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
@@ -385,10 +385,17 @@ def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
     return code_paths(request.response, version), {code: old for code, old in older.items() if code != old}
 
 
-def _begun(steps: Steps[Answer]) -> Execution:
+def _begun(steps: Steps[Execution]) -> Execution:
     """Run the first slice of a handler: its answer, or a coroutine that runs the others."""
     finished = run_slice(steps)
-    return finished.result if finished is not None else run_in_slices(steps)
+    return finished.result if finished is not None else _answer(run_in_slices(steps))
+
+
+async def _answer(execution: Execution | Coroutine[Any, Any, Execution]) -> Answer:
+    """Await what a handler returned, and what that returns, until it is an answer."""
+    while isinstance(execution, Coroutine):
+        execution = await execution
+    return execution
 
 
 def _at_once(response: Response) -> Steps[Response | None]:

@@ -68,7 +68,7 @@ def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str
         items = getattr(answer, spec.name)
         for asked_item in getattr(asked, source.name):
             item = spec.struct()
-            _identify(item, asked_item, source)
+            _identify(item, asked_item, source, version)
             if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
                 yield from _mirror(asked_item, item, version, code, message)
             items.append(item)
@@ -76,7 +76,7 @@ def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str
         return
 
 
-def _identify(item: Struct, asked: Any, source: FieldSpec) -> None:
+def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None:
     """Copy what names the item: equal names or known synonyms; a bare id goes into the field of its kind."""
     if not isinstance(asked, Struct):
         for spec in item.fields:
@@ -93,7 +93,9 @@ def _identify(item: Struct, asked: Any, source: FieldSpec) -> None:
             continue
         for asked_spec in asked.fields:
             if asked_spec.wire_type is spec.wire_type and not asked_spec.is_array and _same(spec.name, asked_spec.name):
-                setattr(item, spec.name, getattr(asked, asked_spec.name))
+                value = getattr(asked, asked_spec.name)
+                if value is not None or version in spec.nullable:
+                    setattr(item, spec.name, value)
                 break
 
 

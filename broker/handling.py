@@ -66,7 +66,7 @@ class Deferred(Generic[ResultT]):
 
 Answer: TypeAlias = Response | Deferred[Any] | None
 Execution: TypeAlias = Answer | Coroutine[Any, Any, Answer]
-Reply: TypeAlias = Execution | Steps[Answer]
+Reply: TypeAlias = Execution | Steps[Execution]
 Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 
 

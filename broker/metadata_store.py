@@ -38,7 +38,7 @@ from ..protocol.records import Record, decode_batch, encode_batch
 from ..protocol.schema import Message
 from .log import AppendOrigin, LogConfig, LogManager, PartitionLog
 from .ports import Clock, RandomIds
-from .topic_names import INTERNAL_TOPICS, METADATA_TOPIC, colliding
+from .topic_names import INTERNAL_TOPICS, METADATA_TOPIC, TopicNames
 
 PRODUCER_ID_BLOCK: Final = 1000
 _KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey)
@@ -85,6 +85,7 @@ class MetadataStore:
         self._deleting: dict[bytes, Topic] = {}
         self._newest: dict[bytes, Topic] = {}
         self._pending_names: set[str] = set()
+        self._names = TopicNames()  # of `topics` and `_pending_names`
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
@@ -156,6 +157,7 @@ class MetadataStore:
             known = self._by_id.pop(key.topic_id, None) or self._deleting.pop(key.topic_id, None)
             if known is not None and self.topics.get(known.name) is known:
                 del self.topics[known.name]
+                self._names.discard(known.name)
             if value is not None:
                 read = decode_record_value(TopicMetadataValue, value)
                 configs = {entry.name: entry.value for entry in read.configs}
@@ -177,6 +179,7 @@ class MetadataStore:
         else:
             self._by_id[topic.topic_id] = topic
             self.topics[topic.name] = topic
+            self._names.add(topic.name)
 
     def deleting(self) -> list[Topic]:
         """Topics whose deletion is recorded and not finished."""
@@ -206,18 +209,23 @@ class MetadataStore:
                 )
         topic = Topic(name, self._ids.uuid(), partitions, dict(configs))
         self._pending_names.add(name)
+        self._names.add(name)
 
         def visible() -> Topic:
             self._install(topic)
             return topic
 
-        return self._commit([_topic_record(topic)], visible, lambda: self._pending_names.discard(name))
+        def settled() -> None:
+            self._pending_names.discard(name)
+            self._names.discard(name)
+
+        return self._commit([_topic_record(topic)], visible, settled)
 
     def check_new(self, name: str) -> None:
         """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION where a topic of that name can't be created."""
         if name in self.topics or name in self._pending_names:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
-        other = colliding(name, (*self.topics, *self._pending_names))
+        other = self._names.colliding(name)
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -264,6 +272,7 @@ class MetadataStore:
             topic.deleting = True
             if self.topics.get(topic.name) is topic:
                 del self.topics[topic.name]
+                self._names.discard(topic.name)
             self._deleting[topic.topic_id] = topic
             self._drop(topic)
             return topic

@@ -130,6 +130,13 @@ class ReplicaManager:
         on_disk |= {index for name, index in self._log_manager.offline if name == topic}
         return {index for index in on_disk if index < known.partitions}
 
+    def offline_partitions(self) -> dict[str, set[int]]:
+        """The partitions that cannot be served, by topic."""
+        offline: dict[str, set[int]] = {}
+        for topic, index in self._log_manager.offline:
+            offline.setdefault(topic, set()).add(index)
+        return offline
+
     def logs(self) -> Iterator[PartitionLog]:
         """The logs of all topics that metadata knows."""
         for log in list(self._log_manager.logs()):
@@ -145,17 +152,17 @@ class ReplicaManager:
 
     def _topic_changed(self, topic: Topic) -> None:
         config = self.log_config(topic)
-        for log in self._log_manager.logs():
-            if log.topic == topic.name:
-                log.update_config(config)
+        for index in range(topic.partitions):
+            if (topic.name, index) not in self._log_manager.offline:
+                log = self._log_manager.get(topic.name, index)
+                if log is not None:
+                    log.update_config(config)
 
     def _topic_deleted(self, topic: Topic) -> None:
-        for key in [key for key in self._partitions if key[0] == topic.name]:
-            del self._partitions[key]
-        on_disk = {log.partition for log in self._log_manager.logs() if log.topic == topic.name}
-        on_disk |= {index for name, index in self._log_manager.offline if name == topic.name}
-        for index in sorted(on_disk):
-            self._log_manager.delete(topic.name, index)
+        for index in range(topic.partitions):
+            self._partitions.pop((topic.name, index), None)
+            if (topic.name, index) in self._log_manager.offline or self._log_manager.get(topic.name, index) is not None:
+                self._log_manager.delete(topic.name, index)
 
     # ---- transaction markers
 

@@ -18,9 +18,10 @@ the broker's state may change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Hashable, Iterable
 from typing import Final, Generic, TypeAlias, TypeVar
 
+KeyT = TypeVar("KeyT", bound=Hashable)
 ResultT = TypeVar("ResultT")
 
 Steps: TypeAlias = Generator[int, None, ResultT]
@@ -36,6 +37,16 @@ class Finished(Generic[ResultT]):
 
     def __init__(self, result: ResultT) -> None:
         self.result = result
+
+
+def repeated(keys: Iterable[KeyT]) -> Steps[set[KeyT]]:
+    """Find the keys that come more than once."""
+    seen: set[KeyT] = set()
+    twice: set[KeyT] = set()
+    for key in keys:
+        (twice if key in seen else seen).add(key)
+        yield 1
+    return twice
 
 
 def run_slice(steps: Steps[ResultT]) -> Finished[ResultT] | None:

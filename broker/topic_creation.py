@@ -91,6 +91,17 @@ def check_partition_limit(broker: BrokerServices, partitions: int) -> None:
         )
 
 
+def check_new_partitions(broker: BrokerServices, partitions: int) -> None:
+    """Raise POLICY_VIOLATION, as Kafka, where one request would create more than `request.max.new.partitions`."""
+    limit = broker.config.request_max_new_partitions
+    if partitions > limit:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The request would create {partitions} partitions, more than request.max.new.partitions = {limit}."
+            " Create them with several requests.",
+        )
+
+
 def _assigned(
     broker: BrokerServices, partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]]
 ) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -29,9 +28,27 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def colliding(name: str, existing: Iterable[str]) -> str | None:
-    """An existing name that differs only in '.' and '_': metric names can't tell the two apart, so Kafka refuses it."""
-    if "." not in name and "_" not in name:
-        return None
-    folded = name.replace(".", "_")
-    return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
+class TopicNames:
+    """A set of names that finds collisions: names that differ only in '.' and '_'.
+
+    Metric names cannot tell the two apart, so Kafka refuses the second one.
+    """
+
+    def __init__(self) -> None:
+        self._by_folded: dict[str, dict[str, None]] = {}
+
+    def add(self, name: str) -> None:
+        """Add a name, if it is not there."""
+        self._by_folded.setdefault(name.replace(".", "_"), {})[name] = None
+
+    def discard(self, name: str) -> None:
+        """Remove a name, if it is there."""
+        folded = name.replace(".", "_")
+        names = self._by_folded.get(folded, {})
+        names.pop(name, None)
+        if not names:
+            self._by_folded.pop(folded, None)
+
+    def colliding(self, name: str) -> str | None:
+        """A name of the set that collides with `name`, which is another; None when there is none."""
+        return next((other for other in self._by_folded.get(name.replace(".", "_"), ()) if other != name), None)

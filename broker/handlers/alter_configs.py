@@ -13,33 +13,44 @@ from ...protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from ..config_changes import change_configs
-from ..handling import Reply, RequestContext, handles
+from ..handling import RequestContext, handles
 from ..metadata_store import Topic
+from ..slices import in_slices
+
+CHANGED_AT_A_TIME = 50
+"""Resources that are changed, and made durable, together."""
 
 
 @handles(AlterConfigsRequest)
-def handle(context: RequestContext, request: AlterConfigsRequest) -> Reply:
+async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     times = Counter((item.resource_type, item.resource_name) for item in request.resources)
-    results: list[AlterConfigsResourceResponse] = []
-    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []
-    for item in request.resources:
-        result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
-        results.append(result)
-        try:
-            if times[item.resource_type, item.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
-            change = change_configs(
-                context.broker,
-                item.resource_type,
-                item.resource_name,
-                lambda configs, item=item: _replace(item, configs),  # type: ignore[misc]
-                validate_only=request.validate_only,
-            )
-            if change is not None:
-                pending.append((result, change))
-        except KafkaError as error:
-            result.error_code, result.error_message = int(error.code), error.message
-    return _answer(results, pending) if pending else AlterConfigsResponse(responses=results)
+    items = list({(item.resource_type, item.resource_name): item for item in request.resources}.values())
+    response = AlterConfigsResponse()
+    async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
+        pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []
+        for item in items[start : start + CHANGED_AT_A_TIME]:
+            result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
+            response.responses.append(result)
+            try:
+                if times[item.resource_type, item.resource_name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
+                change = change_configs(
+                    context.broker,
+                    item.resource_type,
+                    item.resource_name,
+                    lambda configs, item=item: _replace(item, configs),  # type: ignore[misc]
+                    validate_only=request.validate_only,
+                )
+                if change is not None:
+                    pending.append((result, change))
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+        for result, change in pending:
+            try:
+                await change
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+    return response
 
 
 def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
@@ -50,15 +61,3 @@ def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {config.name} can't be null.")
         configs[config.name] = config.value
-
-
-async def _answer(
-    results: list[AlterConfigsResourceResponse],
-    pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]],
-) -> AlterConfigsResponse:
-    for result, change in pending:
-        try:
-            await change
-        except KafkaError as error:
-            result.error_code, result.error_message = int(error.code), error.message
-    return AlterConfigsResponse(responses=results)

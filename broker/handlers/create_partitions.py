@@ -1,4 +1,4 @@
-"""CreatePartitions: gives topics more partitions."""
+"""CreatePartitions: gives topics more partitions. A topic that is named several times is refused, and answered once."""
 
 from __future__ import annotations
 
@@ -12,28 +12,44 @@ from ...protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from ..handling import Reply, RequestContext, handles
+from ..handling import RequestContext, handles
 from ..metadata_store import Topic
-from ..topic_creation import check_assignment, check_partition_limit
+from ..slices import in_slices
+from ..topic_creation import check_assignment, check_new_partitions, check_partition_limit
+
+CHANGED_AT_A_TIME = 50
+"""Topics that are changed, and made durable, together."""
 
 
 @handles(CreatePartitionsRequest)
-def handle(context: RequestContext, request: CreatePartitionsRequest) -> Reply:
-    times = Counter(topic.name for topic in request.topics)
-    results: list[CreatePartitionsTopicResult] = []
-    pending: list[tuple[CreatePartitionsTopicResult, asyncio.Future[Topic]]] = []
-    for item in request.topics:
-        result = CreatePartitionsTopicResult(item.name)
-        results.append(result)
-        try:
-            if times[item.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
-            topic = _check(context, item)
-            if not request.validate_only:
-                pending.append((result, context.broker.metadata.change_topic(topic, partitions=item.count)))
-        except KafkaError as error:
-            result.error_code, result.error_message = int(error.code), error.message
-    return _answer(results, pending) if pending else CreatePartitionsResponse(results=results)
+async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    metadata = context.broker.metadata
+    times = Counter(item.name for item in request.topics)
+    items = list({item.name: item for item in request.topics}.values())
+    topics = [(item, metadata.topic(item.name)) for item in items]
+    check_new_partitions(
+        context.broker, sum(max(0, item.count - topic.partitions) for item, topic in topics if topic is not None)
+    )
+    response = CreatePartitionsResponse()
+    async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
+        pending: list[tuple[CreatePartitionsTopicResult, asyncio.Future[Topic]]] = []
+        for item in items[start : start + CHANGED_AT_A_TIME]:
+            result = CreatePartitionsTopicResult(item.name)
+            response.results.append(result)
+            try:
+                if times[item.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
+                topic = _check(context, item)
+                if not request.validate_only:
+                    pending.append((result, metadata.change_topic(topic, partitions=item.count)))
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+        for result, change in pending:
+            try:
+                await change
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+    return response
 
 
 def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
@@ -61,15 +77,3 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
         for place, assignment in enumerate(item.assignments):
             check_assignment(broker, current + place, assignment.broker_ids)
     return topic
-
-
-async def _answer(
-    results: list[CreatePartitionsTopicResult],
-    pending: list[tuple[CreatePartitionsTopicResult, asyncio.Future[Topic]]],
-) -> CreatePartitionsResponse:
-    for result, change in pending:
-        try:
-            await change
-        except KafkaError as error:
-            result.error_code, result.error_message = int(error.code), error.message
-    return CreatePartitionsResponse(results=results)

@@ -1,9 +1,14 @@
-"""CreateTopics: answered when the topics are on disk in the metadata log."""
+"""CreateTopics: answered when the topics are on disk in the metadata log.
+
+Each topic is created wholly or not at all. Those of one request become durable a few at a time, and other requests are
+served in between. A topic that is named several times is refused, and answered once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_topics import (
@@ -14,43 +19,81 @@ from ...protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ..config_sources import describe_topic
-from ..handling import Reply, RequestContext, handles
+from ..handling import RequestContext, handles
 from ..metadata_store import Topic
-from ..topic_creation import TopicPlan, plan_topic
+from ..slices import in_slices
+from ..topic_creation import TopicPlan, check_new_partitions, plan_topic
+
+CREATED_AT_A_TIME = 50
+"""Topics that are created, and made durable, together."""
 
 
 @handles(CreateTopicsRequest)
-def handle(context: RequestContext, request: CreateTopicsRequest) -> Reply:
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
-    results: list[CreatableTopicResult] = []
-    pending: list[tuple[int, TopicPlan, asyncio.Future[Topic]]] = []
-    for topic in request.topics:
-        if any(result.name == topic.name for result in results) and times[topic.name] > 1:
-            continue
-        try:
-            if times[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {topic.name!r} is in the request more than once.")
-            plan = _plan(context, topic)
-            if not request.validate_only:
-                creation = context.broker.metadata.create_topic(plan.name, plan.partitions, plan.configs)
-                pending.append((len(results), plan, creation))
-            results.append(_result(context, plan))
-        except KafkaError as error:
-            results.append(_failure(topic.name, error))
-    if not pending:
-        return CreateTopicsResponse(topics=results)
-    return _answer(results, pending)
+    topics = list({topic.name: topic for topic in request.topics}.values())
+    check_new_partitions(context.broker, sum(_partitions(context, topic) for topic in topics))
+    creation = _Creation(context, request, times)
+    async for start in in_slices(range(0, len(topics), CREATED_AT_A_TIME), 1):
+        await creation.create(topics[start : start + CREATED_AT_A_TIME])
+    return creation.response
 
 
-async def _answer(
-    results: list[CreatableTopicResult], pending: list[tuple[int, TopicPlan, asyncio.Future[Topic]]]
-) -> CreateTopicsResponse:
-    for place, plan, creation in pending:
-        try:
-            results[place].topic_id = (await creation).topic_id
-        except KafkaError as error:
-            results[place] = _failure(plan.name, error)
-    return CreateTopicsResponse(topics=results)
+def _partitions(context: RequestContext, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return context.broker.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
+
+
+class _Creation:
+    """One CreateTopics request being executed."""
+
+    def __init__(self, context: RequestContext, request: CreateTopicsRequest, times: Counter[str]) -> None:
+        self.context = context
+        self.validate_only = request.validate_only
+        self.times = times
+        self.response = CreateTopicsResponse()
+        self.configs: dict[object, list[CreatableTopicConfigs]] = {}
+
+    async def create(self, topics: Iterable[CreatableTopic]) -> None:
+        """Create these topics together and add their results to the response."""
+        results = self.response.topics
+        pending: list[tuple[int, TopicPlan, asyncio.Future[Topic]]] = []
+        for topic in topics:
+            try:
+                if self.times[topic.name] > 1:
+                    problem = f"Topic {topic.name!r} is in the request more than once."
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+                plan = _plan(self.context, topic)
+                if not self.validate_only:
+                    creation = self.context.broker.metadata.create_topic(plan.name, plan.partitions, plan.configs)
+                    pending.append((len(results), plan, creation))
+                results.append(self._result(plan))
+            except KafkaError as error:
+                results.append(_failure(topic.name, error))
+        for place, plan, creation in pending:
+            try:
+                results[place].topic_id = (await creation).topic_id
+            except KafkaError as error:
+                results[place] = _failure(plan.name, error)
+
+    def _result(self, plan: TopicPlan) -> CreatableTopicResult:
+        self.context.rows()
+        return CreatableTopicResult(
+            plan.name,
+            error_message=None,
+            num_partitions=plan.partitions,
+            replication_factor=1,
+            configs=self._rows(plan),
+        )
+
+    def _rows(self, plan: TopicPlan) -> list[CreatableTopicConfigs]:
+        """The settings of a topic; topics with the same ones share the rows."""
+        key = tuple(sorted(plan.configs.items()))
+        if key not in self.configs:
+            rows = describe_topic(self.context.broker, plan.effective, plan.configs)
+            self.configs[key] = [CreatableTopicConfigs(row.name, row.value, False, row.source, False) for row in rows]
+        return self.configs[key]
 
 
 def _plan(context: RequestContext, topic: CreatableTopic) -> TopicPlan:
@@ -63,14 +106,3 @@ def _plan(context: RequestContext, topic: CreatableTopic) -> TopicPlan:
 
 def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name, error_code=int(error.code), error_message=error.message)
-
-
-def _result(context: RequestContext, plan: TopicPlan) -> CreatableTopicResult:
-    rows = describe_topic(context.broker, plan.effective, plan.configs)
-    return CreatableTopicResult(
-        plan.name,
-        error_message=None,
-        num_partitions=plan.partitions,
-        replication_factor=1,
-        configs=[CreatableTopicConfigs(row.name, row.value, False, row.source, False) for row in rows],
-    )

@@ -1,6 +1,11 @@
-"""DeleteRecords: moves the log start offset up; what lies before it is gone for readers at once."""
+"""DeleteRecords: moves the log start offset up; what lies before it is gone for readers at once.
+
+Of a partition that is named several times the last offset counts, as in Kafka.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.delete_records import (
@@ -11,17 +16,28 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from ..handling import RequestContext, handles
+from ..steps import Steps
 from ..topic_names import INTERNAL_TOPICS
+
+COST: Final = 100
+"""Units of work of a partition: its segments are looked at, and its start offset is written."""
 
 
 @handles(DeleteRecordsRequest)
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(topic.name, [_delete(context, topic.name, item) for item in topic.partitions])
-            for topic in request.topics
-        ]
-    )
+def handle(context: RequestContext, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
+    topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    for topic in request.topics:
+        topics.setdefault(topic.name, {}).update((item.partition_index, item) for item in topic.partitions)
+        yield 1 + len(topic.partitions)
+    response = DeleteRecordsResponse()
+    for name, items in topics.items():
+        result = DeleteRecordsTopicResult(name)
+        response.topics.append(result)
+        for item in items.values():
+            result.partitions.append(_delete(context, name, item))
+            yield context.rows() + COST
+        yield 1
+    return response
 
 
 def _delete(context: RequestContext, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:

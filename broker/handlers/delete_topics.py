@@ -1,4 +1,7 @@
-"""DeleteTopics: by name, or by id from version 6 on."""
+"""DeleteTopics: by name, or by id from version 6 on. A topic that is named several times is refused, and answered once.
+
+Topics go one after another, so that other requests are served in between.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,37 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ...protocol.schema import NO_UUID
-from ..handling import Reply, RequestContext, handles
+from ..handling import RequestContext, handles
 from ..metadata_store import Topic
+from ..slices import in_slices
+
+DELETED_AT_A_TIME = 10
+"""Topics that are deleted together: each is renamed on disk, partition by partition."""
 
 
 @handles(DeleteTopicsRequest)
-def handle(context: RequestContext, request: DeleteTopicsRequest) -> Reply:
+async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
     times = Counter(_identity(context, item) for item in asked)
-    results: list[DeletableTopicResult] = []
-    pending: list[tuple[DeletableTopicResult, asyncio.Future[Topic]]] = []
-    for item in asked:
-        result = DeletableTopicResult(item.name, item.topic_id)
-        results.append(result)
-        try:
-            topic = _find(context, item, times[_identity(context, item)])
-            result.name, result.topic_id = topic.name, topic.topic_id
-            pending.append((result, context.broker.metadata.delete_topic(topic)))
-        except KafkaError as error:
-            _fail(result, error)
-    return _answer(results, pending) if pending else DeleteTopicsResponse(responses=results)
+    items = list({_identity(context, item): item for item in asked}.items())
+    response = DeleteTopicsResponse()
+    async for start in in_slices(range(0, len(items), DELETED_AT_A_TIME), 1):
+        pending: list[tuple[DeletableTopicResult, asyncio.Future[Topic]]] = []
+        for identity, item in items[start : start + DELETED_AT_A_TIME]:
+            result = DeletableTopicResult(item.name, item.topic_id)
+            response.responses.append(result)
+            try:
+                topic = _find(context, item, times[identity])
+                result.name, result.topic_id = topic.name, topic.topic_id
+                pending.append((result, context.broker.metadata.delete_topic(topic)))
+            except KafkaError as error:
+                _fail(result, error)
+        for result, deletion in pending:
+            try:
+                await deletion
+            except KafkaError as error:
+                _fail(result, error)
+    return response
 
 
 def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
@@ -67,14 +81,3 @@ def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:
 def _fail(result: DeletableTopicResult, error: KafkaError) -> None:
     result.error_code = int(error.code)
     result.error_message = error.message
-
-
-async def _answer(
-    results: list[DeletableTopicResult], pending: list[tuple[DeletableTopicResult, asyncio.Future[Topic]]]
-) -> DeleteTopicsResponse:
-    for result, deletion in pending:
-        try:
-            await deletion
-        except KafkaError as error:
-            _fail(result, error)
-    return DeleteTopicsResponse(responses=results)

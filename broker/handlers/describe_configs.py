@@ -1,6 +1,13 @@
-"""DescribeConfigs: the settings of topics, groups and of the broker, and where each value comes from."""
+"""DescribeConfigs: the settings of topics, groups and of the broker, and where each value comes from.
+
+A resource that is named several times is described once, with all the settings asked for. Topics whose own settings are
+the same share their rows in the answer.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_configs import (
@@ -14,60 +21,94 @@ from ...protocol.messages.describe_configs import (
 from ..config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
 from ..group_configs import describe_group
 from ..handling import RequestContext, handles
+from ..metadata_store import Topic
+from ..steps import Steps
 from ..topic_creation import checked_config
 from ..topic_names import name_problem
 
+Wanted: TypeAlias = frozenset[str] | None
+"""Names of settings; None is all of them."""
+
 
 @handles(DescribeConfigsRequest)
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(context, request, resource) for resource in request.resources])
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+    response = DescribeConfigsResponse()
+    alike: dict[object, list[DescribeConfigsResourceResult]] = {}
+    resources = yield from _merged(request.resources)
+    for (resource_type, name), wanted in resources.items():
+        result = DescribeConfigsResult(0, None, resource_type=resource_type, resource_name=name)
+        response.results.append(result)
+        yield context.rows()
+        try:
+            if resource_type == ResourceType.TOPIC:
+                topic = _topic(context, name)
+                like = tuple(sorted(topic.configs.items())), wanted
+                if like not in alike:
+                    rows = describe_topic(context.broker, checked_config(context.broker, topic.configs), topic.configs)
+                    alike[like] = _configs(request, rows, wanted)
+                    context.rows(len(alike[like]))
+                    yield 300
+                result.configs = alike[like]
+            else:
+                result.configs = _configs(request, _rows(context, resource_type, name), wanted)
+                context.rows(len(result.configs))
+                yield 300
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.code), error.message
+    return response
 
 
-def _describe(
-    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
-) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(0, None, resource_type=resource.resource_type, resource_name=resource.resource_name)
-    try:
-        rows = _rows(context, resource)
-    except KafkaError as error:
-        result.error_code, result.error_message = int(error.code), error.message
-        return result
-    wanted = set(resource.configuration_keys or ())
-    for row in rows:
-        if wanted and row.name not in wanted:
-            continue
-        synonyms = row.synonyms if request.include_synonyms else ()
-        result.configs.append(
-            DescribeConfigsResourceResult(
-                row.name,
-                row.value,
-                row.read_only,
-                int(row.source),
-                False,
-                [DescribeConfigsSynonym(name, value, int(source)) for name, value, source in synonyms],
-                int(row.type),
-                row.doc if request.include_documentation else None,
-            )
+def _merged(resources: Iterable[DescribeConfigsResource]) -> Steps[dict[tuple[int, str], Wanted]]:
+    """What is asked of each resource; no names of settings, or an empty list of them, are all."""
+    merged: dict[tuple[int, str], Wanted] = {}
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
+        wanted = frozenset(resource.configuration_keys or ()) or None
+        known = merged.get(key, wanted)
+        merged[key] = None if known is None or wanted is None else known | wanted
+        yield 1 + len(merged[key] or ())
+    return merged
+
+
+def _configs(
+    request: DescribeConfigsRequest, rows: Iterable[ConfigRow], wanted: Wanted
+) -> list[DescribeConfigsResourceResult]:
+    return [
+        DescribeConfigsResourceResult(
+            row.name,
+            row.value,
+            row.read_only,
+            int(row.source),
+            False,
+            [DescribeConfigsSynonym(name, value, int(source)) for name, value, source in row.synonyms]
+            if request.include_synonyms
+            else [],
+            int(row.type),
+            row.doc if request.include_documentation else None,
         )
-    return result
+        for row in rows
+        if wanted is None or row.name in wanted
+    ]
 
 
-def _rows(context: RequestContext, resource: DescribeConfigsResource) -> list[ConfigRow]:
+def _topic(context: RequestContext, name: str) -> Topic:
+    if (problem := name_problem(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    topic = context.broker.metadata.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+def _rows(context: RequestContext, resource_type: int, name: str) -> list[ConfigRow]:
+    """The settings of what is no topic."""
     broker = context.broker
-    name = resource.resource_name
-    if resource.resource_type == ResourceType.TOPIC:
-        if (problem := name_problem(name)) is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        topic = broker.metadata.topic(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic(broker, checked_config(broker, topic.configs), topic.configs)
-    if resource.resource_type == ResourceType.BROKER:
+    if resource_type == ResourceType.BROKER:
         if name == "":
             return []  # cluster-wide dynamic settings: there are none
         if name != str(broker.node_id):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"This broker is {broker.node_id}, not {name!r}.")
         return describe_broker(broker)
-    if resource.resource_type == ResourceType.GROUP and broker.group_aware:
+    if resource_type == ResourceType.GROUP and broker.group_aware:
         return describe_group(broker, name)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no settings here.")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings here.")

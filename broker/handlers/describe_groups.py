@@ -1,5 +1,5 @@
 """DescribeGroups v0-6: state and members of groups. v3: what the client may do. v6: an unknown group is an error
-(KIP-1043); before, it is shown as dead."""
+(KIP-1043); before, it is shown as dead. A group that is named several times is described once."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from ...protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from ..authorization import GROUP_OPERATIONS, NOT_ASKED
-from ..coordinator.group.classic_group import ClassicGroup
 from ..coordinator.group.state import GroupState
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 UNKNOWN_GROUP_FROM = 6
 
 
 @handles(DescribeGroupsRequest)
-def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
     """A failure is the group's, never the request's."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return DescribeGroupsResponse(groups=[_group(context, group_id, operations) for group_id in request.groups])
+    response = DescribeGroupsResponse()
+    for group_id in dict.fromkeys(request.groups):
+        yield context.rows()
+        response.groups.append((yield from _group(context, group_id, operations)))
+    return response
 
 
-def _group(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+def _group(context: RequestContext, group_id: str, operations: int) -> Steps[DescribedGroup]:
     described = DescribedGroup(group_id=group_id)
     knows_unknown = context.api_version >= UNKNOWN_GROUP_FROM
     try:
@@ -45,20 +49,17 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Described
     described.authorized_operations = operations
     is_stable = group.state is GroupState.STABLE
     described.protocol_data = (group.protocol_name or "") if is_stable else ""
-    described.members = _members(group, is_stable)
-    return described
-
-
-def _members(group: ClassicGroup, is_stable: bool) -> list[DescribedGroupMember]:
-    """Metadata and assignment are shown only where they belong together."""
-    return [
-        DescribedGroupMember(
-            member.member_id,
-            member.group_instance_id,
-            member.client.client_id,
-            member.client.client_host,
-            member.metadata(group.protocol_name or "") if is_stable else b"",
-            member.assignment if is_stable else b"",
+    for member in list(group.members.values()):
+        # Metadata and assignment are shown only where they belong together.
+        described.members.append(
+            DescribedGroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client.client_id,
+                member.client.client_host,
+                member.metadata(group.protocol_name or "") if is_stable else b"",
+                member.assignment if is_stable else b"",
+            )
         )
-        for member in group.members.values()
-    ]
+        yield context.rows()
+    return described

@@ -13,10 +13,11 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 
 @handles(DescribeLogDirsRequest)
-def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     broker = context.broker
     result = DescribeLogDirsResult(0, os.path.abspath(broker.data_dir))
     if broker.log_manager.failed is not None:
@@ -24,11 +25,16 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Describe
         return DescribeLogDirsResponse(results=[result])
     wanted = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = set[tuple[str, int]]()
+        for topic in request.topics:
+            wanted.update((topic.topic, index) for index in topic.partitions)
+            yield 1 + len(topic.partitions)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for log in broker.replica_manager.logs():
         if wanted is None or (log.topic, log.partition) in wanted:
             topics.setdefault(log.topic, []).append(DescribeLogDirsPartition(log.partition, log.size, 0, False))
+            context.rows()
+        yield 2
     result.topics = [DescribeLogDirsTopic(name, partitions) for name, partitions in sorted(topics.items())]
     try:
         disk = os.statvfs(broker.data_dir)

@@ -1,11 +1,10 @@
 """DescribeProducers v0: the producers that a partition's log remembers, and their open transactions.
 
-Asking makes no log: a partition that was never written to has no producers.
+A partition that is named several times is described once. Asking makes no log: a partition that was never written to
+has no producers.
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.describe_producers import (
@@ -16,28 +15,37 @@ from ...protocol.messages.describe_producers import (
     TopicResponse,
 )
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 
 @handles(DescribeProducersRequest)
-def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(context: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
     """A partition that isn't here is an error of its own entry."""
-    topics = []
+    topics: dict[str, dict[int, PartitionResponse]] = {}
     for topic in request.topics:
-        written = context.broker.replica_manager.existing_partitions(topic.name)
-        answers = [_partition(context, topic.name, index, written) for index in topic.partition_indexes]
-        topics.append(TopicResponse(topic.name, answers))
-    return DescribeProducersResponse(topics=topics)
+        answers = topics.setdefault(topic.name, {})
+        for index in topic.partition_indexes:
+            if index not in answers:
+                answers[index] = yield from _partition(context, topic.name, index)
+            yield 1
+        yield 1
+    return DescribeProducersResponse(
+        topics=[TopicResponse(name, list(answers.values())) for name, answers in topics.items()]
+    )
 
 
-def _partition(context: RequestContext, topic: str, index: int, written: Collection[int]) -> PartitionResponse:
+def _partition(context: RequestContext, topic: str, index: int) -> Steps[PartitionResponse]:
+    answer = PartitionResponse(index)
+    yield context.rows()
     try:
-        partition = context.broker.replica_manager.partition(topic, index)
-        entries = partition.log.producers.entries() if index in written else ()
+        context.broker.replica_manager.partition(topic, index)
+        log = context.broker.log_manager.get(topic, index)
     except KafkaError as error:
         return PartitionResponse(index, error.code, str(error))
-    return PartitionResponse(
-        index,
-        active_producers=[
+    entries = log.producers.entries() if log is not None else ()
+    for entry in entries:
+        yield context.rows()
+        answer.active_producers.append(
             ProducerState(
                 producer_id=entry.producer_id,
                 producer_epoch=entry.producer_epoch,
@@ -46,6 +54,5 @@ def _partition(context: RequestContext, topic: str, index: int, written: Collect
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.current_txn_first_offset,
             )
-            for entry in entries
-        ],
-    )
+        )
+    return answer

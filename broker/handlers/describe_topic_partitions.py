@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -14,6 +16,7 @@ from ..authorization import TOPIC_OPERATIONS
 from ..handling import RequestContext, handles
 from ..metadata_store import Topic
 from ..partition import LEADER_EPOCH
+from ..steps import Steps
 from ..topic_names import name_problem
 
 MAX_PARTITIONS = 2000
@@ -21,7 +24,7 @@ MAX_PARTITIONS = 2000
 
 
 @handles(DescribeTopicPartitionsRequest)
-def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps[DescribeTopicPartitionsResponse]:
     metadata = context.broker.metadata
     names = sorted({topic.name for topic in request.topics} or metadata.topics)
     first = 0
@@ -30,7 +33,9 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
         first = max(0, request.cursor.partition_index)
     left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     response = DescribeTopicPartitionsResponse()
+    offline = context.broker.replica_manager.offline_partitions()
     for name in names:
+        yield 2 * context.rows()
         start = first if request.cursor is not None and name == request.cursor.topic_name else 0
         if left <= 0:
             response.next_cursor = Cursor(name, start)
@@ -42,7 +47,8 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
             response.topics.append(DescribeTopicPartitionsResponseTopic(int(code), name))
             continue
         end = min(topic.partitions, start + left)
-        response.topics.append(_topic(context, topic, start, end))
+        response.topics.append(_topic(context, topic, start, end, offline.get(name, ())))
+        yield context.rows(end - start)
         left -= end - start
         if end < topic.partitions:
             response.next_cursor = Cursor(name, end)
@@ -50,9 +56,10 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     return response
 
 
-def _topic(context: RequestContext, topic: Topic, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    context: RequestContext, topic: Topic, start: int, end: int, offline: Collection[int]
+) -> DescribeTopicPartitionsResponseTopic:
     node = context.broker.node_id
-    offline = {index for name, index in context.broker.log_manager.offline if name == topic.name}
     return DescribeTopicPartitionsResponseTopic(
         0,
         topic.name,

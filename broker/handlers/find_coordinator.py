@@ -10,6 +10,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..coordinator.state_log import partition_for_key
 from ..handling import RequestContext, handles
+from ..steps import Steps
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
@@ -19,14 +20,16 @@ BATCHES_FROM = 4
 
 
 @handles(FindCoordinatorRequest)
-def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(context: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
     """Before v4 a failure is the request's; from then on it is the key's."""
     if context.api_version < BATCHES_FROM:
         node_id, host, port = _home(context, request.key_type, request.key)
         return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
-    return FindCoordinatorResponse(
-        coordinators=[_coordinator(context, request.key_type, key) for key in request.coordinator_keys]
-    )
+    response = FindCoordinatorResponse()
+    for key in dict.fromkeys(request.coordinator_keys):
+        response.coordinators.append(_coordinator(context, request.key_type, key))
+        yield 2 * context.rows() + len(key) // 10  # the key is hashed
+    return response
 
 
 def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinator:

@@ -21,9 +21,13 @@ from ...protocol.messages.incremental_alter_configs import (
 from ..config_changes import change_configs
 from ..config_sources import ResourceType
 from ..group_configs import check_deletions
-from ..handling import Reply, RequestContext, handles
+from ..handling import RequestContext, handles
 from ..settings import ConfigType, format_value
+from ..slices import in_slices
 from ..topic_config import TopicConfig, topic_config
+
+CHANGED_AT_A_TIME = 50
+"""Resources that are changed, and made durable, together."""
 
 
 class Operation(IntEnum):
@@ -36,22 +40,29 @@ class Operation(IntEnum):
 
 
 @handles(IncrementalAlterConfigsRequest)
-def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> Reply:
+async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     times = Counter((item.resource_type, item.resource_name) for item in request.resources)
-    results: list[AlterConfigsResourceResponse] = []
-    pending: list[tuple[AlterConfigsResourceResponse, Awaitable[Any]]] = []
-    for item in request.resources:
-        result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
-        results.append(result)
-        try:
-            if times[item.resource_type, item.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
-            change = _change(context, item, validate_only=request.validate_only)
-            if change is not None:
-                pending.append((result, change))
-        except KafkaError as error:
-            result.error_code, result.error_message = int(error.code), error.message
-    return _answer(results, pending) if pending else IncrementalAlterConfigsResponse(responses=results)
+    items = list({(item.resource_type, item.resource_name): item for item in request.resources}.values())
+    response = IncrementalAlterConfigsResponse()
+    async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
+        pending: list[tuple[AlterConfigsResourceResponse, Awaitable[Any]]] = []
+        for item in items[start : start + CHANGED_AT_A_TIME]:
+            result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
+            response.responses.append(result)
+            try:
+                if times[item.resource_type, item.resource_name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
+                change = _change(context, item, validate_only=request.validate_only)
+                if change is not None:
+                    pending.append((result, change))
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+        for result, change in pending:
+            try:
+                await change
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+    return response
 
 
 def _change(context: RequestContext, item: AlterConfigsResource, *, validate_only: bool) -> Awaitable[Any] | None:
@@ -111,15 +122,3 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
     else:
         items = [part for part in items if part not in given]
     configs[name] = format_value(items)
-
-
-async def _answer(
-    results: list[AlterConfigsResourceResponse],
-    pending: list[tuple[AlterConfigsResourceResponse, Awaitable[Any]]],
-) -> IncrementalAlterConfigsResponse:
-    for result, change in pending:
-        try:
-            await change
-        except KafkaError as error:
-            result.error_code, result.error_message = int(error.code), error.message
-    return IncrementalAlterConfigsResponse(responses=results)

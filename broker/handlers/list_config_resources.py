@@ -13,26 +13,32 @@ from ...protocol.messages.list_config_resources import (
 )
 from ..config_sources import ResourceType
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 KNOWN = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)
 
 
 @handles(ListConfigResourcesRequest)
-def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(context: RequestContext, request: ListConfigResourcesRequest) -> Steps[ListConfigResourcesResponse]:
     if context.api_version == 0:
         return ListConfigResourcesResponse()
-    wanted = request.resource_types or list(KNOWN)
+    wanted = set(request.resource_types or KNOWN)
     for resource_type in wanted:
         if resource_type not in KNOWN:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no resource type {resource_type}.")
     broker = context.broker
-    found: list[ConfigResource] = []
+    response = ListConfigResourcesResponse()
+    resources = response.config_resources
     if ResourceType.TOPIC in wanted:
-        found += [ConfigResource(name, int(ResourceType.TOPIC)) for name in sorted(broker.metadata.topics)]
+        for name in sorted(broker.metadata.topics):
+            resources.append(ConfigResource(name, int(ResourceType.TOPIC)))
+            yield context.rows()
     for resource_type in (ResourceType.BROKER, BROKER_LOGGER):
         if resource_type in wanted:
-            found.append(ConfigResource(str(broker.node_id), int(resource_type)))
+            resources.append(ConfigResource(str(broker.node_id), int(resource_type)))
     if ResourceType.GROUP in wanted and broker.group_aware:
-        found += [ConfigResource(group_id, int(ResourceType.GROUP)) for group_id in broker.group_initialiser.groups()]
-    return ListConfigResourcesResponse(config_resources=found)
+        for group_id in broker.group_initialiser.groups():
+            resources.append(ConfigResource(group_id, int(ResourceType.GROUP)))
+            yield context.rows()
+    return response

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 CLASSIC = "classic"
 
 
 @handles(ListGroupsRequest)
-def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """Filters compare without case; a state or type that doesn't exist matches nothing."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []
-    return ListGroupsResponse(
-        groups=[
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
-            for group in groups
-            if not states or group.state.value.lower() in states
-        ]
-    )
+    response = ListGroupsResponse()
+    for group in groups:
+        if not states or group.state.value.lower() in states:
+            response.groups.append(ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC))
+            context.rows()
+        yield 1
+    return response

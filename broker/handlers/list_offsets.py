@@ -1,9 +1,9 @@
 """ListOffsets: the offset of a timestamp, or of one of the special ones: -1 latest, -2 earliest, -3 of the newest
-timestamp (v7, KIP-734), -4 earliest local (v8), -5 latest tiered (v9)."""
+timestamp (v7, KIP-734), -4 earliest local (v8), -5 latest tiered (v9). A partition that is named several times is
+INVALID_REQUEST each time, as in Kafka."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -16,7 +16,7 @@ from ...protocol.messages.list_offsets import (
 )
 from ..handling import RequestContext, handles
 from ..log import IsolationLevel
-from ..steps import Steps
+from ..steps import Steps, repeated
 
 SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
 """Special timestamp → first version that knows it."""
@@ -25,23 +25,26 @@ SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
 @handles(ListOffsetsRequest)
 def handle(context: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
     isolation = IsolationLevel(1 if request.isolation_level == 1 else 0)
-    times = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
+    twice = yield from repeated(
+        (topic.name, item.partition_index) for topic in request.topics for item in topic.partitions
+    )
     response = ListOffsetsResponse()
     for topic in request.topics:
         result = ListOffsetsTopicResponse(topic.name)
         response.topics.append(result)
         for item in topic.partitions:
-            repeated = times[topic.name, item.partition_index] > 1
-            result.partitions.append((yield from _offset(context, topic.name, item, isolation, repeated)))
-            yield 10
+            is_repeated = (topic.name, item.partition_index) in twice
+            result.partitions.append((yield from _offset(context, topic.name, item, isolation, is_repeated)))
+            yield 10 * context.rows()
+        yield 1
     return response
 
 
 def _offset(
-    context: RequestContext, topic: str, item: ListOffsetsPartition, isolation: IsolationLevel, repeated: bool
+    context: RequestContext, topic: str, item: ListOffsetsPartition, isolation: IsolationLevel, is_repeated: bool
 ) -> Steps[ListOffsetsPartitionResponse]:
     try:
-        if repeated:
+        if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is in the request more than once.")
         if item.timestamp < 0 and context.api_version < SINCE.get(item.timestamp, 1 << 15):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no special timestamp {item.timestamp}.")

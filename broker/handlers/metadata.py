@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.metadata import (
     MetadataRequest,
@@ -13,103 +16,131 @@ from ...protocol.messages.metadata import (
 )
 from ...protocol.schema import NO_UUID
 from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from ..handling import Reply, RequestContext, handles
+from ..handling import Execution, RequestContext, handles
 from ..metadata_store import Topic
 from ..partition import LEADER_EPOCH
-from ..topic_creation import plan_topic
+from ..slices import in_slices
+from ..steps import Steps, run_in_slices
+from ..topic_creation import check_new_partitions, plan_topic
 from ..topic_names import name_problem
 
 FIRST_VERSION_BY_ID = 12
 """Versions 10 and 11 have the topic id field, but Kafka brokers don't look topics up by it there (KAFKA-10774)."""
 
+CREATED_AT_A_TIME = 50
+"""Topics that are created, and made durable, together."""
+
+Asked: TypeAlias = dict[str | bytes, None]
+"""Names of topics, or ids. Each once, as in Kafka: a topic of many partitions, asked for over and over, would make a
+gigantic answer."""
+
 
 @handles(MetadataRequest)
-def handle(context: RequestContext, request: MetadataRequest) -> Reply:
-    asked = request.topics
-    broker = context.broker
-    if asked is None or (context.api_version == 0 and not asked):
-        topics = sorted(broker.metadata.topics.values(), key=lambda topic: topic.name)
-        return _response(context, request, [_topic(context, request, topic) for topic in topics])
-    # Each topic once, as in Kafka: a topic of many partitions, asked for over and over, would make a gigantic answer.
-    asked = request.topics = list({(item.name, item.topic_id): item for item in asked}.values())
+def handle(context: RequestContext, request: MetadataRequest) -> Steps[Execution]:
+    metadata = context.broker.metadata
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        names = sorted(metadata.topics)
+        return (yield from _answer(context, request, dict.fromkeys(names), {}))
     if context.api_version < FIRST_VERSION_BY_ID:
-        for item in asked:
-            if item.name is None or item.topic_id != NO_UUID:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"Topics can be asked for by id from version {FIRST_VERSION_BY_ID} on."
-                )
-    create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-    missing = {item.name for item in asked if item.name and broker.metadata.topic(item.name) is None} if create else ()
-    if missing:
-        return _create_and_answer(context, request, sorted(missing))
-    return _response(context, request, [_answer(context, request, item, {}) for item in asked])
+        _check_no_ids(request.topics)
+    # One topic id makes it a request by ids, whatever names stand beside them; nothing is created then.
+    ids: Asked = dict.fromkeys(item.topic_id for item in request.topics if item.topic_id != NO_UUID)
+    asked: Asked = ids or dict.fromkeys(NO_UUID if item.name is None else item.name for item in request.topics)
+    yield len(request.topics) // 4
+    if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
+        missing = sorted(name for name in asked if isinstance(name, str) and name and metadata.topic(name) is None)
+        if missing:
+            return _create_and_answer(context, request, asked, missing)
+    return (yield from _answer(context, request, asked, {}))
 
 
-async def _create_and_answer(context: RequestContext, request: MetadataRequest, missing: list[str]) -> MetadataResponse:
+def _check_no_ids(topics: Iterable[MetadataRequestTopic]) -> None:
+    for item in topics:
+        if item.name is None or item.topic_id != NO_UUID:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Topics can be asked for by id from version {FIRST_VERSION_BY_ID} on."
+            )
+
+
+async def _create_and_answer(
+    context: RequestContext, request: MetadataRequest, asked: Asked, missing: list[str]
+) -> MetadataResponse:
+    broker = context.broker
     failures: dict[str, KafkaError] = {}
-    pending = []
-    for name in missing:
-        try:
-            plan = plan_topic(context.broker, name)
-            pending.append((name, context.broker.metadata.create_topic(plan.name, plan.partitions, plan.configs)))
-        except KafkaError as error:
-            failures[name] = error
-    for name, creation in pending:
-        try:
-            await creation
-        except KafkaError as error:
-            failures[name] = error
-    return _response(context, request, [_answer(context, request, item, failures) for item in request.topics or ()])
+    try:
+        check_new_partitions(broker, len(missing) * broker.config.num_partitions)
+    except KafkaError as error:
+        return await run_in_slices(_answer(context, request, asked, dict.fromkeys(missing, error)))
+    async for start in in_slices(range(0, len(missing), CREATED_AT_A_TIME), 1):
+        pending = []
+        for name in missing[start : start + CREATED_AT_A_TIME]:
+            try:
+                plan = plan_topic(broker, name)
+                pending.append((name, broker.metadata.create_topic(plan.name, plan.partitions, plan.configs)))
+            except KafkaError as error:
+                failures[name] = error
+        for name, creation in pending:
+            try:
+                await creation
+            except KafkaError as error:
+                failures[name] = error
+    return await run_in_slices(_answer(context, request, asked, failures))
 
 
 def _answer(
-    context: RequestContext, request: MetadataRequest, item: MetadataRequestTopic, failures: dict[str, KafkaError]
-) -> MetadataResponseTopic:
-    if item.name is None:
-        topic = context.broker.metadata.topic_by_id(item.topic_id)
-        if topic is None:
-            return MetadataResponseTopic(int(ErrorCode.UNKNOWN_TOPIC_ID), None, item.topic_id)
-        return _topic(context, request, topic)
-    topic = context.broker.metadata.topic(item.name)
-    if topic is not None:
-        return _topic(context, request, topic)
-    failure = failures.get(item.name)
-    if name_problem(item.name) is not None:
-        code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    elif failure is not None and failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-        code = failure.code
-    elif failure is not None:
-        code = ErrorCode.LEADER_NOT_AVAILABLE  # someone else is creating it right now: ask again
-    else:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(int(code), item.name)
+    context: RequestContext, request: MetadataRequest, asked: Asked, failures: dict[str, KafkaError]
+) -> Steps[MetadataResponse]:
+    metadata = context.broker.metadata
+    offline = context.broker.replica_manager.offline_partitions()
+    response = _response(context, request)
+    for name in asked:
+        yield context.rows()
+        topic = metadata.topic(name) if isinstance(name, str) else metadata.topic_by_id(name)
+        if topic is not None:
+            response.topics.append((yield from _topic(context, request, topic, offline.get(topic.name, ()))))
+        elif isinstance(name, str):
+            response.topics.append(MetadataResponseTopic(_code_of_missing(name, failures), name))
+        else:
+            response.topics.append(MetadataResponseTopic(int(ErrorCode.UNKNOWN_TOPIC_ID), None, name))
+    return response
 
 
-def _topic(context: RequestContext, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
-    broker = context.broker
-    node = broker.node_id
-    offline = {index for name, index in broker.log_manager.offline if name == topic.name}
-    partitions = []
+def _code_of_missing(name: str, failures: dict[str, KafkaError]) -> int:
+    failure = failures.get(name)
+    if name_problem(name) is not None:
+        return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if failure is None:
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if failure.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return int(ErrorCode.LEADER_NOT_AVAILABLE)  # another request is creating it right now: ask again
+    return int(failure.code)
+
+
+def _topic(
+    context: RequestContext, request: MetadataRequest, topic: Topic, offline: Collection[int]
+) -> Steps[MetadataResponseTopic]:
+    node = context.broker.node_id
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    answer = MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, [], operations)
     for index in range(topic.partitions):
         if index in offline:
             code = int(ErrorCode.LEADER_NOT_AVAILABLE)
-            partitions.append(MetadataResponsePartition(code, index, -1, LEADER_EPOCH, [node], [], [node]))
+            row = MetadataResponsePartition(code, index, -1, LEADER_EPOCH, [node], [], [node])
         else:
-            partitions.append(MetadataResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], []))
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, partitions, operations)
+            row = MetadataResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [])
+        answer.partitions.append(row)
+        yield context.rows()
+    return answer
 
 
-def _response(
-    context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
+def _response(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """The answer without topics."""
     broker = context.broker
     host, port = broker.endpoint(context.connection)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(broker.node_id, host, port, broker.config.broker_rack or None)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,

@@ -14,16 +14,20 @@ While transactions that aren't decided have committed on a partition:
 | v2-6, which cannot say | COORDINATOR_LOAD_IN_PROGRESS for the group and for every partition: some clients look only at
   the one, some only at the other, and some take a partition that is left out for one without offset |
 | v1 | COORDINATOR_LOAD_IN_PROGRESS for the partition |
+
+A group, and a partition of it, that is named several times is answered once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import islice
 
 from ...protocol.errors import PENDING_TRANSACTION, ErrorCode, KafkaError
 from ...protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -34,34 +38,40 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ..coordinator.group.coordinator import FetchedOffset
-from ..handling import Deferred, Reply, RequestContext, handles
+from ..handling import Answer, Deferred, RequestContext, handles
+from ..steps import Steps, run_in_slices
 
 GROUP_ERROR_FROM = 2
 STABILITY_FROM = 7
 SEVERAL_GROUPS_FROM = 8
 NO_OFFSET = -1
+AT_A_TIME = 200
+"""Partitions that are looked up in one step."""
 
 
 @handles(OffsetFetchRequest)
-def handle(context: RequestContext, request: OffsetFetchRequest) -> Reply:
+def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer]:
     """Answered when everything that is told is durable."""
     if context.api_version >= SEVERAL_GROUPS_FROM:
-        return _several_groups(context, request)
+        return (yield from _several_groups(context, request))
     coordinator = context.broker.group_coordinator
     unstable = _code_of_unstable(context, request)
     try:
-        found = _found(context, request.group_id, request.topics, unstable)
+        offsets = yield from _offsets(context, request.group_id, request.topics, unstable)
         settled = coordinator.settled(request.group_id)
     except KafkaError as error:
-        return _failed(request, context.api_version, error.code)
-    response = OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(*_told(item, unstable)) for item in items])
-            for name, items in _by_topic(found).items()
-        ]
-    )
-    if GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM and any(item.is_pending for item in found):
-        response = _all_loading(response)
+        return (yield from _failed(request, context.api_version, error))
+    response = OffsetFetchResponse()
+    is_loading = GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM and any(item.is_pending for item in offsets)
+    if is_loading:
+        response.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for name, items in _by_topic(offsets).items():
+        topic = OffsetFetchResponseTopic(name)
+        response.topics.append(topic)
+        for item in items:
+            row = (item.partition[1], NO_OFFSET, -1, "", response.error_code) if is_loading else _row(item, unstable)
+            topic.partitions.append(OffsetFetchResponsePartition(*row))
+            yield 1
     if settled is None:
         return response
     return Deferred(_unless_failed(settled, response, request, context.api_version))
@@ -73,20 +83,22 @@ async def _unless_failed(
     try:
         await settled
     except KafkaError as error:
-        return _failed(request, version, error.code)
+        return await run_in_slices(_failed(request, version, error))
     return response
 
 
-def _failed(request: OffsetFetchRequest, version: int, code: ErrorCode) -> OffsetFetchResponse:
+def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Steps[OffsetFetchResponse]:
     """The whole group failed: said at the top (v2+) and at each partition, for some clients look only there."""
-    topics = [
-        OffsetFetchResponseTopic(
-            topic.name,
-            [OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", int(code)) for index in topic.partition_indexes],
-        )
-        for topic in request.topics or ()
-    ]
-    return OffsetFetchResponse(topics=topics, error_code=int(code) if version >= GROUP_ERROR_FROM else 0)
+    code = int(error.code)
+    response = OffsetFetchResponse(error_code=code if version >= GROUP_ERROR_FROM else 0)
+    for asked in request.topics or ():
+        topic = OffsetFetchResponseTopic(asked.name)
+        response.topics.append(topic)
+        for index in asked.partition_indexes:
+            topic.partitions.append(OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", code))
+            yield 1
+        yield 1
+    return response
 
 
 def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> ErrorCode | None:
@@ -98,44 +110,44 @@ def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> E
     return PENDING_TRANSACTION if context.extension_aware else ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
-def _all_loading(response: OffsetFetchResponse) -> OffsetFetchResponse:
-    """The same partitions, none with an offset."""
-    code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    topics = [
-        OffsetFetchResponseTopic(
-            topic.name,
-            [OffsetFetchResponsePartition(p.partition_index, NO_OFFSET, -1, "", code) for p in topic.partitions],
-        )
-        for topic in response.topics
-    ]
-    return OffsetFetchResponse(topics=topics, error_code=code)
-
-
-def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Reply:
+def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer]:
     coordinator = context.broker.group_coordinator
     unstable = _code_of_unstable(context, request)
-    groups = []
+    response = OffsetFetchResponse()
     waiting: list[tuple[OffsetFetchResponseGroup, asyncio.Future[None]]] = []
-    for asked in request.groups:
-        group = OffsetFetchResponseGroup(asked.group_id)
-        groups.append(group)
+    for group_id, asked in _merged(request.groups).items():
+        group = OffsetFetchResponseGroup(group_id)
+        response.groups.append(group)
+        yield 5 * context.rows()
         try:
-            found = _found(context, asked.group_id, asked.topics, unstable)
-            settled = coordinator.settled(asked.group_id)
+            offsets = yield from _offsets(context, group_id, asked, unstable)
+            settled = coordinator.settled(group_id)
         except KafkaError as error:
+            if error.code is ErrorCode.INVALID_REQUEST:
+                raise
             group.error_code = int(error.code)
             continue
         if settled is not None:
             waiting.append((group, settled))
-        group.topics = [
-            OffsetFetchResponseTopics(
-                name=name,
-                partitions=[OffsetFetchResponsePartitions(*_told(item, unstable)) for item in items],
-            )
-            for name, items in _by_topic(found).items()
-        ]
-    response = OffsetFetchResponse(groups=groups)
+        for name, items in _by_topic(offsets).items():
+            topic = OffsetFetchResponseTopics(name=name)
+            group.topics.append(topic)
+            for item in items:
+                topic.partitions.append(OffsetFetchResponsePartitions(*_row(item, unstable)))
+                yield 1
     return Deferred(_when_settled(response, waiting)) if waiting else response
+
+
+def _merged(groups: Iterable[OffsetFetchRequestGroup]) -> dict[str, list[OffsetFetchRequestTopics] | None]:
+    """The topics that are asked for of each group, None: all."""
+    merged: dict[str, list[OffsetFetchRequestTopics] | None] = {}
+    for group in groups:
+        known = merged.setdefault(group.group_id, [])
+        if group.topics is None or known is None:
+            merged[group.group_id] = None
+        else:
+            known += group.topics
+    return merged
 
 
 async def _when_settled(
@@ -149,29 +161,34 @@ async def _when_settled(
     return response
 
 
-def _found(
+def _offsets(
     context: RequestContext,
     group_id: str,
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     unstable: ErrorCode | None,
-) -> list[FetchedOffset]:
+) -> Steps[list[FetchedOffset]]:
     """What is asked for. Of everything (None) that is what has an offset, or is `unstable` and so told."""
     coordinator = context.broker.group_coordinator
-    if topics is not None:
-        wanted = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
-        return coordinator.fetch_offsets(group_id, wanted)
-    found = coordinator.fetch_offsets(group_id, None)
-    return [item for item in found if item.offset is not None or (unstable is not None and item.is_pending)]
+    if topics is None:
+        offsets = coordinator.fetch_offsets(group_id, None)
+        yield context.rows(len(offsets))
+        return [item for item in offsets if item.offset is not None or (unstable is not None and item.is_pending)]
+    wanted = iter(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partition_indexes))
+    offsets = coordinator.fetch_offsets(group_id, islice(wanted, AT_A_TIME))
+    while part := list(islice(wanted, AT_A_TIME)):
+        yield context.rows(len(part))
+        offsets += coordinator.fetch_offsets(group_id, part)
+    return offsets
 
 
-def _by_topic(found: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
+def _by_topic(offsets: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
     topics: dict[str, list[FetchedOffset]] = {}
-    for item in found:
+    for item in offsets:
         topics.setdefault(item.partition[0], []).append(item)
     return topics
 
 
-def _told(item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
+def _row(item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
     """(partition, offset, leader epoch, metadata, error code); `unstable` for one with undecided commits, if given."""
     index = item.partition[1]
     if unstable is not None and item.is_pending:

@@ -11,16 +11,20 @@ from ...protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 
 @handles(OffsetForLeaderEpochRequest)
-def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(topic.topic, [_end(context, topic.topic, item) for item in topic.partitions])
-            for topic in request.topics
-        ]
-    )
+def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps[OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        result = OffsetForLeaderTopicResult(topic.topic)
+        response.topics.append(result)
+        for item in topic.partitions:
+            result.partitions.append(_end(context, topic.topic, item))
+            yield 5 * context.rows()
+        yield 1
+    return response
 
 
 def _end(context: RequestContext, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
