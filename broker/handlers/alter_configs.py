@@ -17,7 +17,7 @@ from ..handling import RequestContext, handles
 from ..metadata_store import Topic
 from ..slices import in_slices
 
-CHANGED_AT_A_TIME = 50
+CHANGED_AT_A_TIME = 20
 """Resources that are changed, and made durable, together."""
 
 

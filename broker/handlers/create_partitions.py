@@ -17,7 +17,7 @@ from ..metadata_store import Topic
 from ..slices import in_slices
 from ..topic_creation import check_assignment, check_new_partitions, check_partition_limit
 
-CHANGED_AT_A_TIME = 50
+CHANGED_AT_A_TIME = 20
 """Topics that are changed, and made durable, together."""
 
 

@@ -24,7 +24,7 @@ from ..metadata_store import Topic
 from ..slices import in_slices
 from ..topic_creation import TopicPlan, check_new_partitions, plan_topic
 
-CREATED_AT_A_TIME = 50
+CREATED_AT_A_TIME = 20
 """Topics that are created, and made durable, together."""
 
 

@@ -26,7 +26,7 @@ from ..settings import ConfigType, format_value
 from ..slices import in_slices
 from ..topic_config import TopicConfig, topic_config
 
-CHANGED_AT_A_TIME = 50
+CHANGED_AT_A_TIME = 20
 """Resources that are changed, and made durable, together."""
 
 
