@@ -104,7 +104,10 @@ class Broker:
         )
         self.metadata = MetadataStore(self.log_manager, self.node_id, self.clock, ids, self.log)
         self.replica_manager = ReplicaManager(self.config, self.log_manager, self.metadata, self.clock, self.log)
-        self.fetch_sessions = FetchSessionCache(self.config.max_incremental_fetch_session_cache_slots)
+        self.fetch_sessions = FetchSessionCache(
+            self.config.max_incremental_fetch_session_cache_slots,
+            self.config.max_incremental_fetch_session_cache_partitions,
+        )
         self.fetch_purgatory = FetchPurgatory()
         self.group_aware = group_aware(self.config)
         self.dispatcher = Dispatcher(self, self.log, group_aware=self.group_aware)

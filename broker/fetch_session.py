@@ -1,18 +1,20 @@
 """Incremental fetch sessions (KIP-227): the broker remembers what a consumer fetches and only says what changed.
 
-Owns the sessions and which partitions an answer must mention. Sessions are a cache: one that is gone makes the client
-send a full request again. Reading and waiting are not done here. Plain code without awaits, time passed in.
+Owns the sessions and which partitions an answer must mention. Sessions are a cache, bounded in number and in
+partitions: one that is gone makes the client send a full request again. Reading and waiting are not done here. No
+awaits, and the time is passed in; requests of many partitions are taken over in steps.
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from .steps import Steps
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -80,28 +82,17 @@ class FetchSession:
 
     __slots__ = ("epoch", "id", "last_used", "targets", "uses_topic_ids")
 
-    def __init__(self, id: int, targets: Iterable[FetchTarget], uses_topic_ids: bool, now: float) -> None:
+    def __init__(self, id: int, targets: Mapping[Key, FetchTarget], uses_topic_ids: bool, now: float) -> None:
         self.id = id
         self.epoch = 1
-        self.targets: OrderedDict[Key, FetchTarget] = OrderedDict((target.key, target) for target in targets)
+        self.targets: OrderedDict[Key, FetchTarget] = OrderedDict(targets)
         self.uses_topic_ids = uses_topic_ids
         self.last_used = now
 
-    def apply(self, request: FetchRequest) -> None:
-        """Take over an incremental request: new, changed and forgotten partitions."""
-        for topic in request.topics:
-            name = topic.topic_id if self.uses_topic_ids else topic.topic
-            for asked in topic.partitions:
-                known = self.targets.get((name, asked.partition))
-                if known is None:
-                    self.targets[name, asked.partition] = FetchTarget(name, asked)
-                else:
-                    known.update(asked)
-        for forgotten in request.forgotten_topics_data:
-            name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
-            for index in forgotten.partitions:
-                self.targets.pop((name, index), None)
+    def advance(self, now: float) -> None:
+        """The next epoch begins: a request was accepted."""
         self.epoch = 1 if self.epoch >= MAX_EPOCH else self.epoch + 1
+        self.last_used = now
 
     def served(self, target: FetchTarget) -> None:
         """The partition gave records: it goes behind the others, so that a byte limit starves none."""
@@ -121,38 +112,52 @@ class FetchPlan:
         self.incremental = incremental
 
 
-def _targets(request: FetchRequest, version: int) -> list[FetchTarget]:
-    by_id = version >= FIRST_TOPIC_ID_VERSION
-    return [
-        FetchTarget(topic.topic_id if by_id else topic.topic, asked)
-        for topic in request.topics
-        for asked in topic.partitions
-    ]
+def _asked(request: FetchRequest, by_id: bool) -> Iterator[tuple[str | bytes, FetchPartition]]:
+    for topic in request.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for asked in topic.partitions:
+            yield name, asked
+
+
+def _targets(request: FetchRequest, by_id: bool) -> Steps[dict[Key, FetchTarget]]:
+    """What a full request asks for. Of a partition that is named several times the last one counts, as in Kafka."""
+    targets: dict[Key, FetchTarget] = {}
+    for name, asked in _asked(request, by_id):
+        targets[name, asked.partition] = FetchTarget(name, asked)
+        yield 1
+    return targets
 
 
 class FetchSessionCache:
-    """The sessions, least recently used first; at most `slots`."""
+    """The sessions, least recently used first: at most `slots`, with at most `max_partitions` together."""
 
-    def __init__(self, slots: int, random_ids: random.Random | None = None) -> None:
+    def __init__(self, slots: int, max_partitions: int, random_ids: random.Random | None = None) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
+        self._partitions = 0
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._random = random_ids or random.Random()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int, now: float) -> FetchPlan:
+    @property
+    def partitions(self) -> int:
+        """The partitions in all sessions together."""
+        return self._partitions
+
+    def plan(self, request: FetchRequest, version: int, now: float) -> Steps[FetchPlan]:
         """Work out what a request asks for; `now` in seconds of a monotonic clock.
 
         Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
-            targets = _targets(request, version)
+            self._close(request.session_id)
+            targets = yield from _targets(request, version >= FIRST_TOPIC_ID_VERSION)
             session = None
             if request.session_epoch == INITIAL_EPOCH and version >= 7 and targets:
                 session = self._open(targets, version >= FIRST_TOPIC_ID_VERSION, now)
-            return FetchPlan(targets, session, incremental=False)
+            return FetchPlan(list(targets.values()), session, incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -160,20 +165,57 @@ class FetchSessionCache:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= FIRST_TOPIC_ID_VERSION):
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.apply(request)
-        session.last_used = now
-        if not session.targets:
-            del self._sessions[session.id]
-            return FetchPlan([], None, incremental=True)
+        session.advance(now)
         self._sessions.move_to_end(session.id)
+        yield from self._apply(request, session)
+        if not session.targets:
+            self._close(session.id)
+            return FetchPlan([], None, incremental=True)
         return FetchPlan(list(session.targets.values()), session, incremental=True)
 
-    def _open(self, targets: list[FetchTarget], uses_topic_ids: bool, now: float) -> FetchSession | None:
-        if len(self._sessions) >= self._slots:
+    def _apply(self, request: FetchRequest, session: FetchSession) -> Steps[None]:
+        """Take over an incremental request: new, changed and forgotten partitions."""
+        for name, asked in _asked(request, session.uses_topic_ids):
+            known = session.targets.get((name, asked.partition))
+            if known is not None:
+                known.update(asked)
+            else:
+                self._grow(session)
+                session.targets[name, asked.partition] = FetchTarget(name, asked)
+            yield 1
+        for forgotten in request.forgotten_topics_data:
+            name = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                if session.targets.pop((name, index), None) is not None and self._has(session):
+                    self._partitions -= 1
+                yield 1
+
+    def _grow(self, session: FetchSession) -> None:
+        """Make room for one more partition, or give the session up: its client then sends a full request."""
+        if self._partitions >= self._max_partitions:
+            self._close(session.id)
+        if not self._has(session):  # another request may have closed it between two steps
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        self._partitions += 1
+
+    def _has(self, session: FetchSession) -> bool:
+        return self._sessions.get(session.id) is session
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.targets)
+
+    def _open(self, targets: Mapping[Key, FetchTarget], uses_topic_ids: bool, now: float) -> FetchSession | None:
+        """A new session; None where there is no room for it and no session is old enough to make room."""
+        if len(targets) > self._max_partitions:
+            return None
+        while len(self._sessions) >= self._slots or self._partitions + len(targets) > self._max_partitions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < EVICTION_AGE_S:
                 return None
-            del self._sessions[oldest.id]
+            self._close(oldest.id)
+        self._partitions += len(targets)
         id = self._random.randint(1, MAX_EPOCH)
         while id in self._sessions:
             id = self._random.randint(1, MAX_EPOCH)

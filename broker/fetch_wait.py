@@ -1,13 +1,14 @@
 """Fetch requests that wait for data: woken by the logs, never polling.
 
 Owns the waits. Each is over exactly once: when enough data is there, when its time is up, when its connection closes
-or when the broker stops. What is then answered is read by the handler at the moment the answer can leave.
+or when the broker stops. What is then answered is read by the handler at the moment the answer can leave. A log that
+moves costs each wait on it the same, however many other logs the wait is on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from .connection_info import ConnectionInfo
 from .log import PartitionLog
@@ -16,29 +17,32 @@ from .log import PartitionLog
 class FetchWait:
     """One waiting Fetch. `done` has no result: it only says that waiting is over."""
 
-    __slots__ = ("_connection", "_enough", "_logs", "_purgatory", "_timer", "done")
+    __slots__ = ("_connection", "_is_enough", "_logs", "_purgatory", "_timer", "done")
 
     def __init__(
         self,
         purgatory: FetchPurgatory,
-        logs: list[PartitionLog],
-        enough: Callable[[], bool],
+        is_enough: Callable[[PartitionLog], bool],
         max_wait_s: float,
         connection: ConnectionInfo,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self._purgatory = purgatory
-        self._logs = logs
-        self._enough = enough
+        self._logs: list[PartitionLog] = []
+        self._is_enough = is_enough
         self._connection = connection
         self._timer = loop.call_later(max_wait_s, self.release)
-        for log in logs:
-            log.add_listener(self._advanced)
         connection.closed.add_done_callback(self._closed)
 
+    def watch(self, log: PartitionLog) -> None:
+        """Look again whenever this log moves."""
+        if not self.done.done():
+            self._logs.append(log)
+            log.add_listener(self._advanced)
+
     def _advanced(self, log: PartitionLog) -> None:
-        if not self.done.done() and self._enough():
+        if not self.done.done() and self._is_enough(log):
             self.release()
 
     def _closed(self, closed: asyncio.Future[None]) -> None:
@@ -64,12 +68,12 @@ class FetchPurgatory:
         self._closed = False
 
     def wait(
-        self, logs: Iterable[PartitionLog], enough: Callable[[], bool], max_wait_s: float, connection: ConnectionInfo
-    ) -> asyncio.Future[None]:
-        """A future that is done when `enough()` holds after one of the logs moved, or `max_wait_s` has passed."""
-        wait = FetchWait(self, list(logs), enough, 0 if self._closed else max_wait_s, connection)
+        self, is_enough: Callable[[PartitionLog], bool], max_wait_s: float, connection: ConnectionInfo
+    ) -> FetchWait:
+        """A wait that ends when `is_enough(log)` holds for a watched log that moved, or after `max_wait_s`."""
+        wait = FetchWait(self, is_enough, 0 if self._closed else max_wait_s, connection)
         self.waiting.add(wait)
-        return wait.done
+        return wait
 
     def release_all(self) -> None:
         """The broker stops: nobody waits any more."""

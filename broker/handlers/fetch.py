@@ -2,6 +2,8 @@
 
 What is fetched comes from the request or from an incremental session (fetch_session.py), waiting is fetch_wait.py's.
 The answer is read from the logs at the moment it can leave, so only one is in memory per connection.
+A request or session of many partitions is looked through in slices; while it waits, only the partition that moved is
+looked at.
 """
 
 from __future__ import annotations
@@ -18,28 +20,44 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ..fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
-from ..handling import Deferred, Reply, RequestContext, handles
+from ..fetch_wait import FetchWait
+from ..handling import Answer, Deferred, RequestContext, handles
 from ..log import IsolationLevel, PartitionLog
 from ..partition import Partition
+from ..steps import SLICE, Steps
 
 FIRST_VERSION_DIVERGING: Final = 12
 
 
 @handles(FetchRequest)
-def handle(context: RequestContext, request: FetchRequest) -> Reply:
+def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
     broker = context.broker
-    plan = broker.fetch_sessions.plan(request, context.api_version, broker.clock.monotonic())
+    plan = yield from broker.fetch_sessions.plan(request, context.api_version, broker.clock.monotonic())
+    if len(plan.targets) > SLICE:
+        context.rows(len(plan.targets))
     fetch = _Fetch(context, request, plan)
-    if request.max_wait_ms <= 0 or not plan.targets or fetch.enough():
+    if request.max_wait_ms <= 0 or request.min_bytes <= 0 or not plan.targets or (yield from fetch.is_enough()):
         return Deferred(None, fetch.answer)
-    wait = broker.fetch_purgatory.wait(fetch.logs, fetch.enough, request.max_wait_ms / 1000, context.connection)
-    return Deferred(wait, fetch.answer)
+    wait = broker.fetch_purgatory.wait(fetch.is_enough_with, request.max_wait_ms / 1000, context.connection)
+    yield from fetch.watch(wait)
+    return Deferred(wait.done, fetch.answer)
+
+
+class _Waiting:
+    """A partition that a Fetch waits for: how far it was visible when its `available` bytes were counted."""
+
+    __slots__ = ("available", "target", "visible")
+
+    def __init__(self, target: FetchTarget, visible: int, available: int) -> None:
+        self.target = target
+        self.visible = visible
+        self.available = available
 
 
 class _Fetch:
-    """One Fetch request being answered."""
+    """One Fetch request being answered. `missing` is how many bytes more make it worth an answer."""
 
-    __slots__ = ("by_id", "committed", "context", "isolation", "logs", "max_bytes", "plan", "request")
+    __slots__ = ("by_id", "committed", "context", "isolation", "max_bytes", "missing", "plan", "request", "waiting")
 
     def __init__(self, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
         self.context = context
@@ -49,7 +67,8 @@ class _Fetch:
         self.committed = request.isolation_level == 1
         self.isolation = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
         self.max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
-        self.logs: list[PartitionLog] = []
+        self.missing = request.min_bytes
+        self.waiting: dict[PartitionLog, _Waiting] = {}
 
     def _partition(self, target: FetchTarget) -> Partition:
         manager = self.context.broker.replica_manager
@@ -61,40 +80,64 @@ class _Fetch:
         partition.check_leader_epoch(target.current_leader_epoch)
         return partition
 
-    def enough(self) -> bool:
+    def is_enough(self) -> Steps[bool]:
         """Whether the answer should not wait: `min_bytes` are there, or an error or a divergence is to be told."""
-        logs: list[PartitionLog] = []
-        min_bytes = self.request.min_bytes
-        found = 0
         for target in self.plan.targets:
             try:
                 log = self._partition(target).log
             except KafkaError:
                 return True
-            offset = target.fetch_offset
-            if log.closed or not log.log_start_offset <= offset <= log.log_end_offset:
+            visible = self._visible(log)
+            available = self._available(target, log, visible)
+            self.missing -= available
+            if self.missing <= 0:
                 return True
-            if target.last_fetched_epoch >= 0 and self._divergence(target, log) is not None:
-                return True
-            visible = log.last_stable_offset if self.committed else log.high_watermark
-            if offset < visible:
-                if min_bytes <= 1:
-                    return True
-                # How many bytes lie between two offsets only the log knows: read them, but not more than count.
-                wanted = min(target.max_bytes, min_bytes - found)
-                try:
-                    read = log.read(offset, wanted, self.isolation)
-                except KafkaError:
-                    return True
-                more = read.next_offset < visible  # then the next batch went past what was wanted
-                found += max(len(read.records), wanted) if more else len(read.records)
-                if found >= min_bytes:
-                    return True
-            logs.append(log)
-        self.logs = logs
-        return min_bytes <= 0
+            self.waiting[log] = _Waiting(target, visible, available)
+            yield 3
+        return False
 
-    def answer(self, _: None = None) -> FetchResponse:
+    def watch(self, wait: FetchWait) -> Steps[None]:
+        """Let the wait watch the logs, and look again at those that moved meanwhile."""
+        for log, waiting in self.waiting.items():
+            wait.watch(log)
+            if self._visible(log) != waiting.visible and self.is_enough_with(log):
+                wait.release()
+                return
+            yield 1
+
+    def is_enough_with(self, log: PartitionLog) -> bool:
+        """Whether the answer should wait no longer, now that this log has moved."""
+        waiting = self.waiting[log]
+        self.missing += waiting.available
+        waiting.visible = self._visible(log)
+        waiting.available = self._available(waiting.target, log, waiting.visible)
+        self.missing -= waiting.available
+        return self.missing <= 0
+
+    def _visible(self, log: PartitionLog) -> int:
+        return log.last_stable_offset if self.committed else log.high_watermark
+
+    def _available(self, target: FetchTarget, log: PartitionLog, visible: int) -> int:
+        """How many bytes the partition has to give, not counted beyond what is missing; an error gives enough."""
+        offset = target.fetch_offset
+        if log.failure is not None or not log.log_start_offset <= offset <= log.log_end_offset:
+            return self.missing
+        if target.last_fetched_epoch >= 0 and self._divergence(target, log) is not None:
+            return self.missing
+        if offset >= visible:
+            return 0
+        if self.missing <= 1:
+            return self.missing
+        # How many bytes lie between two offsets only the log knows: read them, but not more than count.
+        wanted = min(target.max_bytes, self.missing)
+        try:
+            read = log.read(offset, wanted, self.isolation)
+        except KafkaError:
+            return self.missing
+        has_more = read.next_offset < visible  # then the next batch went past what was wanted
+        return max(len(read.records), wanted) if has_more else len(read.records)
+
+    def answer(self, _: None = None) -> Steps[FetchResponse]:
         """Read what is there now."""
         response = FetchResponse(session_id=self.plan.session_id)
         topics: dict[str | bytes, FetchableTopicResponse] = {}
@@ -103,6 +146,7 @@ class _Fetch:
         session = self.plan.session
         for target in self.plan.targets:
             data = self._read(target, left, nothing_yet)
+            yield 10
             if data.records:
                 left -= len(data.records)
                 nothing_yet = False

@@ -174,7 +174,7 @@ def _offsets(
         yield context.rows(len(offsets))
         return [item for item in offsets if item.offset is not None or (unstable is not None and item.is_pending)]
     wanted = iter(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partition_indexes))
-    offsets: list[FetchedOffset] = []
+    offsets = []
     while (part := list(islice(wanted, AT_A_TIME))) or not offsets:
         offsets += coordinator.fetch_offsets(group_id, part)
         yield context.rows(len(part))

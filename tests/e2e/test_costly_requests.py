@@ -77,7 +77,7 @@ def forget_peak(process: BrokerProcess) -> int:
 
 
 def add_partitions(count: int) -> Request[object]:
-    return AddPartitionsToTxnRequest("id", 1, 0, [AddPartitionsToTxnTopic("wide", [0] * count)])
+    return AddPartitionsToTxnRequest(v3_and_below_topics=[AddPartitionsToTxnTopic("wide", [0] * count)])
 
 
 def offset_fetch(count: int) -> Request[object]:
