@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline hostile histories bench bench-pipeline lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline hostile histories mutants bench bench-pipeline lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,6 +47,9 @@ hostile: $(READY) ## attacks of clients without rights: the broker's memory and 
 
 histories: $(READY) ## random histories of transactions in simulated time: make histories FIRST=0 LAST=100000
 	cd tests && ../$(BIN)/python -m support.simulation $(or $(FIRST),0) $(or $(LAST),100000)
+
+mutants: $(READY) ## realistic bugs, put into a copy of the source one by one: a suite must notice each
+	cd tests && ../$(BIN)/python -m support.mutants
 
 bench: $(READY) ## oncelog beside Apache Kafka 4.1, the same client, alternated runs (needs java 17, mvn)
 	PYTHONPATH=tests:. $(BIN)/python -m bench

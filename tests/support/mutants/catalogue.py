@@ -1,0 +1,379 @@
+"""The mutants: in which file, which text becomes which, and the suites that are tried.
+
+A text must stand in its file exactly once; `tests/house/test_mutants.py` says so when the code has moved on. Write the
+smallest change that a tired engineer could make, and one that no type checker or linter would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[3]
+
+HISTORIES: Final = 2000
+"""As many as `make test` runs."""
+
+BROKER: Final = ("unit", "property", "histories", "e2e")
+CLIENT: Final = ("unit", "e2e")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug: in `file`, `find` becomes `put`. `end_to_end` names the e2e tests to try, a pattern of pytest's -k."""
+
+    name: str
+    part: str
+    file: str
+    find: str
+    put: str
+    suites: tuple[str, ...] = BROKER
+    end_to_end: str = ""
+
+
+def mutated(mutant: Mutant, source: str) -> str:
+    """The source with the bug in it; AssertionError where its text does not stand there exactly once."""
+    count = source.count(mutant.find)
+    assert count == 1, f"{mutant.name}: its text stands {count} times in {mutant.file}"
+    return source.replace(mutant.find, mutant.put)
+
+
+def _pytest(*arguments: str) -> list[str]:
+    return [
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-m",
+        "not slow",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        "-p",
+        "no:cacheprovider",
+        *arguments,
+    ]
+
+
+def _unit(mutant: Mutant) -> list[str]:
+    return _pytest("unit/client" if mutant.file.startswith("client/") else "unit/broker")
+
+
+def _property(mutant: Mutant) -> list[str]:
+    return _pytest("property", "--ignore-glob=*test_exactly_once*", "--ignore-glob=*test_codec*")
+
+
+def _histories(mutant: Mutant) -> list[str]:
+    return ["-m", "support.simulation", "0", str(HISTORIES), "--failures", "1"]
+
+
+def _end_to_end(mutant: Mutant) -> list[str]:
+    return _pytest("e2e", "-k", mutant.end_to_end or "not pipeline")
+
+
+SUITES: Final[dict[str, Callable[[Mutant], list[str]]]] = {
+    "unit": _unit,
+    "property": _property,
+    "histories": _histories,
+    "e2e": _end_to_end,
+}
+"""Each suite's arguments to the interpreter, run in tests/."""
+
+MUTANTS: Final = (
+    # ---- log
+    Mutant(
+        "a repeated batch is appended again",
+        "log",
+        "broker/log/producer_state.py",
+        "if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:",
+        "if batch.last_sequence == last_sequence and batch.first_sequence != header.base_sequence:",
+    ),
+    Mutant(
+        "a gap in the sequence is accepted",
+        "log",
+        "broker/log/producer_state.py",
+        "            if first != expected:",
+        "            if first < expected:",
+    ),
+    Mutant(
+        "the last stable offset is one too high",
+        "log",
+        "broker/log/flushed_log.py",
+        "stable = min(first, stable)",
+        "stable = min(first + 1, stable)",
+    ),
+    Mutant(
+        "markers that are not flushed count for readers",
+        "log",
+        "broker/log/producer_state_manager.py",
+        "        if self._decided:\n            decided = min(self._decided)\n"
+        "            return decided if first is None or decided < first else first\n        return first",
+        "        return first",
+    ),
+    Mutant(
+        "readers see what is not on disk",
+        "log",
+        "broker/log/flushed_log.py",
+        '        if self.config.durability == "os":\n            self._advance(end_offset)',
+        '        if self.config.durability != "none":\n            self._advance(end_offset)',
+    ),
+    Mutant(
+        "a flush answers writers that came after it began",
+        "log",
+        "broker/log/flushed_log.py",
+        "self.flushed_offset = max(self.flushed_offset, task.end_offset)",
+        "self.flushed_offset = max(self.flushed_offset, self.log_end_offset)",
+    ),
+    Mutant(
+        "retention deletes what readers may not see yet",
+        "log",
+        "broker/log/retention.py",
+        "self.segments.finished_below(self.high_watermark)",
+        "self.segments.finished_below(self.log_end_offset)",
+    ),
+    Mutant(
+        "a marker of an older epoch ends the transaction",
+        "log",
+        "broker/log/producer_state.py",
+        "        stale = epoch < self.producer_epoch or (",
+        "        stale = epoch < self.producer_epoch - 1 or (",
+    ),
+    Mutant(
+        "compaction forgets the producers' last batches",
+        "log",
+        "broker/log/cleaner.py",
+        "must_stay = is_last or (header.has_producer and plan.holds_producer_state(header))",
+        "must_stay = is_last",
+    ),
+    Mutant(
+        "recovery keeps a segment that does not join the one before",
+        "log",
+        "broker/log/log_loader.py",
+        "                if header.base_offset < end_offset:\n                    raise BrokenBatch(",
+        "                if header.base_offset < 0:\n                    raise BrokenBatch(",
+    ),
+    # ---- transactions
+    Mutant(
+        "COMPLETE is recorded before the markers are on disk",
+        "transactions",
+        "broker/replica_manager.py",
+        "                if flush is not None:\n                    await asyncio.shield(flush)\n"
+        "                codes[key] = ErrorCode.NONE",
+        "                codes[key] = ErrorCode.NONE",
+    ),
+    Mutant(
+        "a parked EndTxn is answered before its decision is on disk",
+        "transactions",
+        "broker/coordinator/transaction/coordinator.py",
+        "                if durable is not None:\n                    await asyncio.shield(durable)\n"
+        "                return identity",
+        "                return identity",
+    ),
+    Mutant(
+        "an id with an open transaction expires",
+        "transactions",
+        "broker/coordinator/transaction/metadata.py",
+        "return self.state.may_expire and self.last_update",
+        "return self.last_update",
+    ),
+    Mutant(
+        "a fenced producer may end its transaction",
+        "transactions",
+        "broker/coordinator/transaction/decisions.py",
+        "if metadata.producer_epoch != identity.producer_epoch or metadata.fenced:",
+        "if metadata.producer_epoch != identity.producer_epoch:",
+    ),
+    Mutant(
+        "a late abort ends the next transaction",
+        "transactions",
+        "broker/coordinator/transaction/decisions.py",
+        "    if metadata.producer_epoch != identity.producer_epoch:\n        return ErrorCode.PRODUCER_FENCED\n"
+        "    if metadata.state.is_prepare:",
+        "    if metadata.state.is_prepare:",
+    ),
+    Mutant(
+        "a restart aborts what was decided to commit",
+        "transactions",
+        "broker/coordinator/transaction/recovery.py",
+        '        return _end(metadata, found, state.is_commit, current, "decided, marker missing")\n    older',
+        '        return _end(metadata, found, False, current, "decided, marker missing")\n    older',
+    ),
+    Mutant(
+        "transactions time out at a tenth of their time",
+        "transactions",
+        "broker/coordinator/transaction/metadata.py",
+        "return self.start_timestamp_ms + self.timeout_ms",
+        "return self.start_timestamp_ms + self.timeout_ms // 10",
+    ),
+    Mutant(
+        "the next producer id is forgotten at a restart",
+        "transactions",
+        "broker/metadata_store.py",
+        "self._next_producer_id = decode_record_value(ProducerIdsValue, value).next_producer_id",
+        "decode_record_value(ProducerIdsValue, value)",
+    ),
+    Mutant(
+        "the producer id that takes over is forgotten at a restart",
+        "transactions",
+        "broker/coordinator/transaction/transaction_log.py",
+        "        next_producer_id=read.next_producer_id,\n",
+        "",
+    ),
+    Mutant(
+        "a batch is appended without asking again after the wait",
+        "transactions",
+        "broker/handlers/txn_offset_commit.py",
+        "        again = _admit_now(context, request, home)\n        if again is None:",
+        "        again = None\n        if again is None:",
+    ),
+    # ---- groups and claims
+    Mutant(
+        "a claim is answered before it is on disk",
+        "groups",
+        "broker/coordinator/transaction/group_initialisation.py",
+        "                if durable is not None:\n                    await asyncio.shield(durable)\n"
+        "                await self._until_complete(",
+        "                await self._until_complete(",
+    ),
+    Mutant(
+        "a new owner is answered before the fencing is complete",
+        "groups",
+        "broker/coordinator/transaction/group_initialisation.py",
+        "        if not fences:\n            return",
+        "        if fences:\n            return",
+    ),
+    Mutant(
+        "offsets are answered before they are on disk",
+        "groups",
+        "broker/handlers/txn_offset_commit.py",
+        "return response if settled is None else Deferred(settled, lambda _: response)",
+        "return response",
+    ),
+    Mutant(
+        "an older generation may commit",
+        "groups",
+        "broker/coordinator/group/offset_rules.py",
+        "        if generation_id != group.generation_id:\n            raise _wrong_generation(group, generation_id)",
+        "        if generation_id > group.generation_id:\n            raise _wrong_generation(group, generation_id)",
+    ),
+    Mutant(
+        "compaction's order decides between two commits",
+        "groups",
+        "broker/coordinator/group/offsets.py",
+        "if existing is None or existing.record_offset < value.record_offset:",
+        "if existing is None or existing.record_offset != value.record_offset:",
+    ),
+    Mutant(
+        "a member that is silent stays in the group",
+        "groups",
+        "broker/coordinator/group/rebalance.py",
+        "        if group.members.get(member.member_id) is not member or member.has_satisfied_heartbeat:",
+        "        if group.members.get(member.member_id) is member or member.has_satisfied_heartbeat:",
+    ),
+    Mutant(
+        "a replaced static member is still heard",
+        "groups",
+        "broker/coordinator/group/membership.py",
+        "        answer_join(old, failed_join(ErrorCode.FENCED_INSTANCE_ID, old.member_id))\n",
+        "",
+    ),
+    Mutant(
+        "a heartbeat does not tell of a rebalance",
+        "groups",
+        "broker/coordinator/group/membership.py",
+        "return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE",
+        "return ErrorCode.NONE",
+    ),
+    # ---- network
+    Mutant(
+        "answers overtake each other",
+        "network",
+        "broker/network/connection.py",
+        "            if not self._pending:\n                self._write(self._dispatcher.encode(exchange, reply))\n"
+        "                return",
+        "            if not self._parked:\n                self._write(self._dispatcher.encode(exchange, reply))\n"
+        "                return",
+    ),
+    Mutant(
+        "requests behind a parked one are executed",
+        "network",
+        "broker/network/connection.py",
+        "        self._parked = True\n",
+        "        self._parked = False\n",
+    ),
+    Mutant(
+        "a parked request's bytes may move",
+        "network",
+        "broker/network/connection.py",
+        "        self._buffer.pinned = True\n",
+        "        self._buffer.pinned = False\n",
+    ),
+    # ---- client
+    Mutant(
+        "a retried batch is numbered anew",
+        "client",
+        "client/producer/partition_queue.py",
+        "        if self.idempotent and batch.base_sequence < 0:",
+        "        if self.idempotent:",
+        CLIENT,
+    ),
+    Mutant(
+        "batches behind a failed one go on",
+        "client",
+        "client/producer/partition_queue.py",
+        "        if self.failed or now < self.retry_at:",
+        "        if now < self.retry_at:",
+        CLIENT,
+    ),
+    Mutant(
+        "EndTxn names less than was written",
+        "client",
+        "client/producer/transaction_manager.py",
+        "        if not self.extension or self.sent - self.written:",
+        "        if not self.extension:",
+        CLIENT,
+    ),
+    Mutant(
+        "aborted records are handed out",
+        "client",
+        "client/consumer/aborted.py",
+        "            return header.producer_id in self._aborting",
+        "            return False",
+        CLIENT,
+    ),
+    Mutant(
+        "an aborted transaction hides the next one",
+        "client",
+        "client/consumer/aborted.py",
+        "                    self._aborting.discard(header.producer_id)\n",
+        "                    pass\n",
+        CLIENT,
+    ),
+    Mutant(
+        "a position that was sought meanwhile is overwritten",
+        "client",
+        "client/consumer/positions.py",
+        "            if state.incarnation == incarnation and partition in found:",
+        "            if partition in found:",
+        CLIENT,
+    ),
+    Mutant(
+        "the processor commits more than it processed",
+        "client",
+        "client/processor/worker.py",
+        "        batch = batch.copy()\n",
+        "",
+        CLIENT,
+    ),
+    Mutant(
+        "the processor goes on from where it was after an abort",
+        "client",
+        "client/processor/worker.py",
+        "        self._consumer.forget_positions()\n",
+        "",
+        CLIENT,
+    ),
+)
