@@ -87,6 +87,15 @@ def at_rest(world: World) -> None:
     _markers_where_something_was_written(world)
 
 
+def nothing_was_refused(world: World) -> None:
+    """Where nothing went wrong, every request was served, and every transaction ended as its worker asked."""
+    assert not world.refusals, f"refused for no reason: {world.refusals}"
+    for transaction in world.transactions[:-1]:  # the last one may be under way
+        assert transaction.told is not None, f"{transaction} has no end"
+        assert transaction.told == transaction.wish, f"{transaction} was told {transaction.told}"
+    assert world.transactions, "nothing happened"
+
+
 def _markers_where_something_was_written(world: World) -> None:
     """Producers whose transactions have an epoch each (KIP-890): the markers are where they wrote, and nowhere else.
 

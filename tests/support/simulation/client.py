@@ -143,11 +143,11 @@ class Caller:
                 process.world.note(f"{process.name} {type(answer).__name__} {sorted(code.name for code in bad)}")
             if not bad:
                 return answer
-            if bad & FENCED:
-                raise Fenced(bad)
-            if bad & ABORTABLE:
-                raise Abortable(bad)
+            if bad & (FENCED | ABORTABLE):
+                process.world.refused(process.name, type(answer).__name__, bad)
+                raise Fenced(bad) if bad & FENCED else Abortable(bad)
             if bad - RETRIABLE:
                 raise Unexpected(f"{process.name}: {type(answer).__name__} with {bad}")
             await process.sleep(0.1)
+        process.world.refused(process.name, "an endless request", set())
         raise Abortable("no end of retries")

@@ -41,7 +41,7 @@ class Rejoin(Exception):
 class WorkerPlan:
     """What a worker is like. `lazy` is how many transactions it does between two looks at its group, `stalls` how
     often it stands still in the middle of a transaction, as a process does that is out of memory. An idle one is a
-    member without partitions."""
+    member without partitions. `ponders` is the largest part of its timeout that a transaction is left open on purpose."""
 
     kind: str
     timeout_ms: int = 2000
@@ -52,6 +52,7 @@ class WorkerPlan:
     stalls: float = 0.0
     rebalance_ms: int = 1000
     idle: bool = False
+    ponders: float = 0.0
 
 
 class Worker:
@@ -302,6 +303,8 @@ class Worker:
         try:
             await producer.send(transaction)
             await self.maybe_stall()
+            if self.plan.ponders:
+                await self.process.sleep(self.rng.random() * self.plan.ponders * self.plan.timeout_ms / 1000)
         except Abortable as error:
             self.world.note(f"{self.name} aborts {transaction.number}: {error!r}")
             await producer.end(transaction, False, knows_what_is_written=False)

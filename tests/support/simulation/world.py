@@ -105,6 +105,7 @@ class World:
         self.transactions: list[Transaction] = []
         self.workers: dict[int, Worker] = {}
         self.seen: dict[int, list[tuple[int, bytes]]] = {}
+        self.refusals: list[str] = []
         self._incarnations = 0
         self._steady: Worker | None = None
         self._disk = Random(self.rng.getrandbits(32))
@@ -133,6 +134,10 @@ class World:
         """A worker learned how its transaction ended."""
         self.note(f"{transaction.worker} is told {transaction.told} of {transaction.number}")
         self.acknowledged("end")
+
+    def refused(self, worker: str, response: str, codes: set[ErrorCode]) -> None:
+        """A request of a worker was refused for good."""
+        self.refusals.append(f"{worker}: {response} {sorted(code.name for code in codes)}")
 
     def acknowledged(self, what: str) -> None:
         """Some client has just been told that its records, its offsets or its decision are safe."""
@@ -166,6 +171,8 @@ class World:
             try:
                 await self.broker.start()
                 await self._play()
+                if self.scenario.calm:
+                    checks.nothing_was_refused(self)
                 await self._end_work()
                 await checks.memory_is_what_the_log_says(self)
                 await asyncio.sleep(SETTLE_S)
