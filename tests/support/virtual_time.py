@@ -47,10 +47,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """Clock port that tells the running loop's time."""
+    """Clock port that tells the running loop's time; its wall clock is `ahead_ms` ahead of that."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
 
     def now_ms(self) -> int:
-        return 1_700_000_000_000 + round(asyncio.get_running_loop().time() * 1000)
+        return 1_700_000_000_000 + self.ahead_ms + round(asyncio.get_running_loop().time() * 1000)
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()

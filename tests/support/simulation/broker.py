@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,6 +87,10 @@ class SeededIds:
         return self._rng.randbytes(16)
 
 
+class PowerCut(BaseException):
+    """The power fails while the broker starts: whatever it does about that, it is not there any more."""
+
+
 class SocketlessListener(Listener):
     """A listener that nobody can reach but by `SimulatedBroker.listener`."""
 
@@ -125,6 +130,7 @@ class SimulatedBroker:
     def __init__(self, fs: FaultyFileSystem, config: BrokerConfig, rng: random.Random, log: Silent) -> None:
         self.fs = fs
         self.log = log
+        self.clock = LoopClock()
         self.lives = 0
         self._stopping = False
         self._config = config
@@ -150,11 +156,29 @@ class SimulatedBroker:
     async def start(self) -> None:
         """Start on what is on disk."""
         self.lives += 1
-        made = Broker(DATA, self._config, fs=self.fs, clock=LoopClock(), ids=SeededIds(self._rng), logger=self.log)
+        made = Broker(DATA, self._config, fs=self.fs, clock=self.clock, ids=SeededIds(self._rng), logger=self.log)
         self._broker = made
         await made.start()
         if made._warm_up is not None:
             made._warm_up.cancel()
+
+    async def start_and_crash(self, after: int) -> None:
+        """The power fails with the operation `after` so many, or as soon as it has started."""
+        left = after
+
+        def count_down(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerCut
+
+        self.fs.before = count_down
+        try:
+            with contextlib.suppress(PowerCut):
+                await self.start()
+        finally:
+            self.fs.before = None
+        await self.crash(power=True)
 
     async def crash(self, *, power: bool) -> None:
         """The process ends; with `power` what was not synced is lost. Its connections are the caller's to break."""

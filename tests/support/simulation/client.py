@@ -50,6 +50,8 @@ ABORTABLE = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
+LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_REQUEST})
+"""Answers to a producer whose last batches, or whose registered partitions, a power failure took."""
 
 
 class Fenced(Exception):
@@ -143,6 +145,8 @@ class Caller:
                 process.world.note(f"{process.name} {type(answer).__name__} {sorted(code.name for code in bad)}")
             if not bad:
                 return answer
+            if bad & LOST and process.world.scenario.may_lose:
+                raise Abortable(bad)
             if bad & (FENCED | ABORTABLE):
                 process.world.refused(process.name, type(answer).__name__, bad)
                 raise Fenced(bad) if bad & FENCED else Abortable(bad)

@@ -17,7 +17,9 @@ class Event:
     The broker: crash: its power fails. crash told: the same, at the very moment at which the next client is told how
     its transaction ended (target 0), or that its offsets (1) or records (2) are safe. kill: its process alone ends.
     stop: it is stopped in order. full: its disk is full, for target 0 with the reserve. sync fails: its disk refuses to
-    sync, and it is restarted.
+    sync, and it is restarted. crash at start: its power fails, and again while it reads its logs. slow disk: each sync
+    takes many times as long. clock: its wall clock jumps, by two seconds (target 0) or by an hour (1) ahead, or back
+    by a second (2).
     A worker (the target's): die: it ends, and is started again. halt: it stands still. leave: it leaves its group, and
     comes back. rejoin: it asks for another assignment. fence: an operator fences an id of it.
     The network: storm: connections break. mire: frames are slow.
@@ -47,6 +49,11 @@ class Scenario:
     steady: bool = False
     calm: bool = False
 
+    @property
+    def may_lose(self) -> bool:
+        """Whether the disk may lose what was acknowledged: the power fails, and nothing was synced."""
+        return self.broker == "os" and any(event.what.startswith("crash") for event in self.events)
+
 
 CALM = 8
 """The last digit of the seeds whose histories are calm."""
@@ -64,6 +71,14 @@ KINDS_OF_EVENTS = {
     "fence": 2,
 }
 
+HARSH = (2, 6)
+"""The last digits of the seeds whose histories have these events, too."""
+
+HARSH_EVENTS = KINDS_OF_EVENTS | {"crash at start": 5, "slow disk": 4, "clock": 5}
+
+OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}
+"""Under durability=os all that is promised is that a process may die; a failing power takes the newest records."""
+
 
 def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended: bool | None = None) -> Scenario:
     """The scenario of a seed. In a contended one workers often stand still in the middle of a transaction, and others
@@ -79,8 +94,10 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
         for _ in range(rng.choice((2, 2, 3) if contended else (1, 2, 2, 3)))
     )
     length_s = rng.choice((1.5, 2.0, 3.0))
-    events = tuple(_event(rng, len(workers), length_s) for _ in range(rng.choice((0, 2, 4, 6, 8))))
-    return Scenario(
+    harsh = seed % 10 in HARSH
+    kinds = HARSH_EVENTS if harsh else KINDS_OF_EVENTS
+    events = tuple(_event(rng, kinds, length_s) for _ in range(rng.choice((0, 2, 4, 6, 8))))
+    made = Scenario(
         seed,
         workers,
         tuple(sorted(events, key=lambda event: event.at)),
@@ -92,6 +109,15 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
         broker=rng.choices(("plain", "compacting", "forgetful"), (70, 12, 18))[0],
         steady=needs_steady_member(workers),
     )
+    return _under_os(made, rng) if harsh and rng.random() < 0.4 else made
+
+
+def _under_os(made: Scenario, rng: Random) -> Scenario:
+    """The same without syncs; the power fails in every second one, after which nothing but an end is asked for."""
+    events = made.events
+    if rng.random() < 0.5:
+        events = tuple(replace(event, what=OS_LOSES_NOTHING.get(event.what, event.what)) for event in events)
+    return replace(made, broker="os", events=events)
 
 
 def _calm(seed: int, rng: Random, mix: tuple[str, ...]) -> Scenario:
@@ -143,10 +169,10 @@ def _contender(rng: Random, mix: tuple[str, ...]) -> WorkerPlan:
     )
 
 
-def _event(rng: Random, workers: int, length_s: float) -> Event:
+def _event(rng: Random, kinds: dict[str, int], length_s: float) -> Event:
     return Event(
         at=round(rng.random() * length_s, 3),
-        what=rng.choices(list(KINDS_OF_EVENTS), list(KINDS_OF_EVENTS.values()))[0],
+        what=rng.choices(list(kinds), list(kinds.values()))[0],
         target=rng.randrange(3),
         for_s=round(rng.choice((0.05, 0.3, 1.0, 2.5)) * (0.5 + rng.random()), 3),
     )

@@ -41,7 +41,8 @@ class Rejoin(Exception):
 class WorkerPlan:
     """What a worker is like. `lazy` is how many transactions it does between two looks at its group, `stalls` how
     often it stands still in the middle of a transaction, as a process does that is out of memory. An idle one is a
-    member without partitions. `ponders` is the largest part of its timeout that a transaction is left open on purpose."""
+    member without partitions. `ponders` is the largest part of its timeout that a transaction is left open on
+    purpose."""
 
     kind: str
     timeout_ms: int = 2000

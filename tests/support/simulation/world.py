@@ -48,6 +48,7 @@ BROKERS = {
         "offsets.topic.segment.bytes": "1024",
         "transaction.state.log.segment.bytes": "1024",
     },
+    "os": SETTINGS | {"durability": "os"},
     "forgetful": SETTINGS
     | {
         "transactional.id.expiration.ms": "1500",
@@ -113,6 +114,7 @@ class World:
         self._ending = False
         self._crashing = False
         self._crash_when_told: dict[str, float] = {}
+        self._disk_is_slow_until = 0.0
 
     # ---- for workers
 
@@ -167,7 +169,12 @@ class World:
     async def run(self) -> None:
         """Everything; raises AssertionError where a promise is broken."""
         sync_s = self.scenario.sync_s
-        with simulated_parts(lambda: sync_s * self._disk.random() * 2, self.log, self.scenario.max_epoch):
+
+        def latency() -> float:
+            is_slow = asyncio.get_running_loop().time() < self._disk_is_slow_until
+            return sync_s * self._disk.random() * (50 if is_slow else 2)
+
+        with simulated_parts(latency, self.log, self.scenario.max_epoch):
             try:
                 await self.broker.start()
                 await self._play()
@@ -267,6 +274,12 @@ class World:
             weather.slow -= 0.08
         elif event.what == "full":
             await self._fill_disk(RESERVE - 1000 if event.target else 0, event.for_s)
+        elif event.what == "crash at start":
+            await self.restart_broker(power=True, down_s=0.1, again_after=self._disk.randrange(200))
+        elif event.what == "slow disk":
+            self._disk_is_slow_until = asyncio.get_running_loop().time() + event.for_s
+        elif event.what == "clock":
+            self.broker.clock.ahead_ms += (2000, 3_600_000, -1000)[event.target]
         elif event.what == "sync fails":
             self.broker.fs.fail("fdatasync")
             await asyncio.sleep(event.for_s)
@@ -291,8 +304,11 @@ class World:
         await asyncio.sleep(for_s)
         fs.capacity = None
 
-    async def restart_broker(self, *, power: bool, down_s: float) -> None:
-        """Crash the broker and bring it back; not while that is being done."""
+    async def restart_broker(self, *, power: bool, down_s: float, again_after: int | None = None) -> None:
+        """Crash the broker and bring it back; not while that is being done.
+
+        `again_after`: the power fails once more, with that operation of the start on the disk.
+        """
         if not self.broker.up or self._crashing:
             return
         self._crashing = True
@@ -301,6 +317,8 @@ class World:
         await asyncio.sleep(0)
         self.network.break_all()
         await crash
+        if again_after is not None:
+            await self.broker.start_and_crash(again_after)
         self._crashing = False
         await asyncio.sleep(down_s)
         await self.broker.start()
@@ -315,6 +333,8 @@ class World:
             worker.process.halt()
             worker.kill()
         self.broker.fs.capacity = None
+        self._disk_is_slow_until = 0.0
+        self.broker.clock.ahead_ms += 10_000  # back where it was, if it went back
         while not self.broker.up:
             await asyncio.sleep(0.05)
         await asyncio.sleep(self.rng.choice((0.3, 0.3, 3.5)))
