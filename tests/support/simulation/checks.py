@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oncelog.broker.coordinator.claims import Claim
 from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
@@ -15,10 +15,14 @@ from oncelog.protocol.control_records import read_control_record
 from oncelog.protocol.records import decode_batch, iter_batches
 
 from .kinds import KINDS
-from .producer import GROUP, INPUT, OUTPUT
+from .producer import EXTRA, INPUT, OUTPUT
 
 if TYPE_CHECKING:
     from .world import World
+
+
+GroupInput: TypeAlias = tuple[str, int]
+"""(group, input partition)."""
 
 
 def read_committed(log: PartitionLog) -> list[tuple[int, bytes]]:
@@ -65,8 +69,10 @@ def look(world: World) -> None:
     for partition, log in logs_of(world, OUTPUT, world.outputs):
         now = read_committed(log)
         before = world.seen.get(partition, [])
-        assert now[: len(before)] == before, f"readers of {log.name} were given {before}, now it is {now}"
-        world.seen[partition] = now
+        deleted = [entry for entry in before if entry[0] < log.log_start_offset]
+        kept = before[len(deleted) :]
+        assert now[: len(kept)] == kept, f"readers of {log.name} were given {kept}, now it is {now}"
+        world.seen[partition] = deleted + now
 
 
 def at_rest(world: World) -> None:
@@ -106,7 +112,7 @@ def _markers_where_something_was_written(world: World) -> None:
     Not known for a transaction that ended otherwise than its producer was told, or whose broker was restarted: then
     whatever is registered counts as written.
     """
-    if world.broker.lives > 1:
+    if world.broker.lives > 1 or world.deleted_records:
         return
     markers: dict[tuple[int, int], list[tuple[str, bool]]] = defaultdict(list)
     for log in world.broker.broker.log_manager.logs():
@@ -120,7 +126,10 @@ def _markers_where_something_was_written(world: World) -> None:
             continue
         producer_id, epoch = transaction.identity
         there = sorted(markers[producer_id, epoch + 1])
-        written = {f"{OUTPUT}-{partition}" for partition in transaction.outputs} | {f"{OFFSETS_TOPIC}-0"}
+        there = [marker for marker in there if marker[0] != f"{EXTRA}-0"]  # which may be another one by now
+        written = {f"{OUTPUT}-{partition}" for partition in transaction.outputs} | {
+            f"{OFFSETS_TOPIC}-{world.home_of(transaction.group)}"
+        }
         if transaction.told:
             assert there == sorted((name, True) for name in written), f"{transaction} has the markers {there}"
         elif transaction.whole:
@@ -128,23 +137,25 @@ def _markers_where_something_was_written(world: World) -> None:
 
 
 def _exactly_once(world: World) -> None:
-    outputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    outputs: dict[GroupInput, list[tuple[int, int]]] = defaultdict(list)
     by_transaction: dict[int, list[str]] = defaultdict(list)
     for values in world.seen.values():
         for _, value in values:
             number, partition, offset = map(int, value.split(b":"))
-            outputs[partition].append((offset, number))
+            outputs[world.transactions[number].group, partition].append((offset, number))
             by_transaction[number].append(value.decode())
     ends = committed_in_memory(world)
     if world.scenario.broker != "compacting":
         assert _commits_in_order(world) == ends, f"{ends} in memory"
-    for partition in range(world.inputs):
-        processed = sorted(outputs.get(partition, []))
-        offsets = [offset for offset, _ in processed]
-        assert offsets == list(range(ends.get(partition, 0))), (
-            f"input {partition}: offset {ends.get(partition, 0)} is committed,"
-            f" outputs by (offset, transaction) are {processed}"
-        )
+    for group in world.groups:
+        for partition in range(world.inputs):
+            processed = sorted(outputs.get((group, partition), []))
+            offsets = [offset for offset, _ in processed]
+            end = ends.get((group, partition), 0)
+            assert offsets == list(range(end)), (
+                f"input {partition} of {group}: offset {end} is committed,"
+                f" outputs by (offset, transaction) are {processed}"
+            )
     for transaction in world.transactions:
         there = sorted(by_transaction.get(transaction.number, []))
         meant = sorted(value for values in transaction.outputs.values() for value in values)
@@ -155,15 +166,16 @@ def _exactly_once(world: World) -> None:
             assert transaction.wish is True, f"nobody asked to commit {transaction}"
 
 
-def _commits_in_order(world: World) -> dict[int, int]:
-    """Committed offsets as the log of offsets tells them, each the continuation of the one before; input → offset."""
-    ends: dict[int, int] = {}
-    last: dict[int, Any] = {}
+def _commits_in_order(world: World) -> dict[GroupInput, int]:
+    """Committed offsets as the log of offsets tells them, each the continuation of the one before."""
+    ends: dict[GroupInput, int] = {}
+    last: dict[GroupInput, Any] = {}
     for transaction in committed_transactions(world):
         for partition, (start, end) in transaction.inputs.items():
-            before = last.get(partition)
-            assert start == ends.get(partition, 0), (
-                f"{transaction} begins at {start} of input {partition}, {before} ended at {ends.get(partition, 0)}"
+            source = transaction.group, partition
+            before = last.get(source)
+            assert start == ends.get(source, 0), (
+                f"{transaction} begins at {start} of input {partition}, {before} ended at {ends.get(source, 0)}"
             )
             if before is not None:
                 # Without generations a producer that initialises the id of its input comes next, whoever it is.
@@ -175,19 +187,20 @@ def _commits_in_order(world: World) -> dict[int, int]:
                         before.transactional_id == transaction.transactional_id or before.worker == transaction.worker
                     )
                     assert same, f"two producers commit in one generation: {before}, {transaction}"
-            ends[partition] = end
-            last[partition] = transaction
+            ends[source] = end
+            last[source] = transaction
     return ends
 
 
-def committed_in_memory(world: World) -> dict[int, int]:
-    """Committed offsets as the group coordinator tells them; input → offset."""
+def committed_in_memory(world: World) -> dict[GroupInput, int]:
+    """Committed offsets as the group coordinator tells them."""
     ends = {}
     wanted = [(INPUT, partition) for partition in range(world.inputs)]
-    for item in world.broker.broker.group_coordinator.fetch_offsets(GROUP, wanted):
-        assert not item.is_pending, f"offsets of {item.partition} are pending"
-        if item.offset is not None:
-            ends[item.partition[1]] = item.offset.committed_offset
+    for group in world.groups:
+        for item in world.broker.broker.group_coordinator.fetch_offsets(group, wanted):
+            assert not item.is_pending, f"offsets of {item.partition} are pending"
+            if item.offset is not None:
+                ends[group, item.partition[1]] = item.offset.committed_offset
     return ends
 
 
@@ -198,7 +211,7 @@ def committed_transactions(world: World) -> list[Any]:
 
     committed = []
     pending: dict[int, dict[int, set[int]]] = {}
-    for _, log in logs_of(world, OFFSETS_TOPIC, 1):
+    for _, log in logs_of(world, OFFSETS_TOPIC, world.offsets_partitions):
         for header, batch in log.batches(log.log_start_offset):
             if not header.is_transactional:
                 continue

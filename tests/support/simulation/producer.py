@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oncelog.broker.topic_names import OFFSETS_TOPIC
+from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
 from oncelog.protocol.messages.init_producer_id import AssignedPartitions, InitProducerIdRequest
-from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 INPUT = "in"
 OUTPUT = "out"
-GROUP = "g"
+EXTRA = "extra"
+GROUPS = ("g", "h")
+"""Consumer groups; the first one is everybody's unless the history has two."""
 
 
 @dataclass(eq=False)
@@ -43,12 +46,14 @@ class Transaction:
     kind: str
     transactional_id: str
     generation: int
+    group: str
     inputs: dict[int, tuple[int, int]]
     outputs: dict[int, list[str]] = field(default_factory=dict)
     wish: bool | None = None
     told: bool | None = None
     identity: tuple[int, int] = (-1, -1)
     whole: bool = False
+    wrote_extra: bool = False
 
 
 class Producer:
@@ -63,6 +68,7 @@ class Producer:
         self.epoch = -1
         self._is_initialised = False
         self._sequences: dict[int, int] = {}
+        self._extra_sequence = 0
         self._session: set[int] = set()
         """Output partitions that are registered beyond the transaction, as far as this producer knows."""
         self._session_has_offsets = False
@@ -81,7 +87,7 @@ class Producer:
             producer_epoch=epoch,
         )
         if self.kind.group_aware and producer_id < 0:
-            request.consumer_group_id = GROUP
+            request.consumer_group_id = worker.group
             request.consumer_group_generation = worker.generation
             request.assigned_partitions = [AssignedPartitions(INPUT, worker.assigned)] if worker.assigned else []
         answer = await self.caller.ask(lambda: request, self.kind.init, lambda answer: [answer.error_code])
@@ -100,6 +106,7 @@ class Producer:
     def _become(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self._sequences.clear()
+            self._extra_sequence = 0
         self.producer_id, self.epoch = producer_id, epoch
 
     # ---- a transaction
@@ -118,7 +125,11 @@ class Producer:
         elif not kind.tv2:
             await self._register(sorted(transaction.outputs))
         await self.worker.maybe_stall()
-        sends = [self._produce(partition, values) for partition, values in sorted(transaction.outputs.items())]
+        sends: list[object] = [
+            self._produce(partition, values) for partition, values in sorted(transaction.outputs.items())
+        ]
+        if kind.tv2 and self.worker.world.scenario.extra and self.worker.rng.random() < 0.5:
+            sends.append(self._produce_extra(transaction))
         if kind.tv2 and self.worker.rng.random() < 0.5:
             # In flight together, on one connection.
             await _all([*sends, self._commit_offsets(transaction)])
@@ -175,9 +186,41 @@ class Producer:
             self._uncertain = True
             raise
 
+    async def _produce_extra(self, transaction: Transaction) -> None:
+        """Write to the extra topic, if it is there; what becomes of it nobody checks, but it must not be in the way."""
+        sequence = self._extra_sequence
+        self._extra_sequence += 1
+        batch = encode_batch(
+            [Record(0, 1_700_000_000_000, None, str(transaction.number).encode(), [])],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # A topic made anew knows nothing of the producer, and expects its epoch's first sequence.
+        passed_over = {int(missing), int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)}
+
+        def codes(answer: ProduceResponse) -> list[int]:
+            found = [p.error_code for t in answer.responses for p in t.partition_responses]
+            if not any(found):
+                transaction.wrote_extra = True
+            return [code for code in found if code not in passed_over]
+
+        def make() -> ProduceRequest:
+            data = PartitionProduceData(0, bytearray(batch))
+            return ProduceRequest(
+                transactional_id=self.transactional_id,
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=[TopicProduceData(name=EXTRA, partition_data=[data])],
+            )
+
+        await self.caller.ask(make, 12, codes)
+
     async def _add_offsets(self) -> None:
         await self.caller.ask(
-            lambda: AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, GROUP),
+            lambda: AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, self.worker.group),
             3 if self.kind.init >= 4 else 0,
             lambda answer: [answer.error_code],
         )
@@ -190,7 +233,7 @@ class Producer:
         def make() -> TxnOffsetCommitRequest:
             return TxnOffsetCommitRequest(
                 transactional_id=self.transactional_id,
-                group_id=GROUP,
+                group_id=worker.group,
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 generation_id=transaction.generation if member else -1,
@@ -219,7 +262,8 @@ class Producer:
         if self.kind.extension and knows_what_is_written:
             topics = [
                 EndTxnTopic(OUTPUT, sorted(transaction.outputs)),
-                EndTxnTopic(OFFSETS_TOPIC, [0]),
+                *([EndTxnTopic(EXTRA, [0])] if transaction.wrote_extra else []),
+                EndTxnTopic(OFFSETS_TOPIC, [self.worker.world.home_of(self.worker.group)]),
             ]
         answer = await self.caller.ask(
             lambda: EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit, topics),

@@ -19,7 +19,8 @@ class Event:
     stop: it is stopped in order. full: its disk is full, for target 0 with the reserve. sync fails: its disk refuses to
     sync, and it is restarted. crash at start: its power fails, and again while it reads its logs. slow disk: each sync
     takes many times as long. clock: its wall clock jumps, by two seconds (target 0) or by an hour (1) ahead, or back
-    by a second (2).
+    by a second (2). delete records: what readers were given of an output is deleted. topic: the extra topic is deleted,
+    and made anew.
     A worker (the target's): die: it ends, and is started again. halt: it stands still. leave: it leaves its group, and
     comes back. rejoin: it asks for another assignment. fence: an operator fences an id of it.
     The network: storm: connections break. mire: frames are slow.
@@ -35,7 +36,9 @@ class Event:
 class Scenario:
     """One history. `max_epoch` is where producer epochs end, `broker` one of world.BROKERS; with `steady` there is
     one more member, which does nothing but stay: claims go with the last member of a group. In a `calm` one nothing
-    goes wrong, so that no request may be refused, and every transaction ends as its worker asks."""
+    goes wrong, so that no request may be refused, and every transaction ends as its worker asks. With `two_groups`
+    every second worker is in another group, and reads the inputs for it. With `extra` transactions write to another
+    topic, too, which is deleted and made anew at times."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -48,6 +51,8 @@ class Scenario:
     broker: str = "plain"
     steady: bool = False
     calm: bool = False
+    two_groups: bool = False
+    extra: bool = False
 
     @property
     def may_lose(self) -> bool:
@@ -74,7 +79,7 @@ KINDS_OF_EVENTS = {
 HARSH = (2, 6)
 """The last digits of the seeds whose histories have these events, too."""
 
-HARSH_EVENTS = KINDS_OF_EVENTS | {"crash at start": 5, "slow disk": 4, "clock": 5}
+HARSH_EVENTS = KINDS_OF_EVENTS | {"crash at start": 5, "slow disk": 4, "clock": 5, "delete records": 3, "topic": 4}
 
 OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}
 """Under durability=os all that is promised is that a process may die; a failing power takes the newest records."""
@@ -109,7 +114,13 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
         broker=rng.choices(("plain", "compacting", "forgetful"), (70, 12, 18))[0],
         steady=needs_steady_member(workers),
     )
-    return _under_os(made, rng) if harsh and rng.random() < 0.4 else made
+    if not harsh:
+        return made
+    if rng.random() < 0.4:
+        made = _under_os(made, rng)
+    elif made.broker == "plain":
+        made = replace(made, broker="spread")
+    return replace(made, two_groups=not made.steady and rng.random() < 0.5, extra=True)
 
 
 def _under_os(made: Scenario, rng: Random) -> Scenario:

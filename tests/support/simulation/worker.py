@@ -23,7 +23,7 @@ from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequ
 from .client import Abortable, Caller, Fenced, Process, Unexpected
 from .kinds import KINDS
 from .network import Disconnected
-from .producer import GROUP, INPUT, Producer
+from .producer import INPUT, Producer
 
 if TYPE_CHECKING:
     from .world import World
@@ -64,6 +64,7 @@ class Worker:
         self.slot = slot
         self.plan = plan
         self.kind = KINDS[plan.kind]
+        self.group = world.group_of(slot)
         self.name = f"w{slot}.{incarnation}"
         self.rng = Random(world.rng.getrandbits(32))
         self.process = Process(world, self.name)
@@ -124,7 +125,7 @@ class Worker:
         if self.member_id and self.instance_id is None:
             with contextlib.suppress(Disconnected):
                 await self._consumer.once(
-                    LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(self.member_id)]), 3
+                    LeaveGroupRequest(group_id=self.group, members=[MemberIdentity(self.member_id)]), 3
                 )
         self.kill()
 
@@ -136,7 +137,7 @@ class Worker:
             self._joined_with = self.wishes
             joined = await self._retried(
                 JoinGroupRequest(
-                    group_id=GROUP,
+                    group_id=self.group,
                     session_timeout_ms=self.plan.session_ms,
                     rebalance_timeout_ms=self.plan.rebalance_ms,
                     member_id=self.member_id,
@@ -177,7 +178,7 @@ class Worker:
             assignments = [SyncGroupRequestAssignment(name, bytes(part)) for name, part in parts.items()]
         synced = await self._retried(
             SyncGroupRequest(
-                group_id=GROUP,
+                group_id=self.group,
                 generation_id=joined.generation_id,
                 member_id=self.member_id,
                 group_instance_id=self.instance_id,
@@ -212,7 +213,7 @@ class Worker:
         """Raises Rejoin when the group has moved on, or shall."""
         if self.wishes != self._joined_with:
             raise Rejoin
-        answer = await self._retried(HeartbeatRequest(GROUP, self.generation, self.member_id, self.instance_id), 3)
+        answer = await self._retried(HeartbeatRequest(self.group, self.generation, self.member_id, self.instance_id), 3)
         code = ErrorCode(answer.error_code)
         if code in LOST:
             self.member_id = ""
@@ -242,7 +243,7 @@ class Worker:
         await self._fetch_positions()
 
     def _id_for(self, partitions: list[int]) -> str:
-        return f"app-{partitions[0]}" if self.kind.per_partition else self._transactional_id
+        return f"{self.group}-app-{partitions[0]}" if self.kind.per_partition else self._transactional_id
 
     async def _fetch_positions(self) -> None:
         kind = self.kind
@@ -250,11 +251,11 @@ class Worker:
             if kind.fetch >= 8:
                 topics = [OffsetFetchRequestTopics(name=INPUT, partition_indexes=self.assigned)]
                 request = OffsetFetchRequest(
-                    groups=[OffsetFetchRequestGroup(GROUP, topics=topics)], require_stable=kind.require_stable
+                    groups=[OffsetFetchRequestGroup(self.group, topics=topics)], require_stable=kind.require_stable
                 )
             else:
                 request = OffsetFetchRequest(
-                    GROUP, [OffsetFetchRequestTopic(INPUT, self.assigned)], require_stable=kind.require_stable
+                    self.group, [OffsetFetchRequestTopic(INPUT, self.assigned)], require_stable=kind.require_stable
                 )
             answer = await self._retried(request, kind.fetch)
             found = answer.groups[0] if kind.fetch >= 8 else answer

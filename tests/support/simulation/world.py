@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.schema import Request, Response
 from support.faulty_filesystem import FaultyFileSystem
 from support.virtual_time import JumpingSelector, VirtualTimeLoop
 
@@ -18,9 +23,11 @@ from .broker import Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
 from .client import Unexpected
 from .kinds import AWARE, Kind
 from .network import Disconnected, Link, Network, Weather
-from .producer import INPUT, OUTPUT, Transaction
+from .producer import EXTRA, GROUPS, INPUT, OUTPUT, Transaction
 from .scenario import Event, Scenario
 from .worker import Worker, WorkerPlan
+
+R = TypeVar("R", bound=Response)
 
 RESERVE = 64 * 1024
 INPUTS = 3
@@ -48,6 +55,7 @@ BROKERS = {
         "offsets.topic.segment.bytes": "1024",
         "transaction.state.log.segment.bytes": "1024",
     },
+    "spread": SETTINGS | {"offsets.topic.num.partitions": "3"},
     "os": SETTINGS | {"durability": "os"},
     "forgetful": SETTINGS
     | {
@@ -85,7 +93,7 @@ def _prepared(broker: str) -> tuple[BrokerConfig, FaultyFileSystem]:
     """The broker's settings, and a disk with the topics."""
     config = BrokerConfig(BROKERS[broker])
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
-        return config, runner.run(new_disk(config, {INPUT: INPUTS, OUTPUT: OUTPUTS}))
+        return config, runner.run(new_disk(config, {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1}))
 
 
 class World:
@@ -107,6 +115,7 @@ class World:
         self.workers: dict[int, Worker] = {}
         self.seen: dict[int, list[tuple[int, bytes]]] = {}
         self.refusals: list[str] = []
+        self.deleted_records = False
         self._incarnations = 0
         self._steady: Worker | None = None
         self._disk = Random(self.rng.getrandbits(32))
@@ -126,11 +135,35 @@ class World:
     def begin(self, worker: Worker, transactional_id: str, inputs: dict[int, tuple[int, int]]) -> Transaction:
         """A worker begins a transaction."""
         made = Transaction(
-            len(self.transactions), worker.name, worker.kind.name, transactional_id, worker.generation, inputs
+            len(self.transactions),
+            worker.name,
+            worker.kind.name,
+            transactional_id,
+            worker.generation,
+            worker.group,
+            inputs,
         )
         self.transactions.append(made)
         self.note(f"{worker.name} ({worker.kind.name}) begins {made.number} on {inputs} as {transactional_id}")
         return made
+
+    def group_of(self, slot: int) -> str:
+        """The group of the workers in a slot."""
+        return GROUPS[slot % 2 if self.scenario.two_groups else 0]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that have workers."""
+        return tuple(sorted({self.group_of(slot) for slot in range(len(self.scenario.workers))}))
+
+    def home_of(self, group: str) -> int:
+        """The partition of the group's offsets."""
+        return partition_for_key(group, self.offsets_partitions)
+
+    @property
+    def offsets_partitions(self) -> int:
+        """How many partitions the offsets topic has."""
+        return int(BROKERS[self.scenario.broker]["offsets.topic.num.partitions"])
 
     def told(self, transaction: Transaction) -> None:
         """A worker learned how its transaction ended."""
@@ -280,23 +313,47 @@ class World:
             self._disk_is_slow_until = asyncio.get_running_loop().time() + event.for_s
         elif event.what == "clock":
             self.broker.clock.ahead_ms += (2000, 3_600_000, -1000)[event.target]
+        elif event.what == "delete records":
+            await self._delete_records(event.target % self.outputs)
+        elif event.what == "topic":
+            await self._ask(DeleteTopicsRequest(topic_names=[EXTRA], timeout_ms=1000), 5)
+            await asyncio.sleep(event.for_s)
+            await self._ask(CreateTopicsRequest([CreatableTopic(EXTRA, 1, 1)], timeout_ms=1000), 5)
         elif event.what == "sync fails":
             self.broker.fs.fail("fdatasync")
             await asyncio.sleep(event.for_s)
             if self.broker.up and self.broker.broker.log_manager.failed is not None:
                 await self.restart_broker(power=event.target == 0, down_s=0.1)
         elif event.what == "fence":
-            await self._fence(f"app-{event.target % self.inputs}" if worker.kind.per_partition else f"w{slot}")
+            await self._fence(
+                f"{worker.group}-app-{event.target % self.inputs}" if worker.kind.per_partition else f"w{slot}"
+            )
 
     async def _fence(self, transactional_id: str, *, must_do: bool = False) -> None:
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        answer = await self._ask(request, 4)
+        assert not (must_do and answer is not None and answer.error_code), f"{transactional_id} is blocked: {answer}"
+
+    async def _delete_records(self, partition: int) -> None:
+        """Delete what was checked, and nothing else."""
+        if not self.broker.up:
+            return
+        checks.look(self)
+        log = self.broker.broker.log_manager.get(OUTPUT, partition)
+        if log is not None:
+            wanted = DeleteRecordsPartition(partition, log.last_stable_offset)
+            await self._ask(DeleteRecordsRequest([DeleteRecordsTopic(OUTPUT, [wanted])], 1000), 2)
+            self.deleted_records = True
+
+    async def _ask(self, request: Request[R], version: int) -> R | None:
+        """An operator asks, once; None where no answer comes."""
         try:
             link = Link(self.network, "operator", late=False)
-            request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-            answer = await link.send(request, 4)
+            answer = await link.send(request, version)
             link.close()
-            assert not (must_do and answer.error_code), f"{transactional_id} is blocked: {answer}"
         except Disconnected:
-            return
+            return None
+        return answer
 
     async def _fill_disk(self, left: int, for_s: float) -> None:
         fs = self.broker.fs
