@@ -45,6 +45,18 @@ FOUND = {
         length_s=3.0,
         sync_s=0.001,
     ),
+    # The disk took longer than offsets.commit.timeout.ms: the group went back to the member that had been replaced, and
+    # the log had its successor.
+    "a-static-member-comes-back-while-the-disk-is-slow": Scenario(
+        seed=0,
+        workers=(WorkerPlan("aware, static", session_ms=6000, rebalance_ms=2000, think_s=0.01, aborts=0.0),),
+        events=(Event(0.5, "slow disk", for_s=9.0), Event(0.7, "die", for_s=0.1)),
+        inputs=1,
+        outputs=2,
+        length_s=2.0,
+        sync_s=0.15,
+        broker="spread",
+    ),
 }
 
 SEEDS = (
@@ -58,6 +70,10 @@ SEEDS = (
     144873,
     312059,  # the member that is to stay slept past its session
     432129,  # two workers without generations took turns on one id
+    3526,  # a power failure took the coordinator's newest records, and logs had higher epochs than it
+    5712,
+    8402,
+    8676,
 )
 """Of `make histories`, beyond those that every run has."""
 

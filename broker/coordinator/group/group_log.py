@@ -95,11 +95,14 @@ class GroupLog:
             self._append(self.partition_for(group_id), [(group_key(group_id), None)])
 
     def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
-        """Append a group's metadata; see `rebalance.GroupStore`."""
+        """Append a group's metadata; see `rebalance.GroupStore`.
+
+        However slow the disk is, it has not failed: the record is in the log, and memory must say the same.
+        """
         try:
             partition = self.partition_for(group.group_id)
             self._append(partition, [(group_key(group.group_id), encode_group(group, assignments))])
-            flush = self.settled(partition)
+            flush = self._pending_flush(partition)
         except KafkaError as error:
             stored(error)
             return
@@ -137,19 +140,22 @@ class GroupLog:
 
     # ---- durability
 
+    def _pending_flush(self, partition: int) -> asyncio.Future[None] | None:
+        end_offset = self._end_offsets.get(partition)
+        if end_offset is None:
+            return None  # nothing was ever written there; asking would create the partition
+        try:
+            return self._state_log.pending_flush(partition, end_offset)
+        except KafkaError as error:
+            raise _coordinator_error(error) from error
+
     def settled(self, partition: int) -> asyncio.Future[None] | None:
         """None when all that was appended to the partition so far is durable; else a future that says so.
 
         The future belongs to the caller; it fails with KafkaError in a coordinator's codes, COORDINATOR_NOT_AVAILABLE
         when the disk takes longer than `offsets.commit.timeout.ms`. Raises KafkaError as it would.
         """
-        end_offset = self._end_offsets.get(partition)
-        if end_offset is None:
-            return None  # nothing was ever written there; asking would create the partition
-        try:
-            flush = self._state_log.pending_flush(partition, end_offset)
-        except KafkaError as error:
-            raise _coordinator_error(error) from error
+        flush = self._pending_flush(partition)
         if flush is None:
             return None
         loop = asyncio.get_running_loop()

@@ -54,6 +54,12 @@ class TransactionMarkerWriter:
         self._backoff = backoff
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
+        self._afterwards: dict[str, Callable[[], None]] = {}
+
+    def afterwards(self, entry: TransactionEntry, action: Callable[[], None]) -> None:
+        """Call `action` in the step in which the decision that `entry` holds is complete."""
+        assert entry.metadata.state.is_prepare
+        self._afterwards[entry.metadata.transactional_id] = action
 
     def finish(self, entry: TransactionEntry) -> None:
         """Begin to carry out the decision that `entry` holds; done when the entry is in COMPLETE_*."""
@@ -118,7 +124,11 @@ class TransactionMarkerWriter:
         return left
 
     async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-        """The partition refused the marker: NONE if nothing is open there, or once the log's own epoch has ended it."""
+        """The partition refused the marker: NONE if nothing is open there, or once what is open is aborted.
+
+        What is open belongs to a later transaction, which the coordinator has forgotten (durability=os, and a power
+        failure): nobody can commit it any more.
+        """
         try:
             known = self._gateway.producer(partition, marker.producer_id)
         except KafkaError as error:
@@ -134,10 +144,11 @@ class TransactionMarkerWriter:
             log_epoch=known.producer_epoch,
             commit=marker.commit,
             reason=refusal.name,
-            remedy="nothing to do: the transaction is ended under the log's epoch, or tried again until it is",
+            remedy="nothing to do: the open transaction is a later one of which the coordinator knows nothing. It is"
+            " aborted",
         )
         epoch = max(marker.producer_epoch, known.producer_epoch)
-        again = replace(marker, partitions=[partition], producer_epoch=epoch, transaction_version=0)
+        again = replace(marker, commit=False, partitions=[partition], producer_epoch=epoch, transaction_version=0)
         (codes,) = await self._gateway.write_markers([again])
         return codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -157,6 +168,9 @@ class TransactionMarkerWriter:
                 if not left:
                     assert entry.metadata is metadata, "nothing else moves an id out of PREPARE_*"
                     self._state.complete(entry, complete_end(metadata, self._clock.now_ms()))
+                    action = self._afterwards.pop(metadata.transactional_id, None)
+                    if action is not None:
+                        action()
                     return
             except Exception as error:
                 if failure != (failure := f"{type(error).__name__}: {error}"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -171,17 +172,23 @@ class TransactionUpkeep:
                 highest[producer_id] = epoch
         for producer_id, epoch in highest.items():
             entry = by_producer_id[producer_id]
-            before = entry.metadata
-            if before.state.is_prepare or entry.pending is not None:
-                continue  # its markers are written under the logs' epochs
-            entry.metadata = raised_epoch(before, epoch)
-            self._logger.warning(
-                "producer_epoch_raised",
-                reason="a log has a higher epoch of the producer than the coordinator",
-                **described(before, entry.metadata),
-            )
-            if before.state is TransactionState.ONGOING:
-                self._fence(entry, HIGHER_EPOCH, before.last_update_timestamp_ms)
+            if entry.metadata.state.is_prepare:
+                self._markers.afterwards(entry, partial(self._raise_epoch, entry, producer_id, epoch))
+            elif entry.pending is None:
+                self._raise_epoch(entry, producer_id, epoch)
+
+    def _raise_epoch(self, entry: TransactionEntry, producer_id: int, epoch: int) -> None:
+        before = entry.metadata
+        if before.producer_id != producer_id or before.producer_epoch >= epoch:
+            return
+        entry.metadata = raised_epoch(before, epoch)
+        self._logger.warning(
+            "producer_epoch_raised",
+            reason="a log has a higher epoch of the producer than the coordinator",
+            **described(before, entry.metadata),
+        )
+        if before.state is TransactionState.ONGOING:
+            self._fence(entry, HIGHER_EPOCH, before.last_update_timestamp_ms)
 
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
         """What was read from the log: end sessions that must not act, and finish what is decided."""
