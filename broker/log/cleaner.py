@@ -14,21 +14,37 @@ Replacement: `.cleaned` files are written and synced → renamed to `.swap`, the
 with the new segment) → the old segments go → `.swap` is renamed away. Groups are replaced from the oldest on, each on
 disk before the next: a tombstone never goes before the value that it deleted.
 
-`plan` and `replace` run on the event loop's thread, `map_keys` and `clean_group` may run in any.
+A batch that cannot be read is kept as it is, and logged: one that is damaged, that an older release took from a client
+without looking inside, that is larger than today's limits for batches, or for which memory does not suffice. Since it
+may hold any key, tombstones behind it are kept as well.
+
+`plan` and `replace` run on the event loop's thread, `map_keys` and `clean_group` may run in any; `stop` ends these two
+between batches. Memory: the keys, and one batch with what becomes of it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from ...protocol.batch_header import BatchHeader
-from ...protocol.compression import Compression
+from ...protocol.batch_header import (
+    COMPRESSION_MASK,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    BatchHeader,
+    CorruptBatch,
+    assemble_batch,
+    verify_crc,
+)
+from ...protocol.compression import Compression, compress, expand
 from ...protocol.control_records import ControlType, read_control_record
-from ...protocol.records import Record, decode_batch, encode_batch
+from ...protocol.record_skim import SkimmedRecord, select, skim
+from ...protocol.record_walk import DEFAULT_LIMITS, RecordLimits
+from ...protocol.records import decode_batch
 from ..ports import FileSystem
 from .batch_scan import BrokenBatch
 from .episodes import Episodes
@@ -75,9 +91,12 @@ class CleaningPlan:
     as_of: int
     last_offsets: dict[int, int]
     epochs: dict[int, int]
+    limits: RecordLimits = DEFAULT_LIMITS
     keys: dict[bytes, int] = field(default_factory=dict)
     groups: list[SegmentGroup] = field(default_factory=list)
     undecided: set[int] = field(default_factory=set)
+    key_bytes: int = 0
+    unreadable: int = 0
 
     def is_aborted(self, header: BatchHeader) -> bool:
         return header.is_transactional and any(
@@ -95,12 +114,17 @@ class CleaningPlan:
         return header.is_control and header.producer_epoch == self.epochs[header.producer_id]
 
 
+class CleaningStopped(Exception):
+    """The broker stops; the log is as it was, but for groups of segments that were replaced already."""
+
+
 class Cleaner:
-    """See the module."""
+    """Compacts one log at a time: `plan`, `map_keys`, then `clean_group` and `replace` for each group."""
 
     def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES) -> None:
         self._fs = fs
         self._max_key_bytes = max_key_bytes
+        self._stopping = threading.Event()
         self._episodes = Episodes()
         self._unfinished: list[tuple[PartitionLog, Callable[[], None]]] = []
 
@@ -145,6 +169,7 @@ class Cleaner:
             as_of=log.log_end_offset,
             last_offsets={entry.producer_id: entry.last_offset for entry in entries},
             epochs={entry.producer_id: entry.producer_epoch for entry in entries},
+            limits=config.record_limits,
         )
 
     def clean(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = True) -> int:
@@ -160,34 +185,63 @@ class Cleaner:
                 return first_dirty
         return plan.end_offset
 
+    def stop(self) -> None:
+        """End `map_keys` and `clean_group`, wherever they run, before the next batch: they raise CleaningStopped."""
+        self._stopping.set()
+
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def map_keys(self, plan: CleaningPlan) -> None:
         """Find the newest offset of each key in the dirty segments, as far as memory allows, and group the segments."""
-        used = 0
         covered: list[tuple[LogSegment, int]] = []
         for segment, end in plan.segments:
-            if end > plan.first_dirty:
-                if used > self._max_key_bytes:
-                    break
-                for header, batch in self._batches(segment):
-                    if header.is_control or header.next_offset <= plan.first_dirty or plan.is_aborted(header):
-                        continue
-                    for record in decode_batch(batch, 0, header):
-                        if record.key is not None:
-                            if record.key not in plan.keys:
-                                used += len(record.key) + _KEY_OVERHEAD
-                            plan.keys[record.key] = record.offset
             covered.append((segment, end))
-        plan.end_offset = covered[-1][1]
+            if end > plan.first_dirty:
+                full_at = self._map_segment(plan, segment)
+                if full_at is not None:
+                    plan.end_offset = full_at
+                    break
+        else:
+            plan.end_offset = covered[-1][1]
         plan.groups = _group(covered, min(plan.segment_bytes, MAX_SEGMENT_SIZE))
+
+    def _map_segment(self, plan: CleaningPlan, segment: LogSegment) -> int | None:
+        """Take up the keys of a segment; the offset behind the batch with which their memory was full, else None."""
+        for header, batch in self._batches(segment):
+            if header.is_control or header.next_offset <= plan.first_dirty or plan.is_aborted(header):
+                continue
+            try:
+                data = self._content(plan, header, batch)
+                for record in skim(data, header):
+                    if record.key is not None:
+                        if record.key not in plan.keys:
+                            plan.key_bytes += len(record.key) + _KEY_OVERHEAD
+                        plan.keys[record.key] = record.offset
+            except (CorruptBatch, MemoryError):
+                continue  # logged when it is kept
+            if plan.key_bytes > self._max_key_bytes:
+                return header.next_offset
+        return None
+
+    def _content(self, plan: CleaningPlan, header: BatchHeader, batch: memoryview) -> bytes | bytearray:
+        """The decompressed records of a batch; raises CorruptBatch where they cannot be read."""
+        if not verify_crc(batch, 0, header):
+            raise CorruptBatch("its checksum does not match its content")
+        if not header.record_count:
+            return b""
+        limits = plan.limits
+        size = limits.decompressed_bytes if header.compression else len(batch) - HEADER_SIZE
+        limits.check_count(header.record_count, size)
+        return expand(header.compression, batch[HEADER_SIZE:], limits.decompressed_bytes)
 
     def _batches(self, segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a segment, through a descriptor of our own: the log may close its one meanwhile."""
         source = LogSegment(self._fs, segment.path().rpartition("/")[0], segment.base_offset, created_ms=0)
         source.size = segment.size
         try:
-            for _, header, batch in source.batches():
+            for _, header, batch in source.batches(verify=False):
+                if self._stopping.is_set():
+                    raise CleaningStopped
                 yield header, batch
         except BrokenBatch as error:
             raise CorruptLog(source.path(), error.position, segment.base_offset, error.reason) from None
@@ -222,30 +276,51 @@ class Cleaner:
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, is_last: bool
     ) -> bytes | memoryview | None:
         """What stays of a batch: itself, a smaller one, or None."""
+        if header.base_offset >= plan.end_offset:
+            return batch  # the keys did not fit into memory so far
         must_stay = is_last or (header.has_producer and plan.holds_producer_state(header))
-        if header.is_control:
-            return self._keep_marker(plan, header, batch, must_stay=must_stay)
-        if header.is_transactional:
+        if header.is_transactional and not header.is_control:
             plan.undecided.add(header.producer_id)
-        if plan.is_aborted(header):
-            return _rewrite(header, [], None) if must_stay else None
-        records = decode_batch(batch, 0, header)
+            if plan.is_aborted(header):
+                return _rewrite(header, b"", 0, -1, None) if must_stay else None
+        try:
+            if header.is_control:
+                return self._keep_marker(plan, header, batch, must_stay=must_stay)
+            return self._keep_records(plan, header, batch, must_stay=must_stay)
+        except (CorruptBatch, MemoryError) as error:
+            plan.unreadable += 1
+            reason = error.message if isinstance(error, CorruptBatch) else "memory does not suffice for it"
+            logger.warning("batch kept uncompacted", partition=plan.name, offset=header.base_offset, reason=reason)
+            return batch
+
+    def _keep_records(
+        self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, must_stay: bool
+    ) -> bytes | memoryview | None:
+        data = self._content(plan, header, batch)
         horizon = header.base_timestamp if header.has_delete_horizon else None
-        expired = horizon is not None and plan.now_ms >= horizon
-        kept: list[Record] = []
+        expired = horizon is not None and plan.now_ms >= horizon and not plan.unreadable
+
+        def stays(record: SkimmedRecord) -> bool:
+            if record.key is None:
+                return True
+            return record.offset >= plan.keys.get(record.key, -1) and not (expired and record.is_tombstone)
+
+        kept = 0
+        max_timestamp = -1
         tombstones = False
-        for record in records:
-            if record.key is None or record.offset >= plan.keys.get(record.key, -1):
-                if record.value is None and record.key is not None:
-                    if expired:
-                        continue
-                    tombstones = True
-                kept.append(record)
+        for record in skim(data, header):
+            if stays(record):
+                kept += 1
+                max_timestamp = max(max_timestamp, record.timestamp)
+                tombstones = tombstones or record.is_tombstone
         if not kept:
-            return _rewrite(header, [], None) if must_stay else None
-        if tombstones and horizon is None:
-            return _rewrite(header, kept, plan.now_ms + plan.delete_retention_ms)
-        return batch if len(kept) == len(records) else _rewrite(header, kept, horizon)
+            return _rewrite(header, b"", 0, -1, None) if must_stay else None
+        new_horizon = plan.now_ms + plan.delete_retention_ms if tombstones and horizon is None else horizon
+        if kept == header.record_count and new_horizon == horizon:
+            return batch
+        base_timestamp = header.base_timestamp if new_horizon is None else new_horizon
+        content = select(data, filter(stays, skim(data, header)), base_timestamp)
+        return _rewrite(header, content, kept, max_timestamp, new_horizon)
 
     def _keep_marker(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, must_stay: bool
@@ -260,7 +335,10 @@ class Cleaner:
         if has_batches:
             return batch
         if not header.has_delete_horizon:
-            return _rewrite(header, records, plan.now_ms + plan.delete_retention_ms)
+            horizon = plan.now_ms + plan.delete_retention_ms
+            data = self._content(plan, header, batch)
+            content = select(data, skim(data, header), horizon)
+            return _rewrite(header, content, header.record_count, header.max_timestamp, horizon)
         if must_stay or plan.now_ms < header.base_timestamp:
             return batch
         return None
@@ -351,19 +429,30 @@ def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[Segme
     return [group for group in groups if any(segment.size for segment in group.segments)]
 
 
-def _rewrite(header: BatchHeader, records: list[Record], delete_horizon_ms: int | None) -> bytes:
-    """The batch with other records; offsets, sequences and all else stay."""
-    return encode_batch(
-        records,
+def _rewrite(
+    header: BatchHeader, content: bytes, record_count: int, max_timestamp: int, delete_horizon_ms: int | None
+) -> bytes:
+    """The batch with other records, `content`; offsets, sequences and all else stay.
+
+    With a delete horizon the base timestamp is that (KIP-534).
+    """
+    attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)
+    if record_count:
+        attributes |= header.compression
+    base_timestamp = header.base_timestamp if record_count else -1
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON
+        base_timestamp = delete_horizon_ms
+    return assemble_batch(
+        compress(Compression(header.compression), content) if record_count else b"",
         base_offset=header.base_offset,
-        compression=Compression(header.compression),
         leader_epoch=header.partition_leader_epoch,
+        attributes=attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        control=header.is_control,
-        timestamp_type=header.timestamp_type,
-        last_offset_delta=header.last_offset_delta,
-        delete_horizon_ms=delete_horizon_ms,
+        record_count=record_count,
     )

@@ -31,7 +31,7 @@ from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Clock, FileSystem, RandomIds
 from ..topic_names import METADATA_TOPIC
 from . import index_cache
-from .cleaner import Cleaner, CleaningPlan
+from .cleaner import Cleaner, CleaningPlan, CleaningStopped
 from .data_directory import DataDirectory, DataDirectoryError
 from .disk_space import DiskSpace
 from .episodes import Episodes
@@ -482,17 +482,22 @@ class LogManager:
             if not log.config.compacted or log.failure is not None:
                 continue
             first_dirty = self._cleaner_offsets.get((log.topic, log.partition), 0)
-            plan = self._cleaner.plan(log, first_dirty, now_ms)
-            if plan is None:
-                continue
             what = f"compaction of {log.name}"
             try:
+                plan = self._cleaner.plan(log, first_dirty, now_ms)
+                if plan is None:
+                    continue
                 await self._clean_one(log, plan, now_ms)
+            except CleaningStopped:
+                return
             except CorruptLog as error:
                 log.fail(error)
                 logger.error("partition taken offline", partition=log.name, reason=error.message)
             except (KafkaError, OSError) as error:
                 self._episodes.failed(what, error)
+            except Exception as error:
+                # A bug, or no memory: the log stays as it is, and the others must not wait for it.
+                logger.error("compaction failed", partition=log.name, exc_info=error)
             else:
                 self._episodes.succeeded(what)
 
@@ -524,6 +529,7 @@ class LogManager:
         if not self._opened:
             return
         self._cancel_timers()
+        self._cleaner.stop()
         if self._cleaning is not None:
             await asyncio.gather(self._cleaning, return_exceptions=True)
         if self._flusher is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
+from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
 from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -299,6 +300,64 @@ async def test_compaction_in_the_background(fs: FaultyFileSystem) -> None:
 def fill(log: PartitionLog) -> None:
     for number in range(20):
         log.append(batch(f"value {number}", key=b"k%d" % (number % 3)))
+
+
+async def test_a_compaction_that_fails_does_not_keep_others_from_theirs(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    logs = [manager.create(topic, 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200)) for topic in "abc"]
+    for log in logs:
+        fill(log)
+    await settle(manager)
+    map_keys = Cleaner.map_keys
+
+    def scarce(cleaner: Cleaner, plan: CleaningPlan) -> None:
+        if plan.name == "b-0":
+            raise MemoryError
+        map_keys(cleaner, plan)
+
+    monkeypatch.setattr(Cleaner, "map_keys", scarce)
+    await manager._clean_all()
+    assert [len(list(log.batches())) < 20 for log in logs] == [True, False, True]
+    assert all(log.failure is None for log in logs)
+    await manager.stop()
+
+
+async def test_a_stop_does_not_wait_for_the_rest_of_a_compaction(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction is held up at its first batch until the stop has begun."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    fill(log)
+    await settle(manager)
+    begun, stopping = threading.Event(), threading.Event()
+    map_keys, stop = Cleaner.map_keys, Cleaner.stop
+
+    def held(cleaner: Cleaner, plan: CleaningPlan) -> None:
+        begun.set()
+        assert stopping.wait(20), "nobody stops it"
+        map_keys(cleaner, plan)
+
+    def note(cleaner: Cleaner) -> None:
+        stop(cleaner)
+        stopping.set()
+
+    monkeypatch.setattr(Cleaner, "map_keys", held)
+    monkeypatch.setattr(Cleaner, "stop", note)
+    manager._clean()
+    await asyncio.get_running_loop().run_in_executor(None, begun.wait, 20)
+    await manager.stop()
+    reopened = new_manager(fs)
+    await reopened.start()
+    assert reopened.clean_start
+    again = reopened.get("t", 0)
+    assert again is not None
+    assert len(list(again.batches())) == 20, "the compaction ended before its first batch"
+    await reopened.stop()
 
 
 async def test_a_partition_deleted_during_its_compaction_is_left_alone(fs: FaultyFileSystem) -> None:
