@@ -158,7 +158,7 @@ class Broker:
 
     def served_apis(self) -> list[ServedApi]:
         """Every API that has a handler, by ascending key."""
-        return [ServedApi(api.key, api.versions.low, api.versions.high) for api in self.dispatcher.apis()]
+        return [ServedApi(api.key, api.announced_from, api.versions.high) for api in self.dispatcher.apis()]
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
         """(node id, host, port) of the broker that leads a partition, as this client reaches it."""

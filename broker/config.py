@@ -23,6 +23,7 @@ from .settings import (
     between,
     boolean,
     double,
+    gzip_level,
     integer,
     long,
     one_replica,
@@ -51,7 +52,6 @@ WITHOUT_MEANING: Final = frozenset(
         "replica.socket.timeout.ms",
         "replica.fetch.max.bytes",
         "auto.leader.rebalance.enable",
-        "unclean.leader.election.enable",
         "controlled.shutdown.enable",
         "log.cleaner.threads",
         "log.cleaner.dedupe.buffer.size",
@@ -241,6 +241,12 @@ class BrokerConfig(ConfigTable):
     compression_type: str = text(
         "producer", choices=("producer",), doc="Batches are stored as the producer compressed them."
     )
+    compression_gzip_level: int = integer(-1, gzip_level, doc="Accepted for topics that set it; producers compress.")
+    compression_lz4_level: int = integer(9, between(1, 17), doc="Accepted for topics that set it; producers compress.")
+    compression_zstd_level: int = integer(
+        3, between(-131072, 22), doc="Accepted for topics that set it; producers compress."
+    )
+    unclean_leader_election_enable: bool = boolean(False, doc="Accepted; a single replica has no other to elect.")
 
     # log
     log_dirs: str = text("/tmp/oncelog", doc="The data directory.", aliases=("log.dir", "data.dir"))

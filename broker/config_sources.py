@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import dropwhile
+from typing import Final, TypeAlias
 
 from .config import BrokerConfig
 from .services import BrokerServices
 from .settings import ConfigType, format_value
 from .topic_config import TopicConfig
+
+WITHOUT_DEFAULT: Final = frozenset(
+    {"log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"}
+)
+"""Settings whose default in Kafka is null: another one decides."""
 
 
 class ConfigSource(IntEnum):
@@ -29,6 +36,10 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+Synonym: TypeAlias = tuple[str, str, ConfigSource]
+"""(name, value, source)"""
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
     """One setting as it is: `synonyms` are (name, value, source) of everything that sets it, the winner first."""
@@ -39,7 +50,7 @@ class ConfigRow:
     read_only: bool
     type: ConfigType
     doc: str
-    synonyms: tuple[tuple[str, str, ConfigSource], ...]
+    synonyms: tuple[Synonym, ...]
 
 
 def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[str, str]) -> list[ConfigRow]:
@@ -47,16 +58,31 @@ def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[
     rows = []
     for name, setting in TopicConfig.settings.items():
         value = format_value(effective.get(name))
-        synonyms: list[tuple[str, str, ConfigSource]] = []
+        synonyms = _broker_synonyms(broker.config, setting.synonyms)
         if name in own:
-            synonyms.append((name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
-        for synonym in setting.synonyms:
-            source = _broker_source(broker.config, synonym)
-            if source is ConfigSource.STATIC_BROKER_CONFIG or synonym == setting.synonyms[-1]:
-                synonyms.append((synonym, format_value(broker.config.get(synonym)), source))
+            synonyms.insert(0, (name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
         source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT_CONFIG
         rows.append(ConfigRow(name, value, source, False, setting.type, setting.doc, tuple(synonyms)))
     return rows
+
+
+def _broker_synonyms(config: BrokerConfig, names: Sequence[str]) -> list[Synonym]:
+    """What the broker says of a topic's setting: first what was set, then defaults.
+
+    As in Kafka the list begins with the setting that is named like the topic's: where only a coarser one was set, or
+    none has a default, it is empty.
+    """
+    set_ones = [
+        (name, format_value(config.get(name)), ConfigSource.STATIC_BROKER_CONFIG)
+        for name in names
+        if name in config.explicit
+    ]
+    defaults = [
+        (name, format_value(BrokerConfig.settings[name].default), ConfigSource.DEFAULT_CONFIG)
+        for name in names
+        if name not in WITHOUT_DEFAULT
+    ]
+    return list(dropwhile(lambda synonym: synonym[0] != names[0], [*set_ones, *defaults]))
 
 
 def describe_broker(broker: BrokerServices) -> list[ConfigRow]:

@@ -136,11 +136,15 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class HandledApi:
-    """What `@handles` said: the request class, the versions answered, the function."""
+    """What `@handles` said: the request class, the versions answered, the function.
+
+    ApiVersions announces the versions from `announced_from` on.
+    """
 
     request: type[Request[Any]]
     versions: Versions
     handle: Handler
+    announced_from: int = 0
 
     @property
     def key(self) -> int:
@@ -148,14 +152,20 @@ class HandledApi:
         return self.request.spec.key
 
 
-def handles(request: type[Request[Any]], versions: str | None = None) -> Callable[[HandlerT], HandlerT]:
-    """Declare the decorated function as the handler of `request`: its stable versions, or the narrower `versions`."""
+def handles(
+    request: type[Request[Any]], versions: str | None = None, *, announced_from: int | None = None
+) -> Callable[[HandlerT], HandlerT]:
+    """Declare the decorated function as the handler of `request`: its stable versions, or the narrower `versions`.
+
+    `announced_from` is a lower first version for ApiVersions alone: one that clients look for and never send.
+    """
 
     def declare(function: HandlerT) -> HandlerT:
         stable = request.spec.stable
         asked = stable if versions is None else Versions.parse(versions)
         narrowed = Versions(max(asked.low, stable.low), min(asked.high, stable.high))
-        function.api = HandledApi(request, narrowed, function)  # type: ignore[attr-defined]
+        first = narrowed.low if announced_from is None else announced_from
+        function.api = HandledApi(request, narrowed, function, first)  # type: ignore[attr-defined]
         return function
 
     return declare

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # imported when first used, not at start
 
 
 class ServedApi(NamedTuple):
-    """An API that has a handler, and the versions it answers, both ends included."""
+    """An API that has a handler, and the versions that ApiVersions announces, both ends included."""
 
     key: int
     min_version: int

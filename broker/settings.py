@@ -209,6 +209,11 @@ def between(low: int | float, high: int | float) -> Check:
     return lambda value: None if low <= value <= high else f"is not in {low}..{high}"
 
 
+def gzip_level(value: int) -> str | None:
+    """A level that zlib has: 1 to 9, or -1, its default."""
+    return None if value == -1 or 1 <= value <= 9 else "is not in 1..9, nor -1 for the default"
+
+
 def one_replica(value: int) -> str | None:
     """A replication factor that one node can have: 1 (or -1, the default)."""
     if value in (1, -1):

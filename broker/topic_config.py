@@ -17,6 +17,7 @@ from .settings import (
     between,
     boolean,
     double,
+    gzip_level,
     integer,
     long,
     one_replica,
@@ -44,6 +45,24 @@ class TopicConfig(ConfigTable):
         choices=("producer",),
         doc="Batches are stored as the producer compressed them.",
         synonyms=("compression.type",),
+    )
+    compression_gzip_level: int = integer(
+        -1,
+        gzip_level,
+        doc="Accepted; batches stay as the producer compressed them.",
+        synonyms=("compression.gzip.level",),
+    )
+    compression_lz4_level: int = integer(
+        9,
+        between(1, 17),
+        doc="Accepted; batches stay as the producer compressed them.",
+        synonyms=("compression.lz4.level",),
+    )
+    compression_zstd_level: int = integer(
+        3,
+        between(-131072, 22),
+        doc="Accepted; batches stay as the producer compressed them.",
+        synonyms=("compression.zstd.level",),
     )
     delete_retention_ms: int = long(
         86400000,
@@ -143,7 +162,9 @@ class TopicConfig(ConfigTable):
         synonyms=("log.roll.ms", "log.roll.hours"),
     )
     unclean_leader_election_enable: bool = boolean(
-        False, doc="Accepted; a single replica has no other to elect.", synonyms=()
+        False,
+        doc="Accepted; a single replica has no other to elect.",
+        synonyms=("unclean.leader.election.enable",),
     )
 
 

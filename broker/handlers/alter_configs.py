@@ -24,7 +24,7 @@ CHANGED_AT_A_TIME = 20
 @handles(AlterConfigsRequest)
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     times = Counter((item.resource_type, item.resource_name) for item in request.resources)
-    items = list({(item.resource_type, item.resource_name): item for item in request.resources}.values())
+    items = request.resources
     response = AlterConfigsResponse()
     async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
         pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []

@@ -42,7 +42,7 @@ class Operation(IntEnum):
 @handles(IncrementalAlterConfigsRequest)
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     times = Counter((item.resource_type, item.resource_name) for item in request.resources)
-    items = list({(item.resource_type, item.resource_name): item for item in request.resources}.values())
+    items = request.resources
     response = IncrementalAlterConfigsResponse()
     async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
         pending: list[tuple[AlterConfigsResourceResponse, Awaitable[Any]]] = []

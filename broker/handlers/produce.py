@@ -3,6 +3,9 @@
 The log checks what is inside each batch and appends it uncopied; large batches are checked in slices before anything
 of the request is appended. Which batches of a transaction may be appended says `transactional_produce.py`. Both, checks
 in slices and waiting for the coordinator, park the connection, so order is kept.
+
+Versions 0-2 are announced and, as in Kafka 4, close the connection (KAFKA-18659): librdkafka before 2.8 looks for them
+to learn which compression a broker takes, and would send uncompressed batches otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ _CODEC: Final = 0x07
 _ZSTD: Final = 4
 
 
-@handles(ProduceRequest)
+@handles(ProduceRequest, announced_from=0)
 def handle(context: RequestContext, request: ProduceRequest) -> Execution:
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all).")
