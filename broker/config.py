@@ -331,6 +331,22 @@ class BrokerConfig(ConfigTable):
         " quickstart sets 0: no wait before the first record; set it where many members of a group start at once.",
     )
     group_max_size: int = integer(INT32_MAX, at_least(1), doc="Most members of a group.")
+    group_max_groups: int = integer(
+        200000,
+        at_least(1),
+        doc="Most groups; a further one is GROUP_MAX_SIZE_REACHED until some are deleted or expire.",
+    )
+    group_members_max_bytes: int = long(
+        268435456,
+        at_least(1),
+        doc="Memory for the members of all groups: what they offer, their assignments and names. A JoinGroup or an"
+        " assignment that would exceed it is GROUP_MAX_SIZE_REACHED.",
+    )
+    group_pending_members_max_bytes: int = long(
+        16777216,
+        at_least(1),
+        doc="Memory for member ids that were handed out and not joined with yet; the oldest give way to new ones.",
+    )
     offset_metadata_max_bytes: int = integer(4096, at_least(0), doc="Largest metadata of an offset commit.")
     offsets_commit_timeout_ms: int = integer(5000, at_least(1), doc="How long an offset commit may wait for the disk.")
     offsets_load_buffer_size: int = integer(5242880, at_least(1), doc="Read size when offsets are loaded.")
@@ -344,6 +360,12 @@ class BrokerConfig(ConfigTable):
     )
 
     # transactions
+    transactional_id_pattern_max_size: int = integer(
+        1000,
+        at_least(1),
+        doc="Largest pattern in ListTransactions, in characters and in instructions when compiled; a larger one is"
+        " INVALID_REGULAR_EXPRESSION.",
+    )
     transaction_max_timeout_ms: int = integer(
         900000,
         at_least(1),

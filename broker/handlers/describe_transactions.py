@@ -11,15 +11,22 @@ from ...protocol.messages.describe_transactions import (
 )
 from ..coordinator.transaction.coordinator import TransactionCoordinator
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 
 @handles(DescribeTransactionsRequest)
-def handle(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
     """An id that isn't known is an error of its own entry."""
     coordinator = context.broker.transaction_coordinator
-    return DescribeTransactionsResponse(
-        transaction_states=[_described(coordinator, transactional_id) for transactional_id in request.transactional_ids]
-    )
+    response = DescribeTransactionsResponse()
+    described: dict[str, TransactionState] = {}
+    for transactional_id in request.transactional_ids:
+        state = described.get(transactional_id)
+        if state is None:
+            state = described[transactional_id] = _described(coordinator, transactional_id)
+        response.transaction_states.append(state)
+        yield 1 + context.rows(1 + sum(len(topic.partitions) for topic in state.topics))
+    return response
 
 
 def _described(coordinator: TransactionCoordinator, transactional_id: str) -> TransactionState:

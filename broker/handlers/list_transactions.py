@@ -9,10 +9,11 @@ from ...protocol.messages.list_transactions import (
 )
 from ..coordinator.transaction.queries import TransactionFilter
 from ..handling import RequestContext, handles
+from ..steps import Steps
 
 
 @handles(ListTransactionsRequest)
-def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
     """State names that are none are reported back."""
     wanted = TransactionFilter(
         states=request.state_filters,
@@ -20,10 +21,10 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTra
         duration_ms=request.duration_filter,
         transactional_id_pattern=request.transactional_id_pattern,
     )
-    return ListTransactionsResponse(
-        unknown_state_filters=wanted.unknown_states,
-        transaction_states=[
+    response = ListTransactionsResponse(unknown_state_filters=wanted.unknown_states)
+    for metadata in (yield from context.broker.transaction_coordinator.list(wanted)):
+        response.transaction_states.append(
             TransactionState(metadata.transactional_id, metadata.producer_id, metadata.state.label)
-            for metadata in context.broker.transaction_coordinator.list(wanted)
-        ],
-    )
+        )
+        yield context.rows()
+    return response

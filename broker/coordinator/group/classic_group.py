@@ -17,6 +17,7 @@ from ....protocol.codec import decode_versioned
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from ....protocol.messages.join_group import JoinGroupResponseMember
+from .footprint import GroupFootprint
 from .member import ClassicGroupMember, OfferedProtocol
 from .state import GroupState, may_follow
 
@@ -33,6 +34,7 @@ class ClassicGroup:
 
     __slots__ = (
         "_offers",
+        "footprint",
         "generation_id",
         "group_id",
         "leader_id",
@@ -50,8 +52,9 @@ class ClassicGroup:
         "subscribed_topics",
     )
 
-    def __init__(self, group_id: str, state_timestamp_ms: int | None) -> None:
+    def __init__(self, group_id: str, state_timestamp_ms: int | None, footprint: GroupFootprint | None = None) -> None:
         self.group_id = group_id
+        self.footprint = footprint
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.EMPTY
         self.state_timestamp_ms = state_timestamp_ms
@@ -89,7 +92,48 @@ class ClassicGroup:
         self.subscribed_topics = self.compute_subscribed_topics()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
 
+    @property
+    def was_never_stored(self) -> bool:
+        """Whether the log has no record of the group itself, and nobody is in it."""
+        return self.state is GroupState.EMPTY and self.generation_id == 0 and self.protocol_type is None
+
     # ---- members
+
+    def count_in(self, footprint: GroupFootprint) -> None:
+        """Count the members of a group that was read from the log."""
+        assert self.footprint is None
+        self.footprint = footprint
+        for member in self.members.values():
+            self._count(member)
+
+    def _count(self, member: ClassicGroupMember) -> None:
+        """The member is in the group, or is in it with something else than before."""
+        if self.footprint is not None:
+            size = member.size
+            self.footprint.member_bytes += size - member.counted_size
+            member.counted_size = size
+
+    def _discount(self, member: ClassicGroupMember) -> None:
+        if self.footprint is not None:
+            self.footprint.member_bytes -= member.counted_size
+            member.counted_size = 0
+
+    def expect(self, member_id: str) -> None:
+        """A member id was handed out to somebody who is to join with it."""
+        self.pending_join.add(member_id)
+        if self.footprint is not None:
+            self.footprint.add_pending(self.group_id, member_id)
+
+    def _no_longer_pending(self, member_id: str) -> None:
+        if member_id in self.pending_join:
+            self.pending_join.remove(member_id)
+            if self.footprint is not None:
+                self.footprint.remove_pending(self.group_id, member_id)
+
+    def assign(self, member: ClassicGroupMember, assignment: bytes) -> None:
+        """Give a member its assignment."""
+        member.assignment = assignment
+        self._count(member)
 
     def add(self, member: ClassicGroupMember) -> None:
         """Take a member in; the first one gives the group its protocol type and leads it."""
@@ -104,18 +148,20 @@ class ClassicGroup:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._offers.update({offered.name for offered in member.protocols})
-        self.pending_join.discard(member.member_id)
+        self._no_longer_pending(member.member_id)
+        self._count(member)
 
     def remove(self, member_id: str) -> None:
         """Let a member, or one that is pending, go; another one becomes leader where needed."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self._discount(member)
             self._offers.subtract({offered.name for offered in member.protocols})
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_join.discard(member_id)
+        self._no_longer_pending(member_id)
         self.pending_sync.discard(member_id)
 
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicGroupMember:
@@ -131,6 +177,8 @@ class ClassicGroup:
             protocols=old.protocols,
             assignment=old.assignment,
         )
+        self._discount(old)
+        self._count(new)
         self.members[new_member_id] = new
         self.static_members[group_instance_id] = new_member_id
         if self.leader_id == old.member_id:
@@ -145,6 +193,7 @@ class ClassicGroup:
         self._offers.subtract({offered.name for offered in member.protocols})
         member.protocols = tuple(protocols)
         self._offers.update({offered.name for offered in member.protocols})
+        self._count(member)
 
     def is_leader(self, member_id: str) -> bool:
         """Whether that member computes the assignment."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
@@ -28,6 +28,7 @@ from ..claims import Claim, ClaimKeeper
 from ..state_log import StateLog
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
+from .footprint import GroupFootprint
 from .group_log import GroupLog
 from .membership import GroupMembership, Join
 from .offset_rules import check_commit, check_group_delete, check_offset_delete
@@ -38,6 +39,10 @@ from .upkeep import GroupUpkeep
 
 if TYPE_CHECKING:
     from ...metadata_store import MetadataStore
+
+
+_DUE_AT_ONCE: Final = 50
+"""Timed actions between two turns of the event loop; very many sessions may end at the same moment."""
 
 
 class Commit(NamedTuple):
@@ -97,7 +102,14 @@ class GroupCoordinator:
             self._timer, clock, self._log, config.group_initial_rebalance_delay_ms, self._logger
         )
         self._membership = GroupMembership(
-            self._rebalance, self._log, clock, lambda: str(uuid.uuid4()), config.group_max_size, self._logger
+            self._rebalance,
+            self._log,
+            clock,
+            lambda: str(uuid.uuid4()),
+            config.group_max_size,
+            self._logger,
+            max_groups=config.group_max_groups,
+            footprint=GroupFootprint(config.group_members_max_bytes, config.group_pending_members_max_bytes),
         )
         self._upkeep = GroupUpkeep(
             self._log,
@@ -111,6 +123,8 @@ class GroupCoordinator:
         )
         self._rebalance.on_emptied = self._upkeep.group_emptied
         self._rebalance.on_generation = self._upkeep.generation_began
+        self._rebalance.on_pending_gone = self._upkeep.forget_if_unused
+        self._expiry: asyncio.Task[None] | None = None
         self._wake_up: asyncio.TimerHandle | None = None
         self._loaded = False
         self._stopped = False
@@ -143,6 +157,8 @@ class GroupCoordinator:
         """Answer what is parked and stop the clocks; what was acknowledged is in the log."""
         self._stopped = True
         self._timer.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
         if self._wake_up is not None:
             self._wake_up.cancel()
         self._membership.release_all(ErrorCode.NOT_COORDINATOR)
@@ -175,7 +191,7 @@ class GroupCoordinator:
     def _on_wake_up(self) -> None:
         self._wake_up = None
         try:
-            self._timer.run_due()
+            self._timer.run_due(_DUE_AT_ONCE)
         except Exception:
             self._logger.exception("group_timer_failed")
         self._rearm()
@@ -264,6 +280,7 @@ class GroupCoordinator:
         codes, valid = self._sort_out(commits)
         if not valid:
             return codes
+        self._membership.check_room(group_id)
         missing = ErrorCode.GROUP_ID_NOT_FOUND if knows_missing_groups else ErrorCode.ILLEGAL_GENERATION
         group = self._check_committer(group_id, committer, missing, transactional=False)
         now_ms = self._clock.now_ms()
@@ -284,6 +301,7 @@ class GroupCoordinator:
     ) -> None:
         """What `commit_txn_offsets` checks of the group, to be asked before a partition joins a transaction for it."""
         self._check(group_id)
+        self._membership.check_room(group_id)
         self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
         self._claims.check(group_id, partitions, transactional_id, committer.generation_id)
 
@@ -302,6 +320,7 @@ class GroupCoordinator:
         KafkaError where all commits are refused; CONCURRENT_PRODUCER_COMMIT where a partition has another owner.
         """
         self._check(group_id)
+        self._membership.check_room(group_id)
         codes, valid = self._sort_out(commits)
         if not valid:
             return codes
@@ -430,6 +449,7 @@ class GroupCoordinator:
     def check_served(self, group_id: str) -> None:
         """See ClaimedGroups."""
         self._check(group_id)
+        self._membership.check_room(group_id)
 
     def generation_with_members(self, group_id: str) -> int | None:
         """See ClaimedGroups."""
@@ -483,7 +503,14 @@ class GroupCoordinator:
 
     def _expire_and_reschedule(self) -> None:
         self._schedule_expiry()
-        self._upkeep.expire()
+        if self._expiry is None or self._expiry.done():
+            self._expiry = asyncio.get_running_loop().create_task(self._expire(), name="expire-groups")
+
+    async def _expire(self) -> None:
+        try:
+            await self._upkeep.expire()
+        except Exception:
+            self._logger.exception("group_expiry_failed")
 
 
 def _both(settled: asyncio.Future[None] | None, dropping: asyncio.Future[None]) -> asyncio.Future[None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ....protocol.messages.join_group import JoinGroupResponse
 from ....protocol.messages.sync_group import SyncGroupResponse
+from .footprint import MEMBER_OVERHEAD
 
 JoinAnswer: TypeAlias = Callable[[JoinGroupResponse], None]
 SyncAnswer: TypeAlias = Callable[[SyncGroupResponse], None]
@@ -17,6 +18,11 @@ class OfferedProtocol(NamedTuple):
 
     name: str
     metadata: bytes
+
+
+def size_of_protocols(protocols: Iterable[OfferedProtocol]) -> int:
+    """Bytes that what a member offers takes in memory, about."""
+    return sum(len(offered.name) + len(offered.metadata) for offered in protocols)
 
 
 class ClientIdentity(NamedTuple):
@@ -39,6 +45,7 @@ class ClassicGroupMember:
         "awaiting_join",
         "awaiting_sync",
         "client",
+        "counted_size",
         "group_instance_id",
         "is_new",
         "member_id",
@@ -71,6 +78,7 @@ class ClassicGroupMember:
         self.awaiting_join: JoinAnswer | None = None
         self.awaiting_sync: SyncAnswer | None = None
         self.is_new = False
+        self.counted_size = 0  # what the footprint of groups has of it
 
     @property
     def is_static(self) -> bool:
@@ -81,6 +89,18 @@ class ClassicGroupMember:
     def has_satisfied_heartbeat(self) -> bool:
         """Whether a parked request shows that it is alive, although no heartbeat came."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the member takes in memory, about."""
+        return (
+            MEMBER_OVERHEAD
+            + len(self.member_id)
+            + len(self.group_instance_id or "")
+            + len(self.client.client_id)
+            + size_of_protocols(self.protocols)
+            + len(self.assignment)
+        )
 
     def metadata(self, protocol: str) -> bytes:
         """What it offered for `protocol`, which it must have offered."""

@@ -17,8 +17,17 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest
 from ...ports import Clock
+from ...settings import INT32_MAX
 from .classic_group import ClassicGroup
-from .member import ClassicGroupMember, ClientIdentity, JoinAnswer, OfferedProtocol, SyncAnswer
+from .footprint import MEMBER_OVERHEAD, GroupFootprint
+from .member import (
+    ClassicGroupMember,
+    ClientIdentity,
+    JoinAnswer,
+    OfferedProtocol,
+    SyncAnswer,
+    size_of_protocols,
+)
 from .rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     GroupStore,
@@ -60,8 +69,14 @@ class GroupMembership:
         new_member_id: Callable[[], str],
         max_size: int,
         logger: Any,
+        *,
+        max_groups: int = INT32_MAX,
+        footprint: GroupFootprint | None = None,
     ) -> None:
         """`new_member_id` gives the part of a member id that nobody else has."""
+        self._max_groups = max_groups
+        self._footprint = footprint or GroupFootprint(INT32_MAX, INT32_MAX)
+        self._footprint.on_given_up = self._give_up_pending
         self.groups: dict[str, ClassicGroup] = {}
         self._rebalance = rebalance
         self._store = store
@@ -74,11 +89,28 @@ class GroupMembership:
         """The group, made where there is none."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._clock.now_ms())
+            group = self.groups[group_id] = self._new(group_id)
         return group
+
+    def check_room(self, group_id: str) -> None:
+        """Raise KafkaError GROUP_MAX_SIZE_REACHED if the group is new and there are too many."""
+        if group_id not in self.groups and len(self.groups) >= self._max_groups:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"There are group.max.groups = {self._max_groups} groups already. Delete some, or raise the setting.",
+            )
+
+    def _new(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._clock.now_ms(), self._footprint)
+
+    def _give_up_pending(self, group_id: str, member_id: str) -> None:
+        group = self.groups.get(group_id)
+        if group is not None:
+            self._rebalance.give_up_pending(group, member_id)
 
     def resume(self, group: ClassicGroup) -> None:
         """Take up a group that was replayed."""
+        group.count_in(self._footprint)
         self.groups[group.group_id] = group
 
     def begin_sessions(self) -> None:
@@ -97,7 +129,13 @@ class GroupMembership:
         if group is None and request.member_id:
             answer(failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             return
-        group = group or self.get_or_create(request.group_id)
+        if group is None:
+            try:
+                self.check_room(request.group_id)
+            except KafkaError as error:
+                answer(failed_join(error.code))
+                return
+            group = self._new(request.group_id)  # remembered only if somebody is let in
         names = [offered.name for offered in request.protocols]
         if not self._has_room(group, request):
             if request.member_id in group.members:
@@ -107,7 +145,10 @@ class GroupMembership:
             self._rebalance.after_removal(group, "")
         elif not group.supports_protocols(request.protocol_type, names):
             answer(failed_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        elif not self._has_memory(group, request):
+            answer(failed_join(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id))
         elif not request.member_id:
+            self.groups[group.group_id] = group
             self._join_new(group, request, answer)
         elif request.member_id in group.pending_join and request.group_instance_id is None:
             self._add(group, request, request.member_id, answer)
@@ -124,6 +165,21 @@ class GroupMembership:
                 group.awaiting_join_count < self._max_size
             )
         return member is not None or len(group.members) < self._max_size
+
+    def _has_memory(self, group: ClassicGroup, request: Join) -> bool:
+        """Whether what the member brings fits into the memory for members; a member that is in may shrink."""
+        protocols = size_of_protocols(request.protocols)
+        member = group.members.get(request.member_id)
+        if member is not None:
+            more = protocols - size_of_protocols(member.protocols)
+            return more <= 0 or self._footprint.has_room(more)
+        return self._footprint.has_room(
+            MEMBER_OVERHEAD
+            + 2 * len(request.client.client_id)
+            + 2 * len(request.group_instance_id or "")
+            + len(request.group_id)
+            + protocols
+        )
 
     def _join_new(self, group: ClassicGroup, request: Join, answer: JoinAnswer) -> None:
         instance = request.group_instance_id
@@ -285,6 +341,9 @@ class GroupMembership:
             member.awaiting_sync = answer
             self._rebalance.synced(group, member.member_id)
             if group.is_leader(member.member_id):
+                if not self._footprint.has_room(sum(len(item.assignment) for item in request.assignments)):
+                    answer_sync(member, failed_sync(ErrorCode.GROUP_MAX_SIZE_REACHED))
+                    return
                 assignments = {item.member_id: bytes(item.assignment) for item in request.assignments}
                 self._rebalance.store_assignment(group, assignments)
 
@@ -332,8 +391,7 @@ class GroupMembership:
             # An administrator removes a static member by its instance id alone.
             member_id = group.static_members.get(identity.group_instance_id, "")
         elif member_id in group.pending_join:
-            group.remove(member_id)
-            self._rebalance.forget_session(group, member_id)
+            self._rebalance.give_up_pending(group, member_id)
             return member_id
         group.check_member(member_id, identity.group_instance_id)
         self._rebalance.remove_member(group, group.members[member_id])

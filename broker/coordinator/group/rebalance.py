@@ -27,6 +27,9 @@ from .timer import DeadlineTimer
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a new member's parked JoinGroup keeps it in the group; it has no other way to say that it is alive."""
 
+SHORTEST_SYNC_MS: Final = 1000
+"""How long members have for their SyncGroup at least, whatever rebalance timeout they ask for: 0 leaves no time."""
+
 Stored = Callable[[KafkaError | None], None]
 
 
@@ -97,6 +100,8 @@ class Rebalance:
         """Called when the last member has left."""
         self.on_generation: Callable[[ClassicGroup], None] = lambda group: None
         """Called when a generation with members begins, before anyone is told of it."""
+        self.on_pending_gone: Callable[[ClassicGroup], None] = lambda group: None
+        """Called when a member id that was handed out is no longer waited for."""
 
     # ---- sessions
 
@@ -107,7 +112,7 @@ class Rebalance:
 
     def expect_join(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         """A member id was handed out (KIP-394): whoever got it has so long to join."""
-        group.pending_join.add(member_id)
+        group.expect(member_id)
         self._timer.schedule(
             _session_key(group, member_id), timeout_ms, lambda: self._pending_member_over(group, member_id)
         )
@@ -123,10 +128,16 @@ class Rebalance:
         self.remove_member(group, member)
         self.after_removal(group, f"the session of member {member.member_id} is over")
 
+    def give_up_pending(self, group: ClassicGroup, member_id: str) -> None:
+        """A member id that was handed out is no longer waited for."""
+        self._pending_member_over(group, member_id)
+
     def _pending_member_over(self, group: ClassicGroup, member_id: str) -> None:
         if member_id in group.pending_join:
             group.remove(member_id)
+            self.forget_session(group, member_id)
             self.after_removal(group, "")
+            self.on_pending_gone(group)
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Take a member out; a parked request of it is told to begin anew. `after_removal` is to follow."""
@@ -228,7 +239,9 @@ class Rebalance:
             group.pending_sync.add(member.member_id)
         generation_id = group.generation_id
         self._timer.schedule(
-            _sync_key(group), group.rebalance_timeout_ms, lambda: self._sync_over(group, generation_id)
+            _sync_key(group),
+            max(group.rebalance_timeout_ms, SHORTEST_SYNC_MS),
+            lambda: self._sync_over(group, generation_id),
         )
 
     def _stored_empty(self, group: ClassicGroup, error: KafkaError | None) -> None:
@@ -281,7 +294,7 @@ class Rebalance:
                 return
             group.transition_to(GroupState.STABLE, self._clock.now_ms())
             for member in group.members.values():
-                member.assignment = complete.get(member.member_id, b"")
+                group.assign(member, complete.get(member.member_id, b""))
                 if answer_sync(member, assigned(group, member)):
                     self.keep_alive(group, member)
             self._logger.info(
@@ -292,7 +305,7 @@ class Rebalance:
 
     def _reset_assignments(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
-            member.assignment = b""
+            group.assign(member, b"")
             if answer_sync(member, failed_sync(code)):
                 self.keep_alive(group, member)
 

@@ -47,14 +47,14 @@ class DeadlineTimer:
         """When `run_due` is to be called, in seconds of the monotonic clock: never later than the next deadline."""
         return self._heap[0][0] if self._heap else None
 
-    def run_due(self) -> None:
-        """Do what is due. What the actions schedule anew is left for the next call, even with no delay.
+    def run_due(self, most: int = 1 << 30) -> None:
+        """Do what is due, `most` actions at most. What they schedule anew is left for the next call.
 
         Raises ExceptionGroup when actions failed, after all of them ran.
         """
         now = self._clock.monotonic()
         due: list[Hashable] = []
-        while self._heap and self._heap[0][0] <= now:
+        while self._heap and self._heap[0][0] <= now and len(due) < most:
             at, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != at:
                 continue

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ....protocol.errors import KafkaError
 from ...ports import Clock
+from ...slices import in_slices
 from ..claims import Claim, ClaimKeeper
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
@@ -26,6 +27,10 @@ from .state import GroupState
 
 if TYPE_CHECKING:
     from ...metadata_store import MetadataStore
+
+
+_EXPIRED_AT_ONCE: Final = 50
+"""Groups that are looked at between two turns of the event loop; one may cost an append."""
 
 
 class GroupUpkeep:
@@ -58,11 +63,29 @@ class GroupUpkeep:
 
     def delete_group(self, group: ClassicGroup) -> None:
         """Forget the group, its offsets and its claims. Raises KafkaError; then what is left can be deleted again."""
+        self.forget_if_unused(group)
+        if group.state is GroupState.DEAD:
+            return
         self._drop(group.group_id, None, "the group was deleted", forget=True)
         self._log.remove(group.group_id, self._offsets.partitions(group.group_id), group_too=True)
         group.transition_to(GroupState.DEAD, self._clock.now_ms())
         del self._membership.groups[group.group_id]
         self._logger.info("group_deleted", group=group.group_id)
+
+    def forget_if_unused(self, group: ClassicGroup) -> None:
+        """Forget a group of which nothing is in the log, nor in memory but its name."""
+        group_id = group.group_id
+        used = (
+            not group.was_never_stored
+            or group.pending_join
+            or self._offsets.of_group(group_id)
+            or self._offsets.has_pending(group_id)
+            or self._claims.of_group(group_id)
+            or (self.claim_keeper is not None and self.claim_keeper.newest_generation(group_id) >= 0)
+        )
+        if not used and self._membership.groups.get(group_id) is group:
+            group.transition_to(GroupState.DEAD, self._clock.now_ms())
+            del self._membership.groups[group_id]
 
     def remove_offsets(self, group_id: str, partitions: Collection[TopicPartition], reason: str) -> None:
         """Forget what the group committed on these partitions, pending or not, and the claims on them."""
@@ -160,10 +183,12 @@ class GroupUpkeep:
 
     # ---- with time
 
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Remove offsets that have outlived their retention, and groups that have nothing left and nobody in them."""
         now_ms = self._clock.now_ms()
-        for group in list(self._membership.groups.values()):
+        async for group in in_slices(list(self._membership.groups.values()), _EXPIRED_AT_ONCE):
+            if self._membership.groups.get(group.group_id) is not group:
+                continue  # deleted meanwhile
             try:
                 self._expire(group, now_ms)
             except KafkaError as error:

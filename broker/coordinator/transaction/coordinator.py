@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...markers import Marker
+from ...steps import Steps
 from . import session
 from .decisions import ProducerIdentity, Step, decide_end, decide_init
 from .entry import TransactionEntry
@@ -241,10 +242,11 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return entry.metadata
 
-    def list(self, wanted: TransactionFilter) -> list[TransactionMetadata]:
+    def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
         """ListTransactions; raises KafkaError INVALID_REGULAR_EXPRESSION and the coordinator's codes."""
         self._state.check_loaded()
-        return wanted.select((entry.metadata for entry in self._state.entries()), self._clock.now_ms())
+        known = [entry.metadata for entry in self._state.entries()]
+        return wanted.select(known, self._clock.now_ms(), self._config.transactional_id_pattern_max_size)
 
 
 def _next_identity(prepared: TransactionMetadata) -> ProducerIdentity:

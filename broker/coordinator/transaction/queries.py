@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ...steps import Steps
 from .metadata import TransactionMetadata
 from .state import STATE_BY_LABEL
+
+_MATCHER_BYTES: Final = 8 << 20
+"""Memory of RE2 for the states of one pattern; with less it falls back to a way that is ten times as slow."""
+
+_STEPS_PER_UNIT: Final = 1000
+"""Instructions times characters that RE2 works off in about a microsecond."""
+
+_SHOWN: Final = 100
+"""Characters of a refused pattern that the message repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +35,56 @@ class TransactionFilter:
         """Names that are no state; they match nothing and are reported back."""
         return [name for name in self.states if name not in STATE_BY_LABEL]
 
-    def select(self, known: Iterable[TransactionMetadata], now_ms: int) -> list[TransactionMetadata]:
-        """The ids that pass.
+    def select(
+        self, known: Iterable[TransactionMetadata], now_ms: int, max_pattern_size: int
+    ) -> Steps[list[TransactionMetadata]]:
+        """The ids that pass, in steps: their number is not bounded by the request.
 
         Raises KafkaError INVALID_REGULAR_EXPRESSION; the pattern is RE2 and must match the whole id (KIP-1152).
         """
         states = {STATE_BY_LABEL[name] for name in self.states if name in STATE_BY_LABEL}
-        pattern = _compile(self.transactional_id_pattern) if self.transactional_id_pattern else None
-        return [
-            metadata
-            for metadata in known
-            if (not self.states or metadata.state in states)
-            and (not self.producer_ids or metadata.producer_id in self.producer_ids)
-            and (self.duration_ms < 0 or now_ms - metadata.start_timestamp_ms > self.duration_ms)
-            and (pattern is None or pattern.fullmatch(metadata.transactional_id))
-        ]
+        pattern = (
+            compile_pattern(self.transactional_id_pattern, max_pattern_size) if self.transactional_id_pattern else None
+        )
+        size = 0 if pattern is None else pattern.programsize
+        passed = []
+        for metadata in known:
+            units = 1
+            if (
+                (not self.states or metadata.state in states)
+                and (not self.producer_ids or metadata.producer_id in self.producer_ids)
+                and (self.duration_ms < 0 or now_ms - metadata.start_timestamp_ms > self.duration_ms)
+            ):
+                if pattern is not None:
+                    units += 2 + size * len(metadata.transactional_id) // _STEPS_PER_UNIT
+                if pattern is None or pattern.fullmatch(metadata.transactional_id):
+                    passed.append(metadata)
+            yield units
+        return passed
 
 
-def _compile(pattern: str) -> Any:
+def compile_pattern(pattern: str, max_size: int) -> Any:
+    """An RE2 pattern of at most `max_size` characters and instructions.
+
+    RE2 takes time in proportion to instructions times characters, and counted repetition multiplies instructions:
+    `((a{1,30}){1,30})` has 1,800. Raises KafkaError INVALID_REGULAR_EXPRESSION.
+    """
     import re2  # type: ignore[import-untyped]  # only here: few brokers are ever asked
 
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = 1 << 20
+    options.never_capture = True
+    options.max_mem = _MATCHER_BYTES
     try:
-        return re2.compile(pattern, options)
+        if len(pattern) > max_size:
+            raise re2.error(f"it has {len(pattern)} characters")
+        compiled = re2.compile(pattern, options)
+        if compiled.programsize > max_size:
+            raise re2.error(f"it has {compiled.programsize} instructions when compiled")
     except re2.error as error:
+        shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
         raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"transactional id pattern {pattern!r}: {error}"
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"transactional id pattern {shown!r}: {error} (at most transactional.id.pattern.max.size = {max_size})",
         ) from None
+    return compiled

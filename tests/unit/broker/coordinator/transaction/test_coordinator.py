@@ -10,6 +10,7 @@ from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, S
 from oncelog.broker.coordinator.transaction.queries import TransactionFilter
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import decode_value
+from oncelog.broker.steps import run_at_once
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.batch_limit import limit_batches
 from support.transaction_ports import CoordinatorWorld, settle
@@ -432,7 +433,7 @@ class TestTime:
             limit_batches(w.log)
             w.clock.advance(604_800_000)
             w.coordinator.upkeep.remove_expired(w.clock.now_ms())
-            assert w.coordinator.list(TransactionFilter()) == []
+            assert run_at_once(w.coordinator.list(TransactionFilter())) == []
 
     async def test_many_ids_expire_in_portions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(upkeep, "EXPIRED_AT_ONCE", 4)
@@ -442,9 +443,9 @@ class TestTime:
             w.clock.advance(604_800_000)
             left = []
             while w.coordinator.upkeep.remove_expired(w.clock.now_ms()):
-                left.append(len(w.coordinator.list(TransactionFilter())))
+                left.append(len(run_at_once(w.coordinator.list(TransactionFilter()))))
             assert left == [6, 2]
-            assert w.coordinator.list(TransactionFilter()) == []
+            assert run_at_once(w.coordinator.list(TransactionFilter())) == []
 
     async def test_id_with_an_open_transaction_never_expires(self) -> None:
         async with world() as w:
@@ -549,7 +550,7 @@ class TestQueries:
             idle = await w.coordinator.init_producer_id("audit", 60_000)
 
             def listed(**wanted: object) -> set[str]:
-                found = w.coordinator.list(TransactionFilter(**wanted))  # type: ignore[arg-type]
+                found = run_at_once(w.coordinator.list(TransactionFilter(**wanted)))  # type: ignore[arg-type]
                 return {metadata.transactional_id for metadata in found}
 
             assert listed() == {"orders-1", "orders-2", "audit"}
@@ -571,3 +572,35 @@ class TestQueries:
                 with pytest.raises(KafkaError) as raised:
                     w.coordinator.describe(tid)
                 assert raised.value.code is code
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            "((a{1,30}){1,30})x",
+            "(" * 2000 + "a" + ")" * 2000,
+            "a" * 5000,
+            "(",
+            "(?P<a>x)\\1",
+            ".*" * 10 + "(.{1,20}){1,20}",
+        ],
+    )
+    async def test_pattern_that_is_too_dear_or_wrong_is_refused(self, pattern: str) -> None:
+        async with world() as w:
+            with pytest.raises(KafkaError) as caught:
+                run_at_once(w.coordinator.list(TransactionFilter(transactional_id_pattern=pattern)))
+            assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+            assert len(str(caught.value)) < 500
+
+    async def test_size_of_patterns_is_a_setting(self) -> None:
+        dear = TransactionFilter(transactional_id_pattern="((a{1,30}){1,30})x")
+        async with world(transactional_id_pattern_max_size=2000) as w:
+            assert run_at_once(w.coordinator.list(dear)) == []
+
+    async def test_ids_are_listed_in_steps_of_known_cost(self) -> None:
+        async with world() as w:
+            for number in range(50):
+                await begin(w, tid=f"orders-{number}" + "x" * 1000)
+            plain = list(w.coordinator.list(TransactionFilter()))
+            dear = list(w.coordinator.list(TransactionFilter(transactional_id_pattern=".*(x{1,50}y){1,5}")))
+            assert len(plain) == len(dear) == 50
+            assert min(dear) > 10 * max(plain), "a pattern costs what it takes to match it"

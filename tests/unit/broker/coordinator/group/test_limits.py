@@ -1,0 +1,195 @@
+"""What groups may take of the broker's memory and time, and what refused requests leave behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from oncelog.broker.coordinator.group import upkeep
+from oncelog.broker.coordinator.group.timer import DeadlineTimer
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.messages.join_group import JoinGroupResponse
+from support.group_world import SESSION_MS, GroupWorld, in_virtual_time
+from support.virtual_time import LoopClock
+
+E = ErrorCode
+
+
+def groups(world: GroupWorld) -> set[str]:
+    return {group.group_id for group in world.coordinator.groups()}
+
+
+def counted(world: GroupWorld) -> tuple[int, int]:
+    """What is counted, and what it should be."""
+    footprint = world.coordinator._membership._footprint
+    members = [member for group in world.coordinator.groups() for member in group.members.values()]
+    return footprint.member_bytes, sum(member.size for member in members)
+
+
+@in_virtual_time
+async def test_refused_joins_leave_no_group() -> None:
+    async with GroupWorld() as world:
+        for refused in (
+            world.join(group="a", protocol_type=""),
+            world.join(group="b", protocols=[]),
+            world.join("made up", group="c"),
+            world.join(group="d", session_ms=1),
+            world.join(group=""),
+        ):
+            assert (await refused).error_code not in (E.NONE, E.MEMBER_ID_REQUIRED)
+        assert groups(world) == set()
+        assert not world.log.records
+
+
+@in_virtual_time
+async def test_member_id_that_nobody_joins_with_leaves_no_group() -> None:
+    async with GroupWorld() as world:
+        await world.new_member(group="forgotten")
+        left = await world.new_member(group="left")
+        world.commit({("orders", 0): 5}, group="with offsets")
+        await world.new_member(group="with offsets")
+        assert groups(world) == {"forgotten", "left", "with offsets"}
+        world.leave(left, group="left")
+        assert groups(world) == {"forgotten", "with offsets"}
+        await asyncio.sleep(SESSION_MS / 1000 + 1)
+        assert groups(world) == {"with offsets"}
+        assert len(world.log.records) == 1, "what was never written needs no tombstone"
+
+
+@in_virtual_time
+async def test_oldest_member_id_gives_way_when_too_many_are_handed_out() -> None:
+    async with GroupWorld(group_pending_members_max_bytes=100_000) as world:
+        first = await world.new_member(group="first")
+        for number in range(200):
+            await world.new_member(group=f"flood-{number}", client_id="x" * 10_000)
+        assert len(groups(world)) < 10
+        assert (await world.join(first, group="first")).error_code == E.UNKNOWN_MEMBER_ID
+        newest = await world.new_member(group="newest")
+        assert (await world.join(newest, group="newest")).error_code == E.NONE
+
+
+@in_virtual_time
+async def test_members_take_so_much_memory_and_no_more() -> None:
+    large = [("range", b"x" * 40_000)]
+    async with GroupWorld(group_members_max_bytes=100_000) as world:
+        joined = await world.stable_group(1, group="small", session_ms=60_000)
+        members = [await world.join(group=f"large-{number}", protocols=large, version=3) for number in range(10)]
+        codes = [member.error_code for member in members]
+        assert codes == [E.NONE] * 2 + [E.GROUP_MAX_SIZE_REACHED] * 8
+        assert len(groups(world)) == 3
+        assert world.heartbeat(joined[0], group="small") is E.NONE
+        greedy = await world.join(joined[0].member_id, group="small", protocols=large * 2, session_ms=60_000)
+        assert greedy.error_code == E.GROUP_MAX_SIZE_REACHED
+        assigned = await world.sync(members[0], {members[0].member_id: b"y" * 60_000}, group="large-0")
+        assert assigned.error_code == E.GROUP_MAX_SIZE_REACHED
+        world.leave(members[0].member_id, group="large-0")
+        assert (await world.join(group="large-9", protocols=large, version=3)).error_code == E.NONE
+        assert counted(world)[0] == counted(world)[1]
+
+
+@in_virtual_time
+async def test_groups_are_counted() -> None:
+    async with GroupWorld(group_max_groups=2) as world:
+        world.commit({("orders", 0): 5}, group="a")
+        await world.new_member(group="b")
+        assert (await world.join(group="c")).error_code == E.GROUP_MAX_SIZE_REACHED
+        with pytest.raises(KafkaError) as caught:
+            world.commit({("orders", 0): 5}, group="c")
+        assert caught.value.code is E.GROUP_MAX_SIZE_REACHED
+        assert "group.max.groups" in str(caught.value)
+        world.commit({("orders", 0): 6}, group="a")
+        await world.restart()
+        world.coordinator.delete_group("a")
+        world.commit({("orders", 0): 5}, group="c")
+
+
+@pytest.mark.parametrize("seed", range(10))
+@in_virtual_time
+async def test_what_is_counted_is_what_is_there(seed: int) -> None:
+    rng = Random(seed)
+    async with GroupWorld() as world:
+        known: list[tuple[str, str | None, JoinGroupResponse]] = []
+
+        async def join(group: str, member_id: str, instance: str | None) -> None:
+            protocols = [("range", b"x" * rng.randint(0, 5_000))]
+            client_id = "c" * rng.randint(1, 300)
+            joined = await world.join(
+                member_id, group=group, instance=instance, protocols=protocols, client_id=client_id, version=3
+            )
+            if joined.error_code == 0:
+                known.append((group, instance, joined))
+
+        tasks = []
+        for _ in range(60):
+            group, instance = rng.choice("abc"), rng.choice((None, None, "i", "j"))
+            step = rng.random()
+            if step < 0.5 or not known:
+                tasks.append(asyncio.ensure_future(join(group, "", instance)))
+            elif step < 0.6:
+                group, instance, joined = rng.choice(known)
+                tasks.append(asyncio.ensure_future(join(group, joined.member_id, instance)))
+            elif step < 0.8:
+                group, instance, joined = rng.choice(known)
+                assignments = {joined.member_id: b"y" * rng.randint(0, 3_000)}
+                world.sync(joined, assignments, group=group, instance=instance)
+            elif step < 0.9:
+                group, instance, joined = rng.choice(known)
+                world.leave(joined.member_id, group=group)
+            else:
+                await asyncio.sleep(rng.random() * SESSION_MS / 1000)
+            await asyncio.sleep(0)
+            assert counted(world)[0] == counted(world)[1]
+        await world.restart()
+        assert counted(world)[0] == counted(world)[1]
+        await asyncio.sleep(10 * SESSION_MS / 1000)
+        assert counted(world) == (0, 0)
+        await asyncio.gather(*tasks)
+
+
+@in_virtual_time
+async def test_rebalance_timeout_of_zero_leaves_time_to_sync() -> None:
+    async with GroupWorld() as world:
+        joined = await world.join(await world.new_member(rebalance_ms=0), rebalance_ms=0)
+        await asyncio.sleep(0.5)
+        assert (await world.sync(joined, {joined.member_id: b"all"})).assignment == b"all"
+
+
+@in_virtual_time
+async def test_expiry_lets_others_in_between() -> None:
+    async with GroupWorld(offsets_retention_minutes=1) as world:
+        count = 10 * upkeep._EXPIRED_AT_ONCE
+        for number in range(count):
+            world.commit({("orders", 0): 5}, group=f"group-{number}")
+        await asyncio.sleep(120)
+        turns = 0
+        expiry = asyncio.ensure_future(world.coordinator._upkeep.expire())
+        while not expiry.done():
+            before = len(groups(world))
+            await asyncio.sleep(0)
+            assert before - len(groups(world)) <= upkeep._EXPIRED_AT_ONCE
+            turns += 1
+        assert turns >= 10
+        assert groups(world) == set()
+
+
+@in_virtual_time
+async def test_sessions_that_end_together_end_in_portions() -> None:
+    timer, done = DeadlineTimer(LoopClock()), []
+    for number in range(250):
+        timer.schedule(number, 1000, lambda number=number: done.append(number))  # type: ignore[misc]
+    await asyncio.sleep(1)
+    for _ in range(3):
+        before = len(done)
+        timer.run_due(100)
+        assert len(done) - before <= 100
+    assert sorted(done) == list(range(250))
+
+
+@in_virtual_time
+async def test_all_sessions_end_although_few_end_at_once() -> None:
+    async with GroupWorld() as world:
+        for number in range(200):
+            await world.join(group=f"group-{number}", version=3)
+        await asyncio.sleep(10 * SESSION_MS / 1000)
+        assert {group.state.value for group in world.coordinator.groups()} == {"Empty"}
