@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..client.consumer import Consumer, ConsumerRecord
 
 POLL_MS = 200
+TOMBSTONE = b"<tombstone>"
+"""How a record without a value is printed: `null` may be a text that somebody wrote. --format json is exact."""
 
 
 @click.command(short_help="Read records to stdout.")
@@ -29,6 +31,7 @@ POLL_MS = 200
 @click.option("--offset", type=click.IntRange(0), help="Start at this offset (with --partition).")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after so long without a record.")
+@click.option("--wait", is_flag=True, help="Wait for topics that do not exist yet.  [default: fail]")
 @click.option("--until-end", is_flag=True, help="Stop at what was the end when reading began.")
 @click.option(
     "--isolation",
@@ -43,7 +46,8 @@ POLL_MS = 200
     type=click.Choice(["value", "key-value", "json"]),
     default="value",
     show_default=True,
-    help="value: raw. key-value: key, tab, value. json: one object per line, with offset and headers.",
+    help="value: raw, <tombstone> for none. key-value: key, tab, value. json: one object per line, with offset and "
+    "headers.",
 )
 @bootstrap_option
 def consume(
@@ -54,6 +58,7 @@ def consume(
     offset: int | None,
     max_messages: int | None,
     timeout: float | None,
+    wait: bool,
     until_end: bool,
     isolation: str,
     format_: str,
@@ -69,6 +74,7 @@ def consume(
     oncelog consume orders --from-beginning --until-end --format json | jq .value
     oncelog consume orders --partition 0 --offset 42 --max-messages 1
     oncelog consume orders --timeout 5                           stop when 5 s pass without a record
+    oncelog consume orders --wait                                wait until somebody creates the topic
     """
     if partition is not None and (group is not None or len(topics) != 1):
         raise click.UsageError("--partition goes with one topic and without --group")
@@ -85,13 +91,17 @@ def consume(
             "auto_offset_reset": "earliest" if from_beginning else "latest",
             "enable_auto_commit": False,
             "default_api_timeout_ms": PATIENCE_MS,
+            "allow_auto_create_topics": False,  # to look at a topic must not create it
         }
         if group is not None:
-            settings |= {"group_id": group, "topics": list(topics)}
+            settings["group_id"] = group
         async with Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
             ends = None
-            if group is None:
-                assigned = await _assign(consumer, topics, partition)
+            known = {topic: await _partitions(consumer, topic, wait=wait) for topic in topics}
+            if group is not None:
+                consumer.subscribe(topics)
+            else:
+                assigned = _assign(consumer, known, partition)
                 if offset is not None:
                     consumer.seek(assigned[0], offset)
                 elif from_beginning:
@@ -106,12 +116,27 @@ def consume(
     return run(work())
 
 
-async def _assign(consumer: Consumer, topics: tuple[str, ...], partition: int | None) -> list[Any]:
+async def _partitions(consumer: Consumer, topic: str, *, wait: bool) -> list[int]:
+    """The partitions of a topic; fails if it does not exist, or waits until it does."""
+    from ..client.errors import UnknownTopicError
+
+    while True:
+        try:
+            return sorted(each.index for each in await consumer.partitions_for(topic))
+        except UnknownTopicError:
+            if not wait:
+                raise click.ClickException(
+                    f"UNKNOWN_TOPIC_OR_PARTITION: topic {topic} does not exist. Create it with"
+                    f" `oncelog topic create {topic}`, or wait for it with --wait"
+                ) from None
+            await asyncio.sleep(POLL_MS / 1000)
+
+
+def _assign(consumer: Consumer, known: dict[str, list[int]], partition: int | None) -> list[Any]:
     from ..client.values import TopicPartition
 
     partitions = []
-    for topic in topics:
-        found = sorted(each.index for each in await consumer.partitions_for(topic))
+    for topic, found in known.items():
         if partition is not None and partition not in found:
             raise click.ClickException(f"topic {topic} has no partition {partition}: it has {len(found)}")
         partitions += [TopicPartition(topic, index) for index in found if partition is None or index == partition]
@@ -153,7 +178,7 @@ async def _print_all(
 
 
 def _value(record: ConsumerRecord) -> bytes:
-    return (b"null" if record.value is None else record.value) + b"\n"
+    return (TOMBSTONE if record.value is None else record.value) + b"\n"
 
 
 def _key_value(record: ConsumerRecord) -> bytes:

@@ -7,6 +7,7 @@ import sys
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, run
+from .tables import print_list, print_table
 
 
 @click.group(short_help="List, describe and unfence consumer groups.")
@@ -29,8 +30,9 @@ def list_(bootstrap: str) -> None:
         from ..client.admin import Admin
 
         async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
-            for each in sorted(await admin.list_groups(), key=lambda listed: listed.group_id):
-                click.echo(f"{each.group_id}\t{each.state or '-'}\t{each.protocol_type or '-'}")
+            groups = sorted(await admin.list_groups(), key=lambda listed: listed.group_id)
+            rows = [[each.group_id, each.state or "-", each.protocol_type or "-"] for each in groups]
+            print_list(["group", "state", "protocol type"], rows, "There are no groups.")
 
     run(work())
 
@@ -45,9 +47,6 @@ def describe(name: str, bootstrap: str) -> int:
     """
 
     async def work() -> int:
-        from rich.console import Console
-        from rich.table import Table
-
         from ..client.admin import Admin
 
         async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
@@ -60,29 +59,23 @@ def describe(name: str, bootstrap: str) -> int:
                     f"oncelog group describe: there is no group {name}. `oncelog group list` shows all.", err=True
                 )
                 return 1
-            table = Table(title=f"{name}: {described.state}, {len(described.members)} member(s)")
-            for column, justify in (
-                ("topic", "left"),
-                ("partition", "right"),
-                ("committed", "right"),
-                ("end", "right"),
-            ):
-                table.add_column(column, justify="left" if justify == "left" else "right")
-            table.add_column("lag", justify="right")
-            table.add_column("member")
+            rows = []
             for partition in sorted({*committed, *readers}):
                 position = committed.get(partition)
                 end = ends[partition].offset if partition in ends else None
                 lag = None if position is None or end is None else end - position.offset
-                table.add_row(
-                    partition.topic,
-                    str(partition.partition),
-                    _number(None if position is None else position.offset),
-                    _number(end),
-                    _number(lag),
-                    readers[partition].member_id if partition in readers else "-",
+                rows.append(
+                    [
+                        partition.topic,
+                        str(partition.partition),
+                        _number(None if position is None else position.offset),
+                        _number(end),
+                        _number(lag),
+                        readers[partition].member_id if partition in readers else "-",
+                    ]
                 )
-            Console().print(table)
+            title = f"{name}: {described.state}, {len(described.members)} member(s)"
+            print_table(title, ("topic", ">partition", ">committed", ">end", ">lag", "member"), rows)
             return 0
 
     return run(work())

@@ -7,6 +7,7 @@ import sys
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, run
+from .tables import print_list, print_table
 
 
 @click.group(short_help="Create, list, describe and delete topics.")
@@ -82,8 +83,8 @@ def list_(internal: bool, bootstrap: str) -> None:
         from ..client.admin import Admin
 
         async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
-            for name in sorted(await admin.list_topics(internal=internal)):
-                click.echo(name)
+            names = sorted(await admin.list_topics(internal=internal))
+            print_list(["topic"], [[name] for name in names], "There are no topics.")
 
     run(work())
 
@@ -99,9 +100,6 @@ def describe(name: str, bootstrap: str) -> None:
     """
 
     async def work() -> None:
-        from rich.console import Console
-        from rich.table import Table
-
         from ..client.admin import Admin
         from ..client.values import TopicPartition
 
@@ -111,13 +109,12 @@ def describe(name: str, bootstrap: str) -> None:
             start = await admin.list_offsets(dict.fromkeys(partitions, -2))
             end = await admin.list_offsets(dict.fromkeys(partitions, -1))
             stable = await admin.list_offsets(dict.fromkeys(partitions, -1), isolation_level="read_committed")
-            table = Table(title=f"{name}: {len(partitions)} partition(s)")
-            for column in ("partition", "leader", "start", "stable", "end"):
-                table.add_column(column, justify="right")
+            rows = []
             for partition, row in zip(partitions, metadata.partitions, strict=True):
                 offsets = (start[partition].offset, stable[partition].offset, end[partition].offset)
-                table.add_row(str(partition.partition), str(row.leader_id), *map(str, offsets))
-            Console().print(table)
+                rows.append([str(partition.partition), str(row.leader_id), *map(str, offsets)])
+            columns = (">partition", ">leader", ">start", ">stable", ">end")
+            print_table(f"{name}: {len(partitions)} partition(s)", columns, rows)
 
     run(work())
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from ..client.admin import HangingTransaction, ProducerDescription, TransactionDescription
 from ..client.values import TopicPartition
+from .tables import print_table
 from .times import duration, moment
 from .transaction_words import STATES, UNKNOWN
 
@@ -42,9 +39,9 @@ def _left(one: TransactionDescription, now_ms: int) -> str:
     return f", over since {duration(now_ms - deadline_ms)}: the coordinator is about to abort it"
 
 
-async def partitions_of(admin: Admin, one: TransactionDescription, now_ms: int) -> Table:
-    """The partitions of an open transaction, with the offsets that matter; see `oncelog txn describe --help`."""
-    table = _table("topic", ">partition", ">first", "last record", ">stable", ">end", ">waiting")
+async def print_partitions(admin: Admin, one: TransactionDescription, now_ms: int) -> None:
+    """Print an open transaction's partitions, with the offsets that matter; see `oncelog txn describe --help`."""
+    rows = []
     producers = await admin.describe_producers(one.partitions)
     ends = await admin.list_offsets(dict.fromkeys(one.partitions, -1))
     stable = await admin.list_offsets(dict.fromkeys(one.partitions, -1), isolation_level="read_committed")
@@ -52,34 +49,39 @@ async def partitions_of(admin: Admin, one: TransactionDescription, now_ms: int) 
         mine = [each for each in producers[partition] if each.producer_id == one.producer_id]
         first = mine[0].transaction_start_offset if mine else None
         last_ms = mine[0].last_timestamp_ms if mine and first is not None else -1
-        table.add_row(
-            partition.topic,
-            str(partition.partition),
-            "-" if first is None else str(first),
-            "-" if last_ms < 0 else moment(last_ms, now_ms),
-            str(stable[partition].offset),
-            str(ends[partition].offset),
-            str(ends[partition].offset - stable[partition].offset),
+        rows.append(
+            [
+                partition.topic,
+                str(partition.partition),
+                "-" if first is None else str(first),
+                "-" if last_ms < 0 else moment(last_ms, now_ms),
+                str(stable[partition].offset),
+                str(ends[partition].offset),
+                str(ends[partition].offset - stable[partition].offset),
+            ]
         )
-    return table
+    print_table(None, ("topic", ">partition", ">first", "last record", ">stable", ">end", ">waiting"), rows)
 
 
-def hanging_table(found: Iterable[HangingTransaction], now_ms: int) -> Table:
-    """Hanging transactions, one per row."""
-    table = _table("topic", ">partition", ">first", "last record", ">producer id", ">epoch", "transactional id", "why")
+def print_hanging(found: Iterable[HangingTransaction], now_ms: int) -> None:
+    """Print hanging transactions, one per row."""
+    rows = []
     for one in found:
         last_ms = one.producer.last_timestamp_ms
-        table.add_row(
-            one.partition.topic,
-            str(one.partition.partition),
-            str(one.producer.transaction_start_offset),
-            "-" if last_ms < 0 else moment(last_ms, now_ms),
-            str(one.producer.producer_id),
-            str(one.producer.producer_epoch),
-            one.transactional_id or "-",
-            one.why.value,
+        rows.append(
+            [
+                one.partition.topic,
+                str(one.partition.partition),
+                str(one.producer.transaction_start_offset),
+                "-" if last_ms < 0 else moment(last_ms, now_ms),
+                str(one.producer.producer_id),
+                str(one.producer.producer_epoch),
+                one.transactional_id or "-",
+                one.why.value,
+            ]
         )
-    return table
+    columns = ("topic", ">partition", ">first", "last record", ">producer id", ">epoch", "transactional id", "why")
+    print_table(None, columns, rows)
 
 
 def no_such(where: TopicPartition, start_offset: int, known: Iterable[ProducerDescription]) -> str:
@@ -100,19 +102,3 @@ async def its_owner(admin: Admin, where: TopicPartition, producer: ProducerDescr
         f" coordinator will end it. To abort it now in all of its partitions: oncelog txn fence"
         f" {owner.transactional_id}. To write a marker into {where} nevertheless: --force"
     )
-
-
-def printed(table: Table) -> str:
-    """The table as text: as wide as the terminal, and as wide as it needs to be where there is none."""
-    terminal = Console()
-    text = io.StringIO()
-    width = terminal.width if terminal.is_terminal else 400
-    Console(file=text, width=width, force_terminal=terminal.is_terminal, color_system=None).print(table)
-    return text.getvalue().rstrip("\n")
-
-
-def _table(*columns: str) -> Table:
-    table = Table()
-    for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column[0] == ">" else "left", overflow="fold")
-    return table

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, run
+from .tables import print_list
 from .transaction_words import STATES
 
 if TYPE_CHECKING:
@@ -71,13 +72,19 @@ def list_(
 
     async def work() -> None:
         async with _admin(bootstrap) as admin:
-            for one in await admin.list_transactions(
+            listed = await admin.list_transactions(
                 states=states,
                 producer_ids=producer_ids,
                 min_duration_ms=-1 if longer_than is None else round(longer_than * 1000),
                 pattern=matching,
-            ):
-                click.echo(f"{one.transactional_id}\t{one.state}\t{one.producer_id}")
+            )
+            filtered = bool(states or producer_ids or matching) or longer_than is not None
+            rows = [[one.transactional_id, one.state, str(one.producer_id)] for one in listed]
+            print_list(
+                ["transactional id", "state", "producer id"],
+                rows,
+                None if filtered else "There are no transactional ids.",
+            )
 
     run(work())
 
@@ -95,7 +102,7 @@ def describe(transactional_id: str, bootstrap: str) -> int:
 
     async def work() -> int:
         from ..protocol.errors import ErrorCode, KafkaError
-        from .transaction_tables import partitions_of, printed, sentences
+        from .transaction_tables import print_partitions, sentences
 
         async with _admin(bootstrap) as admin:
             try:
@@ -113,7 +120,7 @@ def describe(transactional_id: str, bootstrap: str) -> int:
             for line in sentences(one, now_ms):
                 click.echo(line)
             if one.partitions:
-                click.echo(printed(await partitions_of(admin, one, now_ms)))
+                await print_partitions(admin, one, now_ms)
             return 0
 
     return run(work())
@@ -174,7 +181,7 @@ def hanging(topic: str | None, partition: int | None, older_than: float, bootstr
         raise click.UsageError("--partition needs --topic")
 
     async def work() -> int:
-        from .transaction_tables import hanging_table, printed
+        from .transaction_tables import print_hanging
 
         async with _admin(bootstrap) as admin:
             where = None
@@ -187,7 +194,7 @@ def hanging(topic: str | None, partition: int | None, older_than: float, bootstr
             if not found:
                 click.echo("No transaction hangs.")
                 return 0
-            click.echo(printed(hanging_table(found, int(time.time() * 1000))))
+            print_hanging(found, int(time.time() * 1000))
             click.echo("End one, when no producer works with it any more, with:")
             for one in found:
                 click.echo(

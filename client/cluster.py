@@ -152,7 +152,7 @@ class Cluster:
         """
         if topics is not None:
             self._tracked.update([topic_of(topic) for topic in topics])
-        if self._refreshing is not None:
+        if self._refreshing is not None and not self._refreshing.done():
             self._refresh_again = True  # the answer under way may be to an older question
         else:
             self._refreshing = asyncio.create_task(self._refresh(), name="metadata refresh")
@@ -378,7 +378,8 @@ class Cluster:
             listener(self.metadata)
 
     def _refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
-        self._refreshing = None
+        if self._refreshing is task:
+            self._refreshing = None
         if self._refresh_again:
             self._refresh_again = False
             self._wanted.set()

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from ..protocol.errors import ErrorCode, KafkaError, error_code
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from .cluster import Cluster
-from .errors import KafkaTimeoutError, error_for
+from .cluster import MISSING_TOPIC_ATTEMPTS, Cluster
+from .errors import KafkaTimeoutError, UnknownTopicError, error_for
 from .values import TopicPartition
 
 EARLIEST_TIMESTAMP: Final = -2
@@ -34,17 +34,21 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset]:
     """Return per partition what there is for a timestamp in ms, or for -1 the end, -2 the start, -3 the latest time.
 
-    Under read_committed the end is the last stable offset. Raises KafkaTimeoutError, naming what is missing, and at
-    once what does not pass by itself.
+    Under read_committed the end is the last stable offset. Raises KafkaTimeoutError, naming what is missing, at once
+    what does not pass by itself, and UnknownTopicError after MISSING_TOPIC_ATTEMPTS answers that say so.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     missing = dict(wanted)
     why: KafkaError | None = None
-    attempt = 0
+    attempt = absent = 0
     try:
         async with asyncio.timeout(timeout_s):
             while missing:
-                groups = await _by_leader(cluster, missing)
+                groups, why = await _by_leader(cluster, missing)
+                absent += why is not None and why.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if absent >= MISSING_TOPIC_ATTEMPTS:
+                    assert why is not None
+                    raise UnknownTopicError(why.code, why.message)
                 answers = await asyncio.gather(
                     *(_ask(cluster, node, part, read_committed) for node, part in groups.items()),
                     return_exceptions=True,
@@ -66,7 +70,7 @@ async def list_offsets(
                     await asyncio.sleep(cluster.retry_backoff(attempt))
                     attempt += 1
     except TimeoutError as late:
-        if isinstance(late, KafkaError) and not late.retriable:
+        if isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable):
             raise
         names = ", ".join(map(str, sorted(missing)[:10]))
         reason = f": {why.message}" if why is not None else ""
@@ -76,7 +80,11 @@ async def list_offsets(
     return found
 
 
-async def _by_leader(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[int, dict[TopicPartition, int]]:
+async def _by_leader(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int]
+) -> tuple[dict[int, dict[TopicPartition, int]], KafkaError | None]:
+    """Return what to ask each leader for, and why some partition has none."""
+    why: KafkaError | None = None
     unknown = {one.topic for one in wanted if cluster.leader_of(one) is None}
     if unknown:
         try:
@@ -84,16 +92,29 @@ async def _by_leader(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> 
         except KafkaError as error:
             if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                 raise
+            return {}, error
     groups: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for one, timestamp in wanted.items():
         leader = cluster.leader_of(one)
         if leader is not None:
             groups[leader][one] = timestamp
+            continue
+        topic = cluster.metadata.topics.get(one.topic)
+        code = topic.error_code if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            why = error_for(code, f"topic {one.topic!r} does not exist")
+        elif code:
+            why = error_for(code, f"topic {one.topic!r}: {code.text}")
+            if not code.retriable:
+                raise why
+        elif topic is not None and one.partition >= len(topic.partitions):
+            count = len(topic.partitions)
+            why = error_for(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {one.topic!r} has {count} partitions, and no {one[1]}"
+            )
         else:
-            topic = cluster.metadata.topics.get(one.topic)
-            if topic is not None and topic.error_code and not topic.error_code.retriable:
-                raise error_for(topic.error_code, f"topic {one.topic!r}: {topic.error_code.text}")
-    return groups
+            why = error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{one} has no leader")
+    return groups, why
 
 
 async def _ask(

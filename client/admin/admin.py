@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import AdminConfig
-from ..errors import IllegalStateError, error_for
+from ..errors import IllegalStateError
 from ..given import names_of, partition_of, partitions_of, positions_of
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
 from . import claims, groups, topics, transactions
-from .calls import AdminCalls
+from .calls import AdminCalls, failure
 from .claims import GroupClaim
 from .transaction_values import (
     AbortTransactionSpec,
@@ -121,16 +121,21 @@ class Admin:
         return sorted(name for name, topic in metadata.topics.items() if internal or not topic.is_internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Return partitions, leaders and replicas of topics; raises if one does not exist."""
+        """Return partitions, leaders and replicas of topics; raises InvalidTopicError if one does not exist."""
         calls, wanted = self._calls, names_of(names, "topics")
-        metadata = await calls.retrying(lambda: calls.cluster.refresh(wanted), "describe topics")
+        try:
+            metadata = await calls.retrying(lambda: calls.cluster.refresh(wanted), "describe topics")
+        finally:
+            calls.cluster.untrack(wanted)
         described = {}
         for name in wanted:
             topic = metadata.topics.get(name)
-            if topic is None or topic.error_code:
-                raise error_for(3 if topic is None else topic.error_code, f"topic {name!r}")
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+            problem = failure(code, None, f"topic {name!r}")
+            if problem is not None:
+                raise problem
+            assert topic is not None
             described[name] = topic
-        calls.cluster.untrack(wanted)
         return described
 
     async def create_partitions(
@@ -148,12 +153,13 @@ class Admin:
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
         """Return (offset, timestamp, leader_epoch) for a time in ms, -1 (end), -2 (start) or -3 (latest timestamp)."""
-        return await list_offsets(
-            self._calls.cluster,
-            {partition_of(one): at for one, at in wanted.items()},
-            read_committed=isolation_level == "read_committed",
-            timeout_s=self._timeout_s,
-        )
+        cluster, asked = self._calls.cluster, {partition_of(one): at for one, at in wanted.items()}
+        try:
+            return await list_offsets(
+                cluster, asked, read_committed=isolation_level == "read_committed", timeout_s=self._timeout_s
+            )
+        finally:
+            cluster.untrack({one.topic for one in asked})
 
     # -- cluster and configs
 

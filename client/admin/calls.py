@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.schema import Request, Response
-from ..cluster import Cluster, KeyType
+from ..cluster import MISSING_TOPIC_ATTEMPTS, Cluster, KeyType
 from ..connection import Connection
-from ..errors import KafkaTimeoutError, error_for
+from ..errors import InvalidTopicError, KafkaTimeoutError, error_for
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -31,8 +31,11 @@ class AdminCalls:
         return self.cluster.config.request_timeout_ms
 
     async def retrying(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
-        """Ask again while it fails with what passes; raises KafkaTimeoutError when time is up."""
-        attempt, why = 0, None
+        """Ask again while it fails with what passes; raises KafkaTimeoutError when time is up.
+
+        Raises InvalidTopicError after MISSING_TOPIC_ATTEMPTS answers that a topic or partition does not exist.
+        """
+        attempt, missing, why = 0, 0, None
         try:
             async with asyncio.timeout(self.timeout_s):
                 while True:
@@ -42,6 +45,9 @@ class AdminCalls:
                         if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                             raise
                         why = error
+                        missing += error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        if missing >= MISSING_TOPIC_ATTEMPTS:
+                            raise InvalidTopicError(error.code, error.message) from None
                     await asyncio.sleep(self.cluster.retry_backoff(attempt))
                     attempt += 1
         except TimeoutError as late:
@@ -122,4 +128,7 @@ def failure(code: int, message: str | None, subject: str) -> KafkaError | None:
     if not code:
         return None
     error = error_for(code, message)
-    return type(error)(error.code, f"{subject}: {error.message}")
+    kind = type(error)
+    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        kind, error.message = InvalidTopicError, message or "does not exist"
+    return kind(error.code, f"{subject}: {error.message}")

@@ -13,6 +13,7 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from ...protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -145,7 +146,7 @@ async def alter_group_offsets(
     answer, _, _ = await calls.of_group(
         group_id,
         lambda connection: (request, connection.version_of(OffsetCommitRequest)),
-        lambda answer, _: [data.error_code for topic in answer.topics for data in topic.partitions],
+        _commit_codes,
         f"write offsets of group {group_id!r}",
     )
     return {
@@ -155,6 +156,11 @@ async def alter_group_offsets(
         for topic in answer.topics
         for data in topic.partitions
     }
+
+
+def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
+    codes = [data.error_code for topic in answer.topics for data in topic.partitions]
+    return [code for code in codes if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # that is the answer
 
 
 async def delete_group_offsets(

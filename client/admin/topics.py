@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import KafkaError
 from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ...protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ...protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -22,6 +22,7 @@ from ..errors import error_for
 from ..metadata import Node
 from ..values import TopicPartition
 from .calls import AdminCalls, failure
+from .leaders import by_leader
 from .values import ClusterDescription, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 Outcomes = dict[str, KafkaError | None]
@@ -145,17 +146,13 @@ async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]
     deleted: dict[TopicPartition, int] = {}
 
     async def ask() -> dict[TopicPartition, int]:
-        left = {one: offset for one, offset in before.items() if one not in deleted}
-        await calls.cluster.refresh({one.topic for one in left})
-        for node_id in {calls.cluster.leader_of(one) for one in left}:
-            if node_id is None:
-                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "a partition has no leader")
+        left = [one for one in before if one not in deleted]
+        for node_id, here in (await by_leader(calls, left)).items():
             topics: dict[str, DeleteRecordsTopic] = {}
-            for (name, index), offset in left.items():
-                if calls.cluster.leader_of((name, index)) == node_id:
-                    topics.setdefault(name, DeleteRecordsTopic(name=name)).partitions.append(
-                        DeleteRecordsPartition(partition_index=index, offset=offset)
-                    )
+            for name, index in here:
+                topics.setdefault(name, DeleteRecordsTopic(name=name)).partitions.append(
+                    DeleteRecordsPartition(partition_index=index, offset=before[TopicPartition(name, index)])
+                )
             request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=calls.request_timeout_ms)
             answer = await calls.cluster.call(node_id, request)
             for topic in answer.topics:
@@ -167,4 +164,7 @@ async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]
                     deleted[one] = data.low_watermark
         return deleted
 
-    return await calls.retrying(ask, "delete records")
+    try:
+        return await calls.retrying(ask, "delete records")
+    finally:
+        calls.cluster.untrack({one.topic for one in before})

@@ -26,6 +26,7 @@ from ..consumer.protocol import group_by_topic
 from ..errors import UnsupportedVersionError, error_for
 from ..values import TopicPartition
 from .calls import AdminCalls, failure
+from .leaders import by_leader
 from .transaction_values import (
     AbortTransactionSpec,
     FencedProducer,
@@ -178,7 +179,7 @@ async def describe_producers(
 
     async def ask() -> None:
         left = [one for one in wanted if one not in described]
-        for node_id, here in (await _by_leader(calls, left)).items():
+        for node_id, here in (await by_leader(calls, left)).items():
             request = DescribeProducersRequest(
                 [TopicRequest(topic, indexes) for topic, indexes in group_by_topic(here).items()]
             )
@@ -222,7 +223,7 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
     )
 
     async def ask() -> None:
-        for node_id in await _by_leader(calls, [partition]):
+        for node_id in await by_leader(calls, [partition]):
             answer = await calls.cluster.call(node_id, WriteTxnMarkersRequest([marker]))
             code = error_code(answer.markers[0].topics[0].partitions[0].error_code)
             if code is ErrorCode.INVALID_PRODUCER_EPOCH:
@@ -235,7 +236,10 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
             if problem is not None:
                 raise problem
 
-    await calls.retrying(ask, what)
+    try:
+        await calls.retrying(ask, what)
+    finally:
+        calls.cluster.untrack({partition.topic})
 
 
 async def find_hanging(
@@ -293,24 +297,6 @@ def _why_hanging(
 def _is_there(producer: ProducerDescription, now: Iterable[ProducerDescription]) -> bool:
     open_now = {(one.producer_id, one.producer_epoch, one.transaction_start_offset) for one in now}
     return (producer.producer_id, producer.producer_epoch, producer.transaction_start_offset) in open_now
-
-
-async def _by_leader(calls: AdminCalls, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-    wanted = list(partitions)
-    if wanted:
-        await calls.cluster.refresh({one.topic for one in wanted})
-    leaders: dict[int, list[TopicPartition]] = {}
-    for one in wanted:
-        node_id = calls.cluster.leader_of(one)
-        if node_id is None:
-            topic = calls.cluster.metadata.topics.get(one.topic)
-            if topic is None or topic.error_code:
-                raise error_for(3 if topic is None else topic.error_code, f"topic {one.topic!r}")
-            if all(partition.index != one.partition for partition in topic.partitions):
-                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {one.topic!r} has no partition {one[1]}")
-            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{one} has no leader")
-        leaders.setdefault(node_id, []).append(one)
-    return leaders
 
 
 async def _each(items: Iterable[T], work: Callable[[T], Awaitable[U]]) -> dict[T, U]:

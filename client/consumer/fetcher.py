@@ -219,10 +219,10 @@ class Fetcher:
         failures = 0
         while True:
             changed.clear()
-            if not self._wanted(node_id):
-                await changed.wait()
-                continue
             try:
+                if not self._wanted(node_id):
+                    await changed.wait()
+                    continue
                 failed = await self._fetch(node_id, session)
                 failures = failures + 1 if failed else 0
             except KafkaError as error:
@@ -235,7 +235,9 @@ class Fetcher:
                 failures += 1
             except Exception as error:  # a bug must not end in a consumer that waits for ever
                 log.exception("fetch from node %d failed", node_id)
-                self._fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the fetcher failed: {error!r}"))
+                failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the fetcher failed: {error!r}")
+                failure.__cause__ = error
+                self._fail(failure)
                 session.reset()
                 failures += 1
             if failures:

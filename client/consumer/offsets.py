@@ -25,8 +25,8 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from ..cluster import Cluster
-from ..errors import KafkaTimeoutError, PendingTransactionError, error_for
+from ..cluster import MISSING_TOPIC_ATTEMPTS, Cluster
+from ..errors import InvalidTopicError, KafkaTimeoutError, PendingTransactionError, error_for
 from ..values import OffsetAndMetadata, TopicPartition
 from .errors import CommitFailedError, RebalanceInProgressError
 from .membership import CHANNEL, Generation, GroupMembership, MemberState
@@ -69,18 +69,22 @@ class CommittedOffsets:
         """Commit, and wait until it is durable.
 
         Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError, AuthorizationError, and with `retry`
-        KafkaTimeoutError, without it whatever went wrong.
+        KafkaTimeoutError, or soon InvalidTopicError for a topic that does not exist; without it whatever went wrong.
         """
         if not offsets:
             return
         generation = self.generation(in_group=in_group)
         async with _Retrying(self._cluster, timeout_s, f"commit offsets of group {self._membership.group_id}") as again:
+            missing = 0
             while True:
                 try:
                     return await self._commit(offsets, generation)
                 except KafkaError as error:
                     if not retry or not _passes(error):
                         raise
+                    missing += error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if missing >= MISSING_TOPIC_ATTEMPTS:
+                        raise InvalidTopicError(error.code, error.message) from None
                     await again.wait(error)
 
     async def _commit(self, offsets: Offsets, generation: Generation) -> None:
@@ -123,6 +127,8 @@ class CommittedOffsets:
             if current or code in _ASK_AGAIN
             else error_for(code, f"group {membership.group_id}, {where}: {code.text}")
         )
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return error_for(code, f"group {membership.group_id}: nothing is committed, {where} does not exist")
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             return RebalanceInProgressError(code, f"group {membership.group_id}: the offsets were not committed")
         if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):

@@ -37,6 +37,14 @@ class Batch:
         batch.records, batch.offsets = list(self.records), dict(self.offsets)
         return batch
 
+    def describe(self) -> str:
+        """Return which records these are, for people."""
+        offsets: dict[TopicPartition, list[int]] = {}
+        for record in self.records:
+            offsets.setdefault(record.topic_partition, []).append(record.offset)
+        ranges = [f"{partition} offsets {known[0]} to {known[-1]}" for partition, known in sorted(offsets.items())]
+        return f"a batch of {len(self.records)} records: {'; '.join(ranges)}"
+
     def by_partition(self) -> dict[TopicPartition, Batch]:
         """Return the same, one batch for each partition."""
         batches: dict[TopicPartition, Batch] = {}

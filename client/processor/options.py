@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
@@ -14,7 +14,9 @@ from .metrics import Metrics
 from .transaction import OutputRecord, ProcessorTransaction
 
 Process: TypeAlias = Callable[[list[ConsumerRecord], ProcessorTransaction], Awaitable[None] | None]
-Transform: TypeAlias = Callable[[ConsumerRecord], Iterable[OutputRecord] | Awaitable[Iterable[OutputRecord]]]
+Outputs: TypeAlias = Iterable[OutputRecord] | None
+"""What is made of one record; None and an empty list: nothing, the record is filtered out."""
+Transform: TypeAlias = Callable[[ConsumerRecord], Outputs | Awaitable[Outputs] | AsyncIterable[OutputRecord]]
 GroupAware: TypeAlias = bool | Literal["require"]
 
 _INSTANCE = "group_instance_id"
@@ -102,20 +104,49 @@ def each(transform: Transform, *, dead_letters: bool) -> Process:
     async def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
         for record in records:
             try:
-                made = transform(record)
-                outputs = _outputs(await made if inspect.isawaitable(made) else made)
+                outputs = await _transformed(transform, record)
             except Exception as error:
+                _note_origin(error, record)
                 if not dead_letters or not transaction.is_poison(error):
                     raise
                 transaction.dead_letter(record, error)
                 continue
-            for output in outputs:
-                transaction.send(*output)
+            try:
+                for output in outputs:
+                    transaction.send(*output)
+            except Exception as error:
+                _note_origin(error, record)
+                raise
 
     return process
 
 
-def _outputs(made: Iterable[OutputRecord]) -> list[OutputRecord]:
+async def _transformed(transform: Transform, record: ConsumerRecord) -> list[OutputRecord]:
+    made = transform(record)
+    if inspect.isawaitable(made):
+        made = await made
+    if isinstance(made, AsyncIterable):
+        made = [output async for output in made]
+    if made is None:
+        return []
     if isinstance(made, OutputRecord):
         raise TypeError("transform returned one OutputRecord: it has to return a list of them, or be a generator")
-    return list(made)
+    if isinstance(made, str | bytes | Mapping) or not isinstance(made, Iterable):
+        raise TypeError(f"transform returned {made!r:.100}, {_WANTED}")
+    return [_output(output) for output in made]
+
+
+_WANTED = "and not a list of OutputRecord; it may also be a generator of them, or return None to send nothing"
+
+
+def _output(made: object) -> OutputRecord:
+    if isinstance(made, OutputRecord):
+        return made
+    if isinstance(made, tuple) and 2 <= len(made) <= len(OutputRecord._fields):
+        return OutputRecord(*made)
+    raise TypeError(f"transform returned a list with {made!r:.100} in it, {_WANTED}")
+
+
+def _note_origin(error: Exception, record: ConsumerRecord) -> None:
+    if isinstance(record, ConsumerRecord):
+        error.add_note(f"while transforming the record of {record.topic}-{record.partition} at offset {record.offset}")

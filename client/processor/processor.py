@@ -23,7 +23,8 @@ class Processor:
     p.run()`
 
     `process(records, transaction)` is called once per transaction and sends with `transaction.send`; or
-    `transform(record)` returns the output records of one record. Both may be plain or async; they may be called again
+    `transform(record)` returns the output records of one record: a list, a generator, or None to send nothing, which
+    filters the record out. Both may be plain or async; they may be called again
     with the same records after an abort, so their effects belong into the transaction only. An async function is
     cancelled, and its transaction aborted, when the group rebalances meanwhile.
 
@@ -34,6 +35,7 @@ class Processor:
     called with the records of one partition, for several partitions at the same time if it is async. Members of both
     kinds may share a group during an upgrade.
 
+    An exception of the function ends `run()`, with a note that names topic, partition and offset of what it was given.
     With a `dead_letter_topic`, records that the function raises on go there, in the same transaction as their offset.
 
     `workers` of them run as tasks, with `transactional_id` and group.instance.id followed by their number; as processes

@@ -262,6 +262,17 @@ class Worker(RebalanceListener):
         self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
     ) -> None:
         """Run the function; one that may be waited for is cancelled when the group rebalances meanwhile."""
+        try:
+            await self._run_function(process, batch, transaction, rebalance)
+        except KafkaError:
+            raise
+        except Exception as error:
+            error.add_note(f"while processing {batch.describe()}")
+            raise
+
+    async def _run_function(
+        self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
+    ) -> None:
         # A list of its own: what the function leaves of it says nothing of what there was.
         result = process(list(batch.records), transaction)
         if not inspect.isawaitable(result):

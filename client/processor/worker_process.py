@@ -67,7 +67,8 @@ def main(factory: str, number: int, arguments: Mapping[str, object], parent: Con
         stage = Stage.UNUSABLE if isinstance(error, _FactoryFailed) else Stage.FAILED
         cause = error.__cause__ if isinstance(error, _FactoryFailed) and error.__cause__ is not None else error
         with contextlib.suppress(OSError):
-            parent.send(Report(stage, f"{type(cause).__name__}: {cause}"))
+            notes = [f" ({note})" for note in getattr(cause, "__notes__", ())]
+            parent.send(Report(stage, f"{type(cause).__name__}: {cause}{''.join(notes)}"))
         raise SystemExit(1) from None
 
 

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from ...protocol.errors import ErrorCode, KafkaError, error_code
 from ...protocol.schema import Request, Response
 from ..backoff import ExponentialBackoff
-from ..cluster import Cluster, KeyType
+from ..cluster import MISSING_TOPIC_ATTEMPTS, Cluster, KeyType
 from ..connection import Connection
 from ..errors import KafkaTimeoutError, NetworkError, error_for
 from .transaction_manager import TransactionManager
@@ -132,7 +132,7 @@ class CoordinatorCaller:
         lost = lost or Lost()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.max_block_s
-        attempt = 0
+        attempt = missing = 0
         while True:
             remaining = deadline - loop.time()
             try:
@@ -156,6 +156,9 @@ class CoordinatorCaller:
                 raise self._manager.fail_fatal(code)
             if what is Verdict.ABORT:
                 raise self._manager.fail_abortable(code)
+            missing += code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if missing >= MISSING_TOPIC_ATTEMPTS:
+                raise self._manager.fail_abortable(code, f"{name}: a topic or partition that it names does not exist")
             lost.last = lost.last or error_for(code)
             if what is Verdict.FIND:
                 self.cluster.forget_coordinator(key_type, key)

@@ -187,11 +187,15 @@ class RecordPlacement:
     def _learn(self, queues: TopicQueues) -> asyncio.Task[KafkaError | None]:
         """Return the task that learns of a topic's partitions and then places the records that wait for that."""
         task = self._learning.get(queues.name)
-        if task is None:
+        if task is None or task.done():  # one that is done has placed what it was to place
             task = asyncio.create_task(self._place(queues), name=f"metadata of {queues.name}")
             self._learning[queues.name] = task
-            task.add_done_callback(lambda _: self._learning.pop(queues.name, None))
+            task.add_done_callback(lambda done: self._learned(queues.name, done))
         return task
+
+    def _learned(self, topic: str, task: asyncio.Task[KafkaError | None]) -> None:
+        if self._learning.get(topic) is task:
+            del self._learning[topic]
 
     async def _place(self, queues: TopicQueues) -> KafkaError | None:
         try:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from oncelog import Producer
 from support.broker import BrokerProcess
 
 ONCELOG = (sys.executable, "-P", "-m", "oncelog.cli")
@@ -286,3 +293,99 @@ def test_damaged_partition_is_repaired_after_saying_what_is_lost(tmp_path_factor
         broker.start()
         read = oncelog("consume", "orders", "--from-beginning", "--until-end", "--bootstrap", broker.address)
         assert done(read) == "one\n"
+
+
+# ---- where the output goes
+
+
+def on_terminal(bootstrap: str, *arguments: str) -> str:
+    """What a command shows on a terminal of 200 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+    environment = os.environ | {"ONCELOG_BOOTSTRAP": bootstrap, "TERM": "xterm"}
+    process = subprocess.Popen([*ONCELOG, *arguments], stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so when the last process that had the terminal is gone
+        while data := os.read(ours, 10_000):
+            shown += data
+    os.close(ours)
+    assert process.wait(60) == 0, shown
+    return shown.decode()
+
+
+def test_tables_have_borders_on_a_terminal_and_tabs_in_a_pipe(
+    oncelog: Run, bootstrap: str, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("table")
+    done(oncelog("topic", "create", topic, "--partitions", "2"))
+    done(oncelog("produce", topic, "--value", "v", "--partition", "1"))
+    done(oncelog("consume", topic, "--group", topic, "--from-beginning", "--max-messages", "1"))
+    done(oncelog("produce", topic, "--txn", topic, "--value", "v", "--partition", "1"))
+    described = done(oncelog("topic", "describe", topic)).splitlines()
+    assert described[:2] == [f"{topic}: 2 partition(s)", "partition\tleader\tstart\tstable\tend"]
+    assert described[2].split("\t")[2:] == ["0", "0", "0"]
+    piped = [("topic", "describe", topic), ("group", "describe", topic), ("group", "list"), ("txn", "list")]
+    for command in piped:
+        out = done(oncelog(*command))
+        assert out.isascii()
+        assert topic in out
+        assert "\t" in out
+        shown = on_terminal(bootstrap, *command)
+        assert "│" in shown
+        assert topic in shown
+    assert "protocol type" in on_terminal(bootstrap, "group", "list")
+    assert "producer id" in on_terminal(bootstrap, "txn", "list")
+
+
+@pytest.mark.oncelog_only(reason="needs a broker with nothing in it")
+def test_an_empty_list_says_so(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        for command, words in (("topic", "no topics"), ("group", "no groups"), ("txn", "no transactional ids")):
+            arguments = [*ONCELOG, command, "list", "--bootstrap", broker.address]
+            result = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+            assert (result.returncode, result.stdout) == (0, "")
+            assert words in result.stderr
+
+
+async def test_a_tombstone_is_no_text(oncelog: Run, bootstrap: str, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("tombstones")
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.send(topic, None, key=b"k", partition=0)
+        await producer.send(topic, b"null", key=b"k", partition=0)
+        await producer.send(topic, b"", key=b"k", partition=0)
+    assert read_all(oncelog, topic) == ["<tombstone>", "null", ""]
+    assert [json.loads(line)["value"] for line in read_all(oncelog, topic, "--format", "json")] == [None, "null", ""]
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "in a group"])
+def test_consume_does_not_wait_for_a_topic_that_is_not_there(
+    oncelog: Run, bootstrap: str, fresh_name: Callable[[str], str], group: bool
+) -> None:
+    topic = fresh_name("nope")
+    options = ["--group", topic] if group else []
+    failed(
+        oncelog("consume", topic, *options, timeout=9),
+        f"topic {topic} does not exist",
+        "oncelog topic create",
+        "--wait",
+    )
+    assert topic not in done(oncelog("topic", "list")).splitlines(), "reading must not create it"
+    waiting = subprocess.Popen(
+        [*ONCELOG, "consume", topic, "--wait", "--from-beginning", "--max-messages", "1", *options],
+        env=os.environ | {"ONCELOG_BOOTSTRAP": bootstrap},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    done(oncelog("produce", topic, "--value", "at last"))
+    out, _ = waiting.communicate(timeout=60)
+    assert (waiting.returncode, out) == (0, "at last\n")
+
+
+@pytest.mark.oncelog_only(reason="needs a broker that creates no topics")
+def test_produce_names_a_topic_that_is_not_there(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, "--set", "auto.create.topics.enable=false") as broker:
+        arguments = [*ONCELOG, "produce", "nope", "--value", "v", "--bootstrap", broker.address]
+        result = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+        failed(result, "UNKNOWN_TOPIC_OR_PARTITION", "topic 'nope' does not exist", "auto.create.topics.enable")
+        assert "buffer.memory" not in result.stderr

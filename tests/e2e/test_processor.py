@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -60,8 +61,11 @@ async def test_a_function_that_raises_aborts_and_the_next_run_does_it_again(job:
 
     transactional_id = job.fresh_name("transactional")
     async with job.processor(transactional_id, process=fail) as processor:
-        with pytest.raises(ValueError, match="cannot be processed"):
+        with pytest.raises(ValueError, match="cannot be processed") as failed:
             await processor.run()
+        (note,) = failed.value.__notes__
+        assert re.fullmatch(rf"while processing a batch of \d+ records: {job.source}-\d offsets \d+ to \d+.*", note)
+        assert any(entry.name == "fail" for entry in failed.traceback)
         assert processor.metrics.commits == 0
     assert await job.result() == [[], [], []]
     async with job.processor(transactional_id) as processor:

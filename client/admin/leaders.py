@@ -1,0 +1,31 @@
+"""Which broker leads which partitions: `by_leader`, for requests that only leaders answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...protocol.errors import ErrorCode
+from ..errors import error_for
+from ..values import TopicPartition
+from .calls import AdminCalls
+
+
+async def by_leader(calls: AdminCalls, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    """Return the partitions by the node that leads them; raises why one has no leader."""
+    wanted = list(partitions)
+    if wanted:
+        await calls.cluster.refresh({one.topic for one in wanted})
+    leaders: dict[int, list[TopicPartition]] = {}
+    for one in wanted:
+        node_id = calls.cluster.leader_of(one)
+        if node_id is None:
+            topic = calls.cluster.metadata.topics.get(one.topic)
+            if topic is None or topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {one.topic!r} does not exist")
+            if topic.error_code:
+                raise error_for(topic.error_code, f"topic {one.topic!r}: {topic.error_code.text}")
+            if all(partition.index != one.partition for partition in topic.partitions):
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {one.topic!r} has no partition {one[1]}")
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{one} has no leader")
+        leaders.setdefault(node_id, []).append(one)
+    return leaders

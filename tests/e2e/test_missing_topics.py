@@ -1,0 +1,77 @@
+"""Calls that name a topic or partition which does not exist fail soon, and say so, whatever the timeouts are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from oncelog import (
+    AbortTransactionSpec,
+    Admin,
+    Broker,
+    Consumer,
+    ConsumerGroupMetadata,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
+from oncelog.protocol.errors import ErrorCode
+
+WAIT_S = 20.0
+GONE = TopicPartition("nope", 0)
+BEYOND = TopicPartition("there", 7)
+
+
+@pytest.fixture
+async def bootstrap() -> AsyncIterator[str]:
+    async with Broker(auto_create_topics_enable=False) as broker, Admin(bootstrap_servers=broker.address) as admin:
+        await admin.create_topic("there", 1)
+        yield broker.address
+
+
+ADMIN: dict[str, Callable[[Admin, TopicPartition], Awaitable[Any]]] = {
+    "describe_topics": lambda a, _: a.describe_topics(["nope"]),
+    "delete_topics": lambda a, _: a.delete_topics(["nope"]),
+    "create_partitions": lambda a, _: a.create_partitions({"nope": 3}),
+    "delete_records": lambda a, p: a.delete_records({p: -1}),
+    "list_offsets": lambda a, p: a.list_offsets({p: -1}),
+    "describe_producers": lambda a, p: a.describe_producers([p]),
+    "abort_transaction": lambda a, p: a.abort_transaction(AbortTransactionSpec(p, 1, 0, 0)),
+    "alter_group_offsets": lambda a, p: a.alter_group_offsets("g", {p: 1}),
+}
+OF_TOPICS = {"describe_topics", "delete_topics", "create_partitions"}
+
+
+@pytest.mark.parametrize("partition", [GONE, BEYOND], ids=["no topic", "no partition"])
+@pytest.mark.parametrize("name", ADMIN)
+async def test_an_admin_client_says_what_is_missing(bootstrap: str, name: str, partition: TopicPartition) -> None:
+    if name in OF_TOPICS and partition is BEYOND:
+        partition = GONE
+    async with asyncio.timeout(WAIT_S), Admin(bootstrap_servers=bootstrap) as admin:
+        with pytest.raises(KafkaError, match=partition.topic) as failed:
+            await ADMIN[name](admin, partition)
+        assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "call again later" not in str(failed.value)
+        assert "create" in str(failed.value)
+        assert "nope" not in admin._calls.cluster._tracked, "it is not asked for in every refresh from now on"
+
+
+@pytest.mark.parametrize("partition", [GONE, BEYOND], ids=["no topic", "no partition"])
+async def test_a_commit_says_what_is_missing(bootstrap: str, partition: TopicPartition) -> None:
+    async with asyncio.timeout(WAIT_S), Consumer(bootstrap_servers=bootstrap, group_id="g") as consumer:
+        with pytest.raises(KafkaError, match=f"nothing is committed, {partition} does not exist") as failed:
+            await consumer.commit({partition: 1})
+        assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "call again later" not in str(failed.value)
+
+
+async def test_offsets_of_a_transaction_say_what_is_missing(bootstrap: str) -> None:
+    async with asyncio.timeout(WAIT_S), Producer(bootstrap_servers=bootstrap, transactional_id="x") as producer:
+        with pytest.raises(KafkaError, match="does not exist") as failed:
+            async with producer.transaction() as txn:
+                await txn.send_offsets({GONE: 1}, ConsumerGroupMetadata("g"))
+        assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with producer.transaction() as txn:
+            await txn.send("there", b"goes on")
