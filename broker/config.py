@@ -212,6 +212,12 @@ class BrokerConfig(ConfigTable):
         doc="Most partitions that one CreateTopics, CreatePartitions or Metadata may create; a request for more is"
         " POLICY_VIOLATION. Kafka has the same bound, without a name.",
     )
+    max_partitions: int = integer(
+        100000,
+        at_least(1),
+        doc="Most partitions that all topics may have together, those that clients create by asking for them included;"
+        " a request for more is POLICY_VIOLATION.",
+    )
     default_replication_factor: int = integer(1, one_replica, doc="Replicas of a topic; one node keeps one.")
     min_insync_replicas: int = integer(1, one_replica, doc="Replicas that acks=all needs; one node has one.")
     auto_create_topics_enable: bool = boolean(True, doc="Create a topic when a client asks for its metadata.")
@@ -271,6 +277,18 @@ class BrokerConfig(ConfigTable):
     log_roll_hours: int = integer(168, at_least(1), doc="A segment is rolled at this age.")
     log_roll_jitter_ms: int = long(-1, doc="Random part of the age; -1: log.roll.jitter.hours decides.", dynamic=True)
     log_roll_jitter_hours: int = integer(0, at_least(0), doc="Random part of the age at which segments are rolled.")
+    log_roll_min_ms: int = long(
+        1000,
+        at_least(0),
+        doc="A segment is not rolled for its age before it has existed so long, whatever segment.ms is and whatever"
+        " timestamps the records have.",
+    )
+    log_max_segments: int = integer(
+        10000,
+        at_least(2),
+        doc="A partition with so many segments gets new ones only at the largest size of a file or an index, whatever"
+        " segment.bytes is, until retention or compaction has removed some.",
+    )
     log_retention_ms: int = long(-2, at_least(-2), doc="Records are kept so long; -1 forever.", dynamic=True)
     log_retention_minutes: int = integer(-2, at_least(-2), doc="Records are kept so long, if no ms are given.")
     log_retention_hours: int = integer(168, at_least(-1), doc="Records are kept so long, if nothing finer is given.")

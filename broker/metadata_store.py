@@ -86,6 +86,9 @@ class MetadataStore:
         self._newest: dict[bytes, Topic] = {}
         self._pending_names: set[str] = set()
         self._names = TopicNames()  # of `topics` and `_pending_names`
+        # Partitions of the topics that clients see, and of changes that are on their way to the disk.
+        self._partitions = 0
+        self._coming_partitions = 0
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
@@ -100,6 +103,11 @@ class MetadataStore:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic of that id; None when there is none, or it is being deleted."""
         return self._by_id.get(topic_id)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of all topics, those included that are being created; without those that are being deleted."""
+        return self._partitions + self._coming_partitions
 
     @property
     def epoch(self) -> int:
@@ -154,10 +162,8 @@ class MetadataStore:
 
     def _take(self, key: Message, value: bytes | None) -> None:
         if isinstance(key, TopicMetadataKey):
-            known = self._by_id.pop(key.topic_id, None) or self._deleting.pop(key.topic_id, None)
-            if known is not None and self.topics.get(known.name) is known:
-                del self.topics[known.name]
-                self._names.discard(known.name)
+            self._deleting.pop(key.topic_id, None)
+            self._uninstall(key.topic_id)
             if value is not None:
                 read = decode_record_value(TopicMetadataValue, value)
                 configs = {entry.name: entry.value for entry in read.configs}
@@ -180,6 +186,17 @@ class MetadataStore:
             self._by_id[topic.topic_id] = topic
             self.topics[topic.name] = topic
             self._names.add(topic.name)
+            self._partitions += topic.partitions
+
+    def _uninstall(self, topic_id: bytes) -> Topic | None:
+        """Take a topic out of what clients see; None when it is not there."""
+        topic = self._by_id.pop(topic_id, None)
+        if topic is not None:
+            self._partitions -= topic.partitions
+            if self.topics.get(topic.name) is topic:
+                del self.topics[topic.name]
+                self._names.discard(topic.name)
+        return topic
 
     def deleting(self) -> list[Topic]:
         """Topics whose deletion is recorded and not finished."""
@@ -210,6 +227,7 @@ class MetadataStore:
         topic = Topic(name, self._ids.uuid(), partitions, dict(configs))
         self._pending_names.add(name)
         self._names.add(name)
+        self._coming_partitions += partitions
 
         def visible() -> Topic:
             self._install(topic)
@@ -218,6 +236,7 @@ class MetadataStore:
         def settled() -> None:
             self._pending_names.discard(name)
             self._names.discard(name)
+            self._coming_partitions -= partitions
 
         return self._commit([_topic_record(topic)], visible, settled)
 
@@ -243,17 +262,21 @@ class MetadataStore:
         newer = self._newest[topic.topic_id] = Topic(base.name, base.topic_id, base.partitions, dict(base.configs))
         if partitions is not None:
             newer.partitions = partitions
+        more = newer.partitions - base.partitions
+        self._coming_partitions += more
         if configs is not None:
             newer.configs = dict(configs)
 
         def visible() -> Topic:
             if topic.topic_id in self._by_id:  # not deleted meanwhile
+                self._partitions += newer.partitions - topic.partitions
                 topic.partitions, topic.configs = newer.partitions, newer.configs
                 for subscriber in self.on_topic_changed:
                     subscriber(topic)
             return topic
 
         def settled() -> None:
+            self._coming_partitions -= more
             if self._newest.get(topic.topic_id) is newer:
                 del self._newest[topic.topic_id]
 
@@ -267,12 +290,9 @@ class MetadataStore:
         """Delete a topic: done when no client sees it any more and its data is dropped."""
 
         def gone() -> Topic:
-            if self._by_id.pop(topic.topic_id, None) is None:
+            if self._uninstall(topic.topic_id) is None:
                 return topic  # someone else asked for it too
             topic.deleting = True
-            if self.topics.get(topic.name) is topic:
-                del self.topics[topic.name]
-                self._names.discard(topic.name)
             self._deleting[topic.topic_id] = topic
             self._drop(topic)
             return topic

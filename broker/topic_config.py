@@ -201,6 +201,8 @@ def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) 
         segment_bytes=topic.segment_bytes,
         segment_ms=topic.segment_ms,
         segment_jitter_ms=topic.segment_jitter_ms,
+        roll_min_ms=broker.log_roll_min_ms,
+        max_segments=broker.log_max_segments,
         retention_ms=topic.retention_ms,
         retention_bytes=topic.retention_bytes,
         cleanup_policy=tuple(topic.cleanup_policy),

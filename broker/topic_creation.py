@@ -82,12 +82,23 @@ def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -
     return count
 
 
-def check_partition_limit(broker: BrokerServices, partitions: int) -> None:
-    """Raise INVALID_PARTITIONS above `topic.max.partitions`."""
+def check_partition_limit(broker: BrokerServices, partitions: int, *, current: int = 0) -> None:
+    """Check a topic of `partitions`, of which it has `current` already.
+
+    Raises INVALID_PARTITIONS above `topic.max.partitions`, and POLICY_VIOLATION where the partitions of all topics
+    together would be more than `max.partitions`.
+    """
     limit = broker.config.topic_max_partitions
     if partitions > limit:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions are more than topic.max.partitions = {limit}."
+        )
+    limit, known = broker.config.max_partitions, broker.metadata.partition_count
+    if known + partitions - current > limit:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partitions - current} more partitions beside the {known} of all topics are more than max.partitions ="
+            f" {limit}. Delete topics, or raise the limit.",
         )
 
 

@@ -67,7 +67,7 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"The topic has {current} partitions; {item.count} is not more than that."
         )
-    check_partition_limit(broker, item.count)
+    check_partition_limit(broker, item.count, current=current)
     if item.assignments is not None:
         if len(item.assignments) != item.count - current:
             raise KafkaError(

@@ -17,12 +17,16 @@ class LogConfig:
     """Sizes in bytes, times in ms; -1 means without limit for the retention settings.
 
     `durability`: "flush": the high watermark moves over what fdatasync has put on disk; "os": with the append.
+    `roll_min_ms`: a segment younger than that, by the broker's clock, is not rolled for its age. `max_segments`: a
+    partition with so many is rolled only where a file or its offsets would be too large.
     `internal`: the disk reserve may be used, because markers and coordinator state make room for everyone else.
     """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
     segment_jitter_ms: int = 0
+    roll_min_ms: int = 0
+    max_segments: int = 10_000
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * 24 * 3600 * 1000

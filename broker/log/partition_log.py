@@ -47,6 +47,9 @@ from .segments import LogSegments
 
 logger = structlog.get_logger(__name__)
 
+_LARGEST_INDEX: Final = 10 << 20
+"""Bytes at which the index of a segment is large, as by default in Kafka."""
+
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -253,17 +256,17 @@ class PartitionLog(RetainedLog):
             logger.info("writes succeed again", partition=self.name)
 
     def _must_roll(self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        if segment.size + size > MAX_SEGMENT_SIZE or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
         config = self.config
-        if segment.size + size > min(config.segment_bytes, MAX_SEGMENT_SIZE):
+        if len(self.segments) >= config.max_segments:  # until retention or compaction has removed some
+            return segment.index_bytes >= max(config.segment_index_bytes, _LARGEST_INDEX)
+        if segment.size + size > config.segment_bytes or segment.index_bytes >= config.segment_index_bytes:
             return True
         waited = (
             max_timestamp - segment.first_timestamp if segment.first_timestamp >= 0 else now_ms - segment.created_ms
         )
-        return (
-            waited > self._roll_age(segment)
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or segment.index_bytes >= config.segment_index_bytes
-        )
+        return waited > self._roll_age(segment) and abs(now_ms - segment.created_ms) >= config.roll_min_ms
 
     def _roll_age(self, segment: LogSegment) -> int:
         """The age at which `segment` is rolled, ms: segment.ms, less a random part of segment.jitter.ms.

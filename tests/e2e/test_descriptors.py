@@ -93,7 +93,7 @@ async def served_with(broker: LimitedBroker, partitions: int, step: int) -> None
             await produce_to_all(wire, "t", partitions, b"first ", step)
             await check_all(wire, "t", partitions, [b"first "], step)
             assert 0 < broker.open_data_files() <= broker.descriptors // 2 + 8
-        assert broker.terminate(120) == 0
+        assert broker.terminate(400) == 0
         broker.start(120)
         async with RawConnection(broker.address) as wire:
             await check_all(wire, "t", partitions, [b"first "], step)

@@ -61,6 +61,46 @@ def test_each_segment_is_rolled_earlier_by_a_random_part_of_the_jitter(fs: Fault
     assert lengths_of_segments(FaultyFileSystem(), 2) != lengths
 
 
+# --- how many segments ------------------------------------------------------------------------------------------------
+
+
+def test_a_young_segment_is_not_rolled_for_the_timestamps_of_its_records(fs: FaultyFileSystem) -> None:
+    clock = StandingClock()
+    log = open_log(fs, clock=clock, segment_ms=1, roll_min_ms=1000, durability="os")
+    for number in range(100):
+        log.append(batch("x", timestamp=NOW - HOUR + 10 * number))
+        clock.now += 50
+    assert 4 <= len(log.segments) <= 6, "five seconds have passed"
+    log.close()
+
+
+def test_a_jump_of_the_clock_does_not_stop_segments_from_being_rolled(fs: FaultyFileSystem) -> None:
+    clock = StandingClock()
+    log = open_log(
+        fs, clock=clock, segment_ms=1, roll_min_ms=1000, message_timestamp_after_max_ms=2 * DAY, durability="os"
+    )
+    clock.now -= DAY
+    log.append(batch("x", timestamp=NOW - HOUR))
+    log.append(batch("x", timestamp=NOW - HOUR + 10))
+    assert len(log.segments) == 2
+    log.close()
+
+
+def test_a_partition_with_many_segments_gets_no_more_until_some_are_removed(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, segment_bytes=200, max_segments=5, durability="os")
+    for number in range(50):
+        log.append(batch(f"value {number}"))
+    assert len(log.segments) == 5
+    assert values(log.batches()) == [f"value {number}" for number in range(50)]
+    log.flush()
+    assert log.segments.active.base_offset < 10
+    log.delete_records_before(log.segments.active.base_offset)
+    log.append(batch("y"))
+    log.append(batch("z"))
+    assert len(log.segments) > 1, "there is room for segments of the size that was asked for"
+    log.close()
+
+
 # --- producers and the wall clock ------------------------------------------------------------------------------------
 
 
