@@ -12,8 +12,12 @@ class RetryBackoff:
         self._next_s = min(first_ms, last_ms) / 1000
         self._last_s = last_ms / 1000
 
-    async def pause(self) -> None:
-        """Wait; may be cancelled."""
+    def next_s(self) -> float:
+        """The next pause in seconds, for whoever does not wait here."""
         pause_s = self._next_s
         self._next_s = min(pause_s * 2, self._last_s)
-        await asyncio.sleep(pause_s)
+        return pause_s
+
+    async def pause(self) -> None:
+        """Wait; may be cancelled."""
+        await asyncio.sleep(self.next_s())

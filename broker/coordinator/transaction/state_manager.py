@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -49,6 +50,10 @@ _APPEND_ERRORS = {
 
 GroupAssignmentReplay: TypeAlias = Callable[[int, GroupAssignmentKey, StateRecord], None]
 """Is given the state partition, key and record of each group assignment, in the order of the log."""
+
+
+class _TooLarge(KafkaError):
+    """The record does not fit into a batch."""
 
 
 class TransactionStateManager:
@@ -115,7 +120,20 @@ class TransactionStateManager:
         The future is shared property: await it through `asyncio.shield`. It fails, as this call does, with KafkaError
         in a coordinator's codes; the id's value is then unchanged.
         """
-        end_offset = self._append(entry, new)
+        try:
+            end_offset = self._append(entry, new)
+        except _TooLarge:
+            if not new.session_partitions:
+                raise
+            # A session is a convenience that doubles the record; without it the transaction can be decided.
+            self._logger.warning(
+                "session_dropped",
+                transactional_id=new.transactional_id,
+                partitions=len(new.session_partitions),
+                reason="the transaction's record is too large with it",
+            )
+            new = replace(new, session_partitions=frozenset(), preregistered=frozenset())
+            end_offset = self._append(entry, new)
         flush = self._state_log.pending_flush(entry.partition, end_offset)
         if flush is None:
             self._become(entry, new)
@@ -250,7 +268,13 @@ class TransactionStateManager:
         assert entry.pending is None, "one transition at a time"
         assert self._entries.get(new.transactional_id) is entry
         try:
-            return self._write(entry, [new] if entry.unwritten is None else [entry.unwritten, new])
+            if entry.unwritten is None:
+                return self._write(entry, [new])
+            try:
+                return self._write(entry, [entry.unwritten, new])
+            except _TooLarge:  # both fit one by one
+                self._write(entry, [entry.unwritten])
+                return self._write(entry, [new])
         except KafkaError:
             self._forget_if_new(entry)
             raise
@@ -323,4 +347,6 @@ class TransactionStateManager:
             state=new.state.label,
             error=str(error),
         )
-        return KafkaError(_APPEND_ERRORS.get(error.code, error.code), str(error))
+        too_large = error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+        kind = _TooLarge if too_large else KafkaError
+        return kind(_APPEND_ERRORS.get(error.code, error.code), str(error))

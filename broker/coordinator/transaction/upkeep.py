@@ -80,6 +80,7 @@ class TransactionUpkeep:
         self._undecided: set[tuple[int, TopicPartition]] = set()
         """Open transactions of nobody known, as long as some state is unreadable."""
         self._retrying: asyncio.Task[None] | None = None
+        self._abort_backoff: RetryBackoff | None = None
 
     async def recover(self) -> None:
         """After the replay: carry out what is decided, and end open transactions that nobody can finish.
@@ -107,9 +108,11 @@ class TransactionUpkeep:
     def abort_timed_out(self, now_ms: int) -> int | None:
         """Abort every transaction past its timeout, under a fenced epoch; returns the next deadline.
 
-        One with a transition under way is looked at again as soon as that may be over.
+        One with a transition under way is looked at again as soon as that may be over, one whose abort could not be
+        written after a pause that grows (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None
+        unwritten = False
         for entry in list(self._state.entries()):
             metadata = entry.metadata
             if metadata.state is not TransactionState.ONGOING:
@@ -120,10 +123,15 @@ class TransactionUpkeep:
                 next_deadline = min(now_ms + LOOK_AGAIN_MS, next_deadline or now_ms + LOOK_AGAIN_MS)
             else:
                 try:
-                    self._fence(entry, TIMEOUT, now_ms)
+                    unwritten |= not self._fence(entry, TIMEOUT, now_ms)
                 except Exception:  # a bug that must not keep the others open
                     self._logger.exception("timeout_abort_failed", **described(metadata))
-        return next_deadline
+        if not unwritten:
+            self._abort_backoff = None
+            return next_deadline
+        self._abort_backoff = self._abort_backoff or self._backoff()
+        again_ms = now_ms + round(self._abort_backoff.next_s() * 1000)
+        return again_ms if next_deadline is None else min(again_ms, next_deadline)
 
     def remove_expired(self, now_ms: int) -> bool:
         """Forget ids that have been idle for transactional.id.expiration.ms; never one with an open transaction.
@@ -137,14 +145,16 @@ class TransactionUpkeep:
                 forgotten(metadata.transactional_id)
         return len(removed) == EXPIRED_AT_ONCE
 
-    def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> None:
+    def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> bool:
+        """Abort an ongoing transaction; whether that could be appended."""
         before = entry.metadata
         fenced = prepare_fence(before, self._transaction_version(), now_ms)
         try:
             self._transition(entry, fenced, cause.request, cause)
-        except KafkaError:  # logged by the state manager; the next interval tries again
-            return
+        except KafkaError:  # logged by the state manager
+            return False
         self._events.fenced(before, fenced, cause.request, cause)
+        return True
 
     def highest_producer_id(self) -> int:
         """The highest producer id in any log or state: no lower one may be handed out; -1 for none.

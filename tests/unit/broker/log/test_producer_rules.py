@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from oncelog.broker.log import AppendOrigin, AppendResult, LoadPoint, LogConfig, PartitionLog, load_log
+from oncelog.broker.log import (
+    AppendOrigin,
+    AppendResult,
+    IsolationLevel,
+    LoadPoint,
+    LogConfig,
+    PartitionLog,
+    load_log,
+)
 from oncelog.broker.ports import RealFileSystem, SystemClock
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -17,14 +25,14 @@ NOW = SystemClock().now_ms()
 MAX_SEQUENCE = 2**31 - 1
 
 
-def load(directory: Path) -> PartitionLog:
+def load(directory: Path, durability: str = "os") -> PartitionLog:
     return load_log(
         "t",
         0,
         str(directory),
         fs=RealFileSystem(),
         clock=StandingClock(NOW),
-        config=LogConfig(durability="os"),
+        config=LogConfig(durability=durability),
         point=LoadPoint(clean=True),
     )
 
@@ -257,4 +265,23 @@ def test_a_restart_does_not_forget_a_producer_of_old_timestamps(tmp_path: Path) 
     log.close()
     log = load(tmp_path)
     assert log.producers.expire((NOW + 1) / 1000, log.config.producer_id_expiration_ms) == []
+    log.close()
+
+
+def test_decided_transaction_is_not_stable_before_its_marker_is_on_disk(tmp_path: Path) -> None:
+    fs = RealFileSystem()
+    log = load(tmp_path, durability="flush")
+    log.append(data(0, transactional=True))
+    log.flush()
+    log.append(data(0, producer_id=8))
+    flush = log.begin_flush()  # covers the batch of another producer, and not the marker
+    assert flush is not None
+    marker(log, 0)
+    flush.run(fs)
+    log.finish_flush(flush)
+    assert log.high_watermark == 2
+    assert log.last_stable_offset == 0, "a crash now would take the marker back"
+    assert not log.read(0, 1000, IsolationLevel.READ_COMMITTED).records
+    log.flush()
+    assert log.last_stable_offset == 3
     log.close()

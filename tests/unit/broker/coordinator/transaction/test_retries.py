@@ -209,3 +209,29 @@ async def test_one_id_that_cannot_be_timed_out_does_not_keep_the_others_open(mon
         w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())
         await until(lambda: w.coordinator.describe("good").state is TransactionState.COMPLETE_ABORT)
         assert w.coordinator.describe("bad").state is TransactionState.ONGOING
+
+
+class TestTimeouts:
+    async def test_abort_that_cannot_be_written_is_tried_again_soon(self) -> None:
+        async with CoordinatorWorld(
+            **{"transaction.retry.backoff.ms": 50, "transaction.retry.backoff.max.ms": 150}
+        ) as w:
+            await begin(w, P0)
+            w.clock.advance(60_001)
+            w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+            pauses = []
+            for _ in range(4):
+                now_ms = w.clock.now_ms()
+                again_ms = w.coordinator.upkeep.abort_timed_out(now_ms)
+                assert again_ms is not None
+                pauses.append(again_ms - now_ms)
+                w.clock.advance(again_ms - now_ms)
+            assert pauses == [50, 100, 150, 150]
+            w.log.refuse = None
+            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) is None
+            await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_ABORT)
+            await w.coordinator.init_producer_id("id", 60_000)
+            await begin(w, P0)
+            w.clock.advance(60_001)
+            w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) == w.clock.now_ms() + 50, "a new series"

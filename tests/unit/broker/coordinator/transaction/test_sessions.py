@@ -11,6 +11,7 @@ from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.fencing import FenceOutcome
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.batch_limit import limit_batches
 from support.transaction_ports import CoordinatorWorld, settle
 
 S = TransactionState
@@ -595,3 +596,36 @@ class TestEvents:
             assert (said["client_id"], said["host"]) == ("billing", "10.0.0.7")
             assert (said["epoch_before"], said["epoch_after"]) == (who.producer_epoch, new.producer_epoch)
             assert w.metrics.value("oncelog_transaction_requests_refused_total", "EndTxn", "PRODUCER_FENCED") == 1
+
+
+async def test_session_that_makes_the_record_too_large_drops_itself() -> None:
+    async with world() as w:
+        limit_batches(w.log)
+        partitions = frozenset((f"{number:04}" + "x" * 200, 0) for number in range(3_000))
+        who = await w.coordinator.init_producer_id("id", 60_000)
+        for number in range(3):
+            await w.coordinator.add_partitions("id", *who, partitions, TV2, writes=True)
+            who = await w.coordinator.end_txn("id", *who, True, TV2, written=partitions, keeps_session=True)
+            await settle()
+            assert state_of(w) is S.COMPLETE_COMMIT
+            assert w.coordinator.describe("id").session_partitions == frozenset()
+            assert len(events(w, "session_dropped")) == number + 1
+        assert {marker.commit for marker in w.partitions.written} == {True}
+        few = frozenset([A, B])
+        await w.coordinator.add_partitions("id", *who, few, TV2, writes=True)
+        await w.coordinator.end_txn("id", *who, True, TV2, written=few, keeps_session=True)
+        await settle()
+        assert w.coordinator.describe("id").session_partitions == few
+
+
+async def test_completion_and_next_record_that_do_not_fit_together_are_written_apart() -> None:
+    async with world() as w:
+        limit_batches(w.log)
+        partitions = frozenset((f"{number:04}" + "x" * 200, 0) for number in range(2_200))
+        who = await w.coordinator.init_producer_id("id", 60_000)
+        await w.coordinator.add_partitions("id", *who, partitions, TV2, writes=True)
+        who = await w.coordinator.end_txn("id", *who, True, TV2, written=partitions, keeps_session=True)
+        await settle()
+        assert w.coordinator.describe("id").session_partitions == partitions
+        await w.coordinator.add_partitions("id", *who, [A], TV2)
+        assert state_of(w) is S.ONGOING

@@ -1,0 +1,152 @@
+"""Nothing is answered, and nothing follows, before what it rests on is on disk.
+
+The broker runs in simulated time on a disk whose flushes take long, so that "too early" is a state to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from oncelog.broker.broker import Broker
+from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.transaction.events import Cause
+from oncelog.broker.coordinator.transaction.group_initialisation import GroupInitialisation
+from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
+from oncelog.broker.handlers import txn_offset_commit
+from oncelog.broker.handling import Deferred, RequestContext
+from oncelog.broker.log import PartitionLog
+from oncelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from support.faulty_filesystem import FaultyFileSystem
+from support.raw_connection import batch
+from support.simulation.broker import Silent, SimulatedBroker, simulated_parts
+from support.simulation.world import SETTINGS, SimulationLoop
+
+CAUSE = Cause("test")
+FLUSH_S = 1.0
+TV2 = TransactionVersion.TV_2
+
+
+def on_a_slow_disk(work: Callable[[Broker], Awaitable[None]]) -> None:
+    """Run `work` with a broker that has a topic "t"."""
+
+    async def run() -> None:
+        log = Silent()
+        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log)
+        with simulated_parts(lambda: FLUSH_S, log):
+            await broker.start()
+            await broker.broker.metadata.create_topic("t", 1, {})
+            await work(broker.broker)
+            await broker.stop()
+
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        runner.run(run())
+
+
+def data_log(broker: Broker, topic: str = "t") -> PartitionLog:
+    return broker.replica_manager.partition(topic, 0).log
+
+
+async def open_transaction(broker: Broker, *, flushed: bool = True) -> tuple[int, int]:
+    """A transaction of "id" with a record in t-0."""
+    coordinator = broker.transaction_coordinator
+    who = await coordinator.init_producer_id("id", 60_000)
+    await coordinator.add_partitions("id", *who, [("t", 0)], TV2)
+    log = data_log(broker)
+    log.append(batch(b"x", producer_id=who[0], producer_epoch=who[1], base_sequence=0, transactional=True))
+    coordinator.wrote("id", ("t", 0))
+    if flushed:
+        await settled(log.flushed(log.log_end_offset))
+    return who
+
+
+async def settled(flush: asyncio.Future[None] | None) -> None:
+    if flush is not None:
+        await asyncio.shield(flush)
+
+
+def test_transaction_is_complete_when_all_markers_are_on_disk() -> None:
+    async def work(broker: Broker) -> None:
+        who = await open_transaction(broker)
+        log = data_log(broker)
+        await broker.transaction_coordinator.end_txn("id", *who, True, TV2)
+        while broker.transaction_coordinator.describe("id").state is TransactionState.PREPARE_COMMIT:
+            await asyncio.sleep(FLUSH_S / 10)
+        assert broker.transaction_coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT
+        assert log.flushed_offset == log.log_end_offset == 2
+
+    on_a_slow_disk(work)
+
+
+def test_first_claim_of_a_group_is_answered_when_it_is_on_disk() -> None:
+    async def work(broker: Broker) -> None:
+        request = GroupInitialisation("g", 1, frozenset({("t", 0)}), "id", 60_000, None)
+        home = broker.group_initialiser
+        taken: dict[str, Any] = {}
+        claim = home._claims.claim
+
+        def noted(*arguments: Any) -> Any:
+            taken["durable"] = claim(*arguments)
+            return taken["durable"]
+
+        home._claims.claim = noted  # type: ignore[method-assign]
+        initialise = home._homes.initialise
+
+        async def after_the_claim(*arguments: Any, **options: Any) -> Any:
+            assert taken["durable"] is not None
+            assert taken["durable"].done(), "the epoch is bumped for a claim that a crash takes back"
+            return await initialise(*arguments, **options)
+
+        home._homes.initialise = after_the_claim  # type: ignore[method-assign]
+        await home.initialise(request, CAUSE)
+
+    on_a_slow_disk(work)
+
+
+def test_offsets_in_a_transaction_are_answered_when_they_are_on_disk() -> None:
+    async def work(broker: Broker) -> None:
+        who = await open_transaction(broker)
+        home = ("__consumer_offsets", broker.group_coordinator.partition_for("g"))
+        await broker.transaction_coordinator.add_partitions("id", *who, [home], TV2)
+        connection: Any = SimpleNamespace(peer_host="here")
+        context = RequestContext(broker, connection, 28, 3, 1, "client", -1)
+        offset = TxnOffsetCommitRequestPartition(0, 5)
+        topics = [TxnOffsetCommitRequestTopic("t", [offset])]
+        request = TxnOffsetCommitRequest("id", "g", *who, topics=topics)
+        answer = txn_offset_commit.handle(context, request)
+        log = data_log(broker, home[0])
+        assert log.flushed_offset < log.log_end_offset
+        assert isinstance(answer, Deferred)
+        assert isinstance(answer.awaitable, asyncio.Future)
+        await answer.awaitable
+        assert log.flushed_offset == log.log_end_offset
+
+    on_a_slow_disk(work)
+
+
+def test_producer_ids_are_never_handed_out_twice() -> None:
+    async def run() -> None:
+        log = Silent()
+        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log)
+        handed_out: list[int] = []
+        with simulated_parts(lambda: 0.001, log):
+            for power in (True, False, True, None):
+                await broker.start()
+                ids = [await broker.broker.transaction_coordinator.init_producer_id(None, 1) for _ in range(3)]
+                handed_out += [identity.producer_id for identity in ids]
+                if power is None:
+                    await broker.stop()
+                else:
+                    await broker.crash(power=power)
+        assert len(set(handed_out)) == len(handed_out) == 12
+        assert handed_out == sorted(handed_out)
+
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        runner.run(run())
