@@ -42,7 +42,8 @@ def run(
     oncelog pipeline run flights.toml --master spark://10.0.0.5:7077
 
     A failed query is started again from its checkpoint, max_restarts times within restart_window. docs/pipeline.md
-    says how a job file is written.
+    says how a job file is written. Exit codes: 0 when the job has ended or was stopped, 3 when a newer driver has taken
+    it over, 1 when it has failed.
     """
     from ..pipeline.jobs.spec import JobError, load
     from ..pipeline.requirements import RequirementError, require_java, require_spark
@@ -62,12 +63,15 @@ def run(
         process = JobProcess(found, master or found.master, debug=debug)
         if not dry_run:
             prepare(found, notice)
+        if not quiet and sys.stderr.isatty():
+            notice(f"starting Spark on {master or found.master}")
         with process.session() as spark:
             runner = process.runner(
                 spark,
                 on_progress=lambda progress: None if quiet else click.echo(str(progress)),
                 on_restart=lambda sink, why: click.echo(f"{sink}: starting again after: {why}", err=True),
                 on_notice=notice,
+                on_waiting=lambda text: None if quiet else notice(text),
             )
             if dry_run:
                 click.echo(runner.describe(), nl=False)

@@ -93,8 +93,8 @@ SINK_OPTIONS: Final = (
     Option(
         "adoptQuery",
         "false",
-        "Begin although the checkpoint has batches of which Kafka has no state. Only for a checkpoint that used "
-        "another sink before: else its last batch might be written twice.",
+        "Write the pending batch of a checkpoint although Kafka has no state of this query (expired, or of "
+        "another sink). Only after a look at what was written last: else that batch might be written twice.",
     ),
 )
 

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 _LOOPBACK: Final = re.compile(r"local|spark://(localhost|127\.[\d.]+)(:\d+)?$")
 
+LEAST_SHUFFLE: Final = 4
+
 DEFAULTS: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 
@@ -25,9 +27,23 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
     # pyspark says so whenever pandas is there, also to those who don't use it, as the pipeline doesn't.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in {**DEFAULTS, **settings}.items():
+    defaults = DEFAULTS | shuffle_defaults(master)
+    for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def shuffle_defaults(master: str) -> dict[str, str]:
+    """Return Spark's setting of shuffle partitions for a local master: one per core, and at least LEAST_SHUFFLE.
+
+    Spark's own default, 200, makes the first micro-batch of a stateful query take a minute on a few cores. A query
+    keeps the number that it began with in its checkpoint.
+    """
+    local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", master)
+    if local is None:
+        return {}
+    cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    return {"spark.sql.shuffle.partitions": str(max(cores, LEAST_SHUFFLE))}
 
 
 def _is_this_machine(master: str) -> bool:

@@ -19,7 +19,7 @@ from ..sink.ownership import StateError
 from ..sink.rows import RowError
 from ..sink.transaction import SupersededError
 from ..source.offsets import DataLossError
-from .spec import JobError
+from .spec import BAD_RECORD, JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +28,7 @@ _RAISED: Final = re.compile(r"(?:[\w$]+\.)+(?P<error>\w*(?:Error|Exception)): ")
 _FRAME: Final = re.compile(r"at [\w.$/<>]+\(|File \"|Traceback ")
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _ENTRY: Final = re.compile(r"\[[A-Z_.]+\] ")
+_BAD_RECORD: Final = re.compile(rf"{re.escape(BAD_RECORD)}.*?(?= SQLSTATE: \w+|$)", re.MULTILINE)
 LONGEST: Final = 700
 
 _FINAL: Final = {
@@ -48,6 +49,10 @@ _REMEDIES: Final = {
         "(master = local[2]), or start fewer at once"
     ),
     "Java gateway process exited": ". What Java said is above: perhaps a size in the table [spark] is wrong (2g)",
+    "No module named 'oncelog'": (
+        ": Spark's Python workers do not have it. Install oncelog[pipeline] in the Python of every worker, and name "
+        "that Python: PYSPARK_PYTHON=/path/to/python"
+    ),
     "Java heap space": ": give Spark more memory: spark.driver.memory or spark.executor.memory in the table [spark]",
 }
 """What Spark says shortly, and what to do about it."""
@@ -75,6 +80,8 @@ class SparkGoneError(JobError):
 def reason(failure: str) -> str:
     """The line of a failure that says why: Spark's have plans and stacks around it."""
     told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
+    if (record := _BAD_RECORD.search(told)) is not None:
+        return record[0][:LONGEST]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     errors = [line for line in lines if _RAISED.match(line)]
     own = [line for line in errors if line.startswith("oncelog.")]
@@ -100,6 +107,8 @@ def _raised_in_python(told: str) -> list[str]:
 def final(line: str) -> str | None:
     """The whole story of a reason that no restart can mend; None for others."""
     name, _, told = line.partition(": ")
+    if line.startswith(BAD_RECORD):
+        return told
     return f"{told}{_FINAL[name]}" if name in _FINAL else None
 
 
@@ -116,7 +125,8 @@ def told_of(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[Non
     except JobError:
         raise
     except PySparkException as error:
-        raise JobError(f"{where}: {reason(_entry(str(error)))}") from error
+        line = reason(_entry(str(error)))
+        raise JobError(f"{where}: {final(line) or line}") from error
     except Py4JError as error:
         raise JobError(f"{where}: {reason(str(getattr(error, 'java_exception', None) or error))}") from error
     except SupersededError as error:
@@ -138,4 +148,4 @@ def is_gone(spark: SparkSession) -> bool:
 
 def _entry(told: str) -> str:
     """An analysis error without the plan that follows it."""
-    return told.splitlines()[0] if _ENTRY.match(told) else told
+    return told.splitlines()[0] if _ENTRY.match(told) and _TRACEBACK not in told else told

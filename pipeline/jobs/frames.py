@@ -6,21 +6,22 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import TYPE_CHECKING
 
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import functions as sf
 
 from ..options import NAME
 from ..sink.frames import write, write_stream
 from .failures import told_of
+from .json_values import columns_of
 from .spec import AVAILABLE_NOW, Job, JobError, Sink, Source, Transform, Watermark, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-RECORD: Final = ("key", "topic", "partition", "offset", "timestamp")
 
 
 class JobFrames:
@@ -89,9 +90,7 @@ class JobFrames:
             reader = reader.schema(source.schema)
         frame = reader.load()
         if source.json:
-            record = [sf.col(name).alias(f"_{name}") for name in RECORD]
-            parsed = sf.from_json(sf.col("value").cast("string"), source.json).alias("json")
-            frame = frame.select(parsed, *record).select("json.*", *(f"_{name}" for name in RECORD))
+            frame = columns_of(frame, source)
         return frame.selectExpr(*source.select) if source.select else frame
 
     def _transform(self, transform: Transform) -> DataFrame:
@@ -110,7 +109,10 @@ class JobFrames:
 
 
 def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]:
-    """The function that `python = "module:function"` names. The job file's directory is looked at first."""
+    """The function that `python = "module:function"` names. The job file's directory is looked at first.
+
+    Spark's workers get what lies in that directory by value: they need not find the modules.
+    """
     module, colon, name = transform.python.partition(":")
     if not colon:
         raise JobError(f'transform {transform.name!r}: python = {transform.python!r} is not "module:function"')
@@ -123,4 +125,15 @@ def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]
         sys.path.remove(str(directory))
     if not callable(found):
         raise JobError(f"transform {transform.name!r}: {transform.python} is no function")
+    for name, loaded in list(sys.modules.items()):
+        if "." not in name and _lies_in(loaded, directory):
+            register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
     return found  # type: ignore[no-any-return]
+
+
+def _lies_in(module: ModuleType, directory: Path) -> bool:
+    """Whether a module or a package is a file, or a folder, of the directory itself."""
+    file = getattr(module, "__file__", None)
+    paths = [Path(file).parent] if file else [Path(one) for one in getattr(module, "__path__", ())]
+    is_package = hasattr(module, "__path__")
+    return any((path.parent if is_package else path).resolve() == directory.resolve() for path in paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from .spec import Job, JobError, check_master
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
@@ -83,6 +85,10 @@ class JobProcess:
 
     def _settings(self, silent: str) -> dict[str, str]:
         settings = dict(self._job.spark)
+        if any(transform.python for transform in self._job.transforms):
+            # For what functions import when they run; what their modules import is pickled with them.
+            path = settings.get(WORKER_PATH)
+            settings[WORKER_PATH] = os.pathsep.join([str(self._job.directory), *([path] if path else [])])
         if not self._debug:
             # Before Spark is there to be told so: else it begins with lines about its log.
             own = f"-Dlog4j2.configurationFile=file:{silent}"

@@ -9,9 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from .spec import METRICS
+
 _COUNT: Final = r"(\d{1,3}(?:,\d{3})*)"
 _LINE: Final = re.compile(
-    rf"([\w-]+): batch (\d+), {_COUNT} rows in {_COUNT} ms, {_COUNT} rows/s(?:, lag {_COUNT})?(?:, {_COUNT} too late)?"
+    rf"([\w-]+): batch (\d+), {_COUNT} rows in {_COUNT} ms, {_COUNT} rows/s(?:, lag {_COUNT})?"
+    rf"(?:, {_COUNT} too late[^,]*)?(?:, {_COUNT} bad records)?(?:, {_COUNT} tombstones)?"
 )
 
 
@@ -19,7 +22,8 @@ class Progress(NamedTuple):
     """One micro-batch of one query.
 
     `lag` counts offsets that wait at the sources, None where they do not say; `late` counts rows that came behind the
-    watermark and were left out.
+    watermark and were left out; `bad` and `tombstones` count records of JSON sources without the JSON that they should
+    have, and without a value.
     """
 
     query: str
@@ -29,12 +33,17 @@ class Progress(NamedTuple):
     duration_ms: int
     lag: int | None
     late: int = 0
+    bad: int = 0
+    tombstones: int = 0
 
     def __str__(self) -> str:
         lag = "" if self.lag is None else f", lag {self.lag:,}"
         rate = f"{self.rows_per_second:,.0f} rows/s"
         late = f", {self.late:,} too late for the watermark: left out" if self.late else ""
-        return f"{self.query}: batch {self.batch_id}, {self.rows:,} rows in {self.duration_ms:,} ms, {rate}{lag}{late}"
+        bad = f", {self.bad:,} bad records" if self.bad else ""
+        tombstones = f", {self.tombstones:,} tombstones" if self.tombstones else ""
+        rows = f"{self.query}: batch {self.batch_id}, {self.rows:,} rows in {self.duration_ms:,} ms, {rate}"
+        return f"{rows}{lag}{late}{bad}{tombstones}"
 
     @classmethod
     def read(cls, line: str) -> Progress | None:
@@ -42,10 +51,10 @@ class Progress(NamedTuple):
         found = _LINE.match(line)
         if found is None:
             return None
-        batch, rows, duration, rate, lag, late = (_number(found[n]) for n in range(2, 8))
+        batch, rows, duration, rate, lag, late, bad, tombstones = (_number(found[n]) for n in range(2, 10))
         assert batch is not None
         assert rows is not None
-        return cls(found[1], batch, rows, float(rate or 0), duration or 0, lag, late or 0)
+        return cls(found[1], batch, rows, float(rate or 0), duration or 0, lag, late or 0, bad or 0, tombstones or 0)
 
 
 def _number(text: str | None) -> int | None:
@@ -56,6 +65,7 @@ def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
     """Read Spark's own progress, parsed."""
     lags = [_lag(source) for source in told["sources"]]
     known = [lag for lag in lags if lag is not None]
+    counted = [counts for name, counts in told.get("observedMetrics", {}).items() if name.startswith(METRICS)]
     return Progress(
         query,
         int(told["batchId"]),
@@ -64,6 +74,8 @@ def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
         int(told["durationMs"].get("triggerExecution", 0)),
         sum(known) if known else None,
         sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in told.get("stateOperators", ())),
+        sum(int(one["bad"] or 0) for one in counted),
+        sum(int(one["tombstones"] or 0) for one in counted),
     )
 
 
@@ -97,6 +109,15 @@ class JobMetrics:
         self._late = Counter(
             "oncelog_pipeline_late_rows", "Rows behind the watermark, left out.", labels, registry=self.registry
         )
+        self._bad = Counter(
+            "oncelog_pipeline_bad_records",
+            "Records without the JSON that they should have.",
+            labels,
+            registry=self.registry,
+        )
+        self._tombstones = Counter(
+            "oncelog_pipeline_tombstones", "Records of JSON sources without a value.", labels, registry=self.registry
+        )
         self._restarts = Counter("oncelog_pipeline_restarts", "Restarts of queries.", labels, registry=self.registry)
 
     def batch(self, progress: Progress) -> None:
@@ -104,6 +125,8 @@ class JobMetrics:
         self._rows.labels(progress.query).inc(progress.rows)
         self._batches.labels(progress.query).inc()
         self._late.labels(progress.query).inc(progress.late)
+        self._bad.labels(progress.query).inc(progress.bad)
+        self._tombstones.labels(progress.query).inc(progress.tombstones)
         self._batch.labels(progress.query).set(progress.batch_id)
         self._rate.labels(progress.query).set(progress.rows_per_second)
         if progress.lag is not None:

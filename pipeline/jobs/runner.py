@@ -23,6 +23,7 @@ from .failures import SPARK_FAILURES, JobSupersededError, SparkGoneError, final,
 from .frames import JobFrames
 from .progress import JobMetrics, Progress, progress_of
 from .spec import Job, JobError, Sink
+from .waiting import FIRST_S, Waiting, activity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,13 +43,15 @@ class _Running:
         self.sink = sink
         self.query = query
         self.told = -1
+        self.waiting = Waiting(time.monotonic(), FIRST_S)
         self.restarts: deque[float] = deque()
 
 
 class JobRunner:
     """`JobRunner(spark, job).run()`. Raises JobError for a job that cannot be.
 
-    `on_progress` gets each micro-batch, `on_restart` the sink's name and why, `on_notice` what the job waits for.
+    `on_progress` gets each micro-batch, `on_restart` the sink's name and why, `on_notice` what the job waits for,
+    `on_waiting` what Spark does while a micro-batch takes long.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class JobRunner:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         on_restart: Callable[[str, str], None] = lambda sink, why: None,
         on_notice: Callable[[str], None] = lambda text: None,
+        on_waiting: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.spark = spark
         self.frames = JobFrames(spark, job)
@@ -67,6 +71,7 @@ class JobRunner:
         self._on_progress = on_progress
         self._on_restart = on_restart
         self._on_notice = on_notice
+        self._on_waiting = on_waiting
         self.stopping = False
         self._watch: SilenceWatch | None = None
 
@@ -120,6 +125,7 @@ class JobRunner:
             self._tell(one, query)
             if query.isActive:
                 alive = True
+                self._tell_of_waiting(one, query)
                 continue
             self._tell(one, query)  # of a batch that has ended since
             if (failure := query.exception()) is not None:
@@ -137,8 +143,19 @@ class JobRunner:
                 one.told = int(told["batchId"])
                 progress = progress_of(one.sink.name, told)
                 self.metrics.batch(progress)
+                one.waiting.heard(time.monotonic())
                 self._watch.heard()
                 self._on_progress(progress)
+
+    def _tell_of_waiting(self, one: _Running, query: StreamingQuery) -> None:
+        if (waited := one.waiting.due(time.monotonic())) is None:
+            return
+        doing = activity(self.spark, query)
+        if doing is None:
+            one.waiting.heard(time.monotonic())
+        else:
+            which = "the first micro-batch" if one.told < 0 else f"the micro-batch after {one.told}"
+            self._on_waiting(f"{one.sink.name}: waiting {waited:.0f} s for {which}: {doing}")
 
     def _restart(self, one: _Running, why: str) -> None:
         if (told := final(reason(why))) is not None:
@@ -172,6 +189,7 @@ class JobRunner:
         try:
             with told_of(f"sink {one.sink.name!r}"):
                 one.query = self.frames.start(one.sink)
+            one.waiting.heard(time.monotonic())
         except JobError as failure:
             error = failure.__cause__
             if is_gone(self.spark) and not self.stopping:

@@ -23,6 +23,12 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|millisecond|second|minute|
 _SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 AVAILABLE_NOW: Final = "available-now"
 
+METRICS: Final = "oncelog.json."
+"""Spark's observed metrics with this prefix have the counts `bad` and `tombstones` of a JSON source."""
+
+BAD_RECORD: Final = "oncelog.pipeline.jobs.BadRecord: "
+"""What the error of a record that ends a query begins with, in Spark's words around it."""
+
 
 class JobError(ValueError):
     """The job cannot run as it is written, or has failed for good; the message says where and what to do."""
@@ -49,6 +55,10 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
     json: str = ""
     """Columns of a JSON value, as DDL: they take the place of `value`; the others are there as `_key`, `_offset`, …"""
+    on_bad_record: str = "fail"
+    """A value that is not JSON of these columns ends the query (fail), is counted (drop), or is a row too (keep)."""
+    on_tombstone: str = "drop"
+    """The same for records without a value."""
     schema: str = ""
     """Columns of a file source, as DDL."""
     select: tuple[str, ...] = ()
@@ -137,6 +147,12 @@ def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
 
 def check_master(master: str) -> None:
     """Raise JobError for what cannot be the URL of a Spark master: Spark itself would say so in a Java stack."""
+    if master.startswith("sc://"):
+        raise JobError(
+            f"master = {master!r} is a Spark Connect server, which does not run job files: a job stops its queries and "
+            "reads its checkpoints in a JVM of its own. Name the cluster's master (spark://, yarn, k8s://), or use "
+            "oncelog.pipeline.write_stream in a program of your own, which works with Spark Connect"
+        )
     if not _MASTER.match(master):
         raise JobError(f'master = {master!r} is none of local[*], local[2], "spark://host:7077", "yarn", "k8s://..."')
 
@@ -225,6 +241,10 @@ def _check(job: Job, where: str) -> None:
         if name in known:
             raise JobError(f"{where}: there are two frames {name!r}")
         known.add(name)
+    for source in job.sources:
+        for key, policy in (("on_bad_record", source.on_bad_record), ("on_tombstone", source.on_tombstone)):
+            if policy not in ("fail", "drop", "keep"):
+                raise JobError(f"{where}: source {source.name!r}: {key} = {policy!r} is none of fail, drop and keep")
     for transform in job.transforms:
         if bool(transform.sql) == bool(transform.python):
             raise JobError(f"{where}: transform {transform.name!r} needs either sql or python")

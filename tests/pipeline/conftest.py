@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +29,7 @@ try:
     require_spark()
     from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS
     from oncelog.pipeline.sink.transaction import SinkTransaction
+    from oncelog.pipeline.sink.writer import _of_checkpoint
 except RequirementError:
     collect_ignore_glob = ["test_*.py"]
 
@@ -95,6 +98,15 @@ class Topics:
 
         asyncio.run(send())
 
+    def tombstone(self, topic: str, key: bytes) -> None:
+        """Send a record without a value."""
+
+        async def send() -> None:
+            async with Producer(bootstrap_servers=self.bootstrap) as producer:
+                await producer.send(topic, None, key=key)
+
+        asyncio.run(send())
+
     def records(self, topic: str) -> list[Any]:
         """All committed records, by partition and offset."""
 
@@ -151,6 +163,16 @@ class Topics:
             return (await transaction._record(query, STATE_TOPIC, stable=True)).run
 
         return self._of_query(owner)
+
+    def owner_of_checkpoint(self, checkpoint: Path) -> str:
+        """The run that owns the query of a checkpoint."""
+        return self.owner(_of_checkpoint(str(checkpoint)))
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+        """Look again and again, each time by asking the broker, until the condition holds."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "what the test waits for has not come"
 
     def _of_query(self, work: Callable[[SinkTransaction], Coroutine[Any, Any, str]]) -> str:
         config = ProducerConfig.of({"bootstrap.servers": self.bootstrap}, **CLIENT_DEFAULTS)

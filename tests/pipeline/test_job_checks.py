@@ -13,6 +13,9 @@ from oncelog.pipeline.jobs.checks import SilenceWatch, prepare
 from oncelog.pipeline.jobs.failures import LONGEST, final, reason, told_of
 from oncelog.pipeline.jobs.progress import Progress
 from oncelog.pipeline.jobs.spec import Job, JobError, Sink, Source
+from oncelog.pipeline.jobs.waiting import Waiting
+from oncelog.pipeline.session import shuffle_defaults
+from pyspark.errors import AnalysisException
 
 
 def job(directory: Path, bootstrap: str, topic: str = "t", **other: Any) -> Job:
@@ -151,6 +154,37 @@ def test_a_failure_is_told_in_one_line() -> None:
     assert len(reason(f"java.lang.OutOfMemoryError: Java heap space{'x' * 10_000}")) == LONGEST
 
 
+def test_a_worker_without_oncelog_is_told_so() -> None:
+    spark = AnalysisException(
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to create data source writer: Traceback (most recent call last):\n"
+        '  File "worker.py", line 1, in main\n    import oncelog\n'
+        "ModuleNotFoundError: No module named 'oncelog'\n SQLSTATE: 38000"
+    )
+    with pytest.raises(JobError) as told, told_of("sink 'output'"):
+        raise spark
+    assert str(told.value) == (
+        "sink 'output': ModuleNotFoundError: No module named 'oncelog': Spark's Python workers do not have it. Install "
+        "oncelog[pipeline] in the Python of every worker, and name that Python: PYSPARK_PYTHON=/path/to/python"
+    )
+
+
+def test_waiting_is_told_less_often_the_longer_it_takes() -> None:
+    waiting = Waiting(100.0, first_s=8.0)
+    said = [now - 100 for now in range(100, 170) if waiting.due(float(now)) is not None]
+    assert said == [8, 16, 32, 64]
+    waiting.heard(170.0)
+    assert waiting.due(177.0) is None
+    assert waiting.due(178.0) == 8.0
+
+
+@pytest.mark.parametrize(
+    ("master", "partitions"),
+    [("local", "4"), ("local[2]", "4"), ("local[16]", "16"), ("local[8,3]", "8"), ("spark://a:7077", None)],
+)
+def test_a_local_master_has_as_many_shuffle_partitions_as_cores(master: str, partitions: str | None) -> None:
+    assert shuffle_defaults(master).get("spark.sql.shuffle.partitions") == partitions
+
+
 def test_some_failures_no_restart_mends() -> None:
     assert final("oncelog.pipeline.sink.rows.RowError: topic null") == "topic null"
     assert final("oncelog.pipeline.source.offsets.DataLossError: X: gone") == (
@@ -178,6 +212,8 @@ def test_progress_is_read_as_it_is_written() -> None:
         Progress("cleaned", 3, 49_999, 4582.0, 10_901, 286_777),
         Progress("my-sink", 0, 0, 0.0, 0, None),
         Progress("hourly", 12, 1_000_000, 1234.0, 1000, 0, 5563),
+        Progress("hourly", 12, 1_000_000, 1234.0, 1000, 0, 5563, 1_234, 5),
+        Progress("hourly", 12, 1_000_000, 1234.0, 1000, None, 0, 0, 5),
     ):
         assert Progress.read(str(progress)) == progress
     assert Progress.read("hourly: starting again after: x") is None

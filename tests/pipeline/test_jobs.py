@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from oncelog.demo.processes import free_port
+from oncelog.pipeline.jobs import runner as runner_module
 from oncelog.pipeline.jobs import spec
 from oncelog.pipeline.jobs.progress import Progress
 from oncelog.pipeline.jobs.runner import JobRunner
@@ -197,6 +198,46 @@ def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, t
     assert topics.values(out) == ["a"]
 
 
+def test_a_spark_connect_server_is_refused_with_the_reason() -> None:
+    with pytest.raises(JobError, match=r"'sc://a:15002' is a Spark Connect server, which does not run job files: .*"):
+        spec.check_master("sc://a:15002")
+
+
+TOP_LEVEL = """
+import pyarrow as pa
+from {helper} import shout
+
+def loud(batches):
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({{"value": [shout(value.decode()) for value in batch["value"].to_pylist()]}})
+
+def transform(spark, frames):
+    return frames["input"].select("value").mapInArrow(loud, "value string")
+"""
+
+
+def test_transforms_may_be_functions_of_modules_beside_the_job(
+    spark: SparkSession, topics: Any, tmp_path: Path
+) -> None:
+    name, out = topics.make("loud"), topics.make("out")
+    topics.send(name, ["a", "b"])
+    (tmp_path / "loud_transform.py").write_text(TOP_LEVEL.format(helper="loud_helper"))
+    (tmp_path / "loud_helper.py").write_text("def shout(text):\n    return text.upper()\n")
+    text = LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
+    text = text.replace('from = "input"', 'from = "loud"')
+    (tmp_path / "job.toml").write_text(
+        f'{text}options = {{ topic = "{out}" }}\ntrigger = "available-now"\n'
+        '[[transform]]\nname = "loud"\npython = "loud_transform:transform"\n'
+        f'[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+    )
+    waited: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "FIRST_S", 0.0)
+        JobRunner(spark, spec.load(tmp_path / "job.toml"), on_waiting=waited.append).run()
+    assert topics.values(out) == ["A", "B"]
+    assert waited[0].startswith("output: waiting 0 s for the first micro-batch: ")
+
+
 FLAKY = """
 from pathlib import Path
 from pyspark.sql.functions import udf
@@ -280,5 +321,6 @@ def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, nu
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)
         assert job.stdout.read() == ""
-    told = [line for line in (tmp_path / "errors").read_text().splitlines() if "incubator modules" not in line]
+    expected = ("incubator modules", "waiting ")
+    told = [line for line in (tmp_path / "errors").read_text().splitlines() if not any(one in line for one in expected)]
     assert told == []

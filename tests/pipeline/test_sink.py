@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -343,6 +344,40 @@ def test_an_old_driver_ends_when_a_newer_one_has_started(spark: SparkSession, to
     finally:
         query.stop()
     assert topics.values(topic) == [str(n) for n in range(5)]
+
+
+def as_spark_s_kafka_source_leaves_it(checkpoint: Path, topic: str, planned: list[int], done: int) -> None:
+    """A checkpoint of `format("kafka")` as source and sink: batch n ends at offset `planned[n]` of each partition."""
+    for kind in ("offsets", "commits", "sources/0"):
+        (checkpoint / kind).mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"5d16bd6b-8bd2-4b84-8d4e-2b4a4d4c9d0b"}')
+
+    def offsets(end: int) -> str:
+        return json.dumps({topic: {str(one): end for one in range(3)}}, separators=(",", ":"))
+
+    (checkpoint / "sources" / "0" / "0").write_bytes(b"\x00v1\n" + offsets(0).encode())
+    for number, end in enumerate(planned):
+        told = {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}}
+        (checkpoint / "offsets" / str(number)).write_text(f"v1\n{json.dumps(told)}\n{offsets(end)}")
+    for number in range(done):
+        (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_checkpoint_of_spark_s_own_kafka_source_and_sink_goes_on(
+    spark: SparkSession, topics: Any, tmp_path: Path, pending: bool
+) -> None:
+    source, topic, checkpoint = topics.make("in"), topics.make("out"), tmp_path / "checkpoint"
+    topics.send(source, range(500))
+    topics.send(topic, range(300))  # what the connector has written: batch 0
+    as_spark_s_kafka_source_leaves_it(checkpoint, source, [100, 120] if pending else [100], done=1)
+    frame, options = stream(spark, topics, source), {**topics.options, "topic": topic}
+    if pending:
+        with pytest.raises(StreamingQueryException, match=r"(?s)has no state of this query.*adoptQuery"):
+            run(frame, options, checkpoint)
+        options["adoptQuery"] = "true"
+    run(frame, options, checkpoint)
+    assert topics.values(topic) == sorted(str(n) for n in range(500))
 
 
 def test_partitions_that_were_added_a_moment_ago_are_known(spark: SparkSession, topics: Any) -> None:
