@@ -107,8 +107,8 @@ class Topics:
 
         asyncio.run(send())
 
-    def records(self, topic: str) -> list[Any]:
-        """All committed records, by partition and offset."""
+    def records(self, topic: str, *, settled: bool = True) -> list[Any]:
+        """All committed records, by partition and offset; with `settled`, no transaction may be open any more."""
 
         async def read() -> list[Any]:
             async with Consumer(
@@ -118,7 +118,7 @@ class Topics:
                 consumer.assign(everything)
                 found: list[Any] = []
                 async with asyncio.timeout(30):
-                    ends = await self._settled(everything)
+                    ends = await (self._settled(everything) if settled else consumer.end_offsets(everything))
                     while any([await consumer.position(one) < ends[one] for one in everything]):
                         for records in (await consumer.getmany(timeout_ms=100)).values():
                             found += records

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ class Driver:
         command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(job), "--master=local[1]"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines: list[str] = []
+        self._began = time.monotonic()
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -60,7 +62,7 @@ class Driver:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self._changed:
-                self.lines.append(line)
+                self.lines.append(f"{time.monotonic() - self._began:.1f} s: {line}")
                 self._changed.notify_all()
 
 
@@ -76,6 +78,7 @@ def driver(job: Path) -> Iterator[Driver]:
 
 
 @needs_java
+@pytest.mark.timeout(600)
 def test_a_rolling_restart_leaves_the_newer_driver_running(topics: Any, tmp_path: Path) -> None:
     source, sink = topics.make("in"), topics.make("out")
     job = tmp_path / "job.toml"
@@ -90,7 +93,7 @@ def test_a_rolling_restart_leaves_the_newer_driver_running(topics: Any, tmp_path
             assert old.end() == 3, old.lines
             assert "superseded: a newer driver of this query has started" in old.lines[-1]
             topics.send(source, range(20, 30))
-            topics.wait_until(lambda: len(topics.values(sink)) == 30)
+            topics.wait_until(lambda: len(topics.records(sink, settled=False)) == 30)
             new.process.terminate()
             assert new.end() == 0, new.lines
     assert topics.values(sink) == sorted(str(n) for n in range(30))
