@@ -24,6 +24,7 @@ from ...protocol.messages.produce import (
 from ...protocol.schema import Buffer
 from ..handling import Answer, Deferred, Execution, RequestContext, handles
 from ..log import AT_ONCE_BYTES
+from ..steps import Steps, run_in_slices, run_slice
 from ..topic_names import INTERNAL_TOPICS
 from ..transactional_produce import (
     ATTRIBUTES,
@@ -52,7 +53,33 @@ def handle(context: RequestContext, request: ProduceRequest) -> Execution:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all).")
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
-    transactional = _prepare(context, request, response, appends)
+    preparing = _prepare(context, request, response, appends)
+    prepared = run_slice(preparing)
+    if prepared is None:
+        return _append_prepared(context, request, response, appends, preparing)
+    return _append_known(context, request, response, appends, prepared.result)
+
+
+async def _append_prepared(
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    appends: list[ProduceAppend],
+    preparing: Steps[bool],
+) -> Answer:
+    transactional = await run_in_slices(preparing)
+    execution = _append_known(context, request, response, appends, transactional)
+    return await execution if isinstance(execution, Coroutine) else execution
+
+
+def _append_known(
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    appends: list[ProduceAppend],
+    transactional: bool,
+) -> Execution:
+    """Look into the batches of partitions that are known, then append them."""
     unfinished = _inspect(appends)
     if unfinished:
         return _append_inspected(context, request, response, appends, unfinished, transactional)
@@ -108,7 +135,7 @@ def _admit(
 
 def _prepare(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
-) -> bool:
+) -> Steps[bool]:
     """Find the partitions; True when a batch is transactional."""
     by_id = context.api_version >= FIRST_VERSION_BY_ID
     manager = context.broker.replica_manager
@@ -130,6 +157,7 @@ def _prepare(
                 append.partition = partition
             except KafkaError as error:
                 append.fail(error)
+            yield 4
     return transactional
 
 

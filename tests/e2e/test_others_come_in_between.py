@@ -1,0 +1,139 @@
+"""A large request of one client does not hold up the others: they are answered many times before it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from oncelog.broker.broker import Broker
+from oncelog.protocol.messages.api_versions import ApiVersionsRequest
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from oncelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
+from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.schema import Request
+from support.raw_connection import RawConnection
+
+pytestmark = [pytest.mark.oncelog_only(reason="looks at this broker's turns"), pytest.mark.timeout(120)]
+
+MANY = 40_000
+TURNS = 8
+"""How many answers others get at least while the request is executed."""
+
+
+def missing(count: int = MANY) -> list[str]:
+    return [f"missing-{number}" for number in range(count)]
+
+
+def fetch(partitions: int, **fields: Any) -> FetchRequest:
+    asked = [FetchPartition(index, -1, 0, partition_max_bytes=100) for index in range(partitions)]
+    return FetchRequest(min_bytes=1, max_bytes=1000, topics=[FetchTopic("missing", partitions=asked)], **fields)
+
+
+LARGE: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "CreateTopics": (lambda: CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in missing(2000)], 1000), 7),
+    "CreateTopics, only validated": (
+        lambda: CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in missing(4000)], 1000, True),
+        7,
+    ),
+    "DeleteTopics": (lambda: DeleteTopicsRequest([DeleteTopicState(name) for name in missing()]), 6),
+    "Metadata of many topics": (
+        lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in missing()], False),
+        12,
+    ),
+    "Metadata of many partitions": (lambda: MetadataRequest([MetadataRequestTopic(name="wide")], False), 12),
+    "DescribeConfigs": (lambda: DescribeConfigsRequest([DescribeConfigsResource(2, n, None) for n in missing()]), 4),
+    "DescribeGroups": (lambda: DescribeGroupsRequest(missing()), 5),
+    "DescribeProducers": (lambda: DescribeProducersRequest([TopicRequest("missing", list(range(MANY)))]), 0),
+    "DeleteRecords": (
+        lambda: DeleteRecordsRequest(
+            [DeleteRecordsTopic("missing", [DeleteRecordsPartition(n, 0) for n in range(MANY)])], 1000
+        ),
+        2,
+    ),
+    "FindCoordinator": (lambda: FindCoordinatorRequest(key_type=0, coordinator_keys=missing()), 4),
+    "ListOffsets": (
+        lambda: ListOffsetsRequest(-1, 0, [ListOffsetsTopic("no", [ListOffsetsPartition(n) for n in range(MANY)])]),
+        6,
+    ),
+    "OffsetFetch": (
+        lambda: OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("missing", list(range(MANY)))]),
+        7,
+    ),
+    "Fetch": (lambda: fetch(MANY), 12),
+    "Produce": (
+        lambda: ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData("no", partition_data=[PartitionProduceData(n, b"") for n in range(MANY)])],
+        ),
+        9,
+    ),
+    "a key type that is not known": (
+        lambda: FindCoordinatorRequest(key_type=77, coordinator_keys=missing()),
+        4,
+    ),
+}
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(durability="os", logging_level="error") as running:
+        async with RawConnection(running.address) as wire:
+            made = await wire.call(CreateTopicsRequest([CreatableTopic("wide", 10_000, 1)], 1000), 7)
+            assert made.topics[0].error_code == 0
+        yield running
+
+
+async def turns_until_answered(broker: Broker, request: Request[Any], version: int) -> int:
+    """How often another client is answered from the execution of this request to the first byte of its answer."""
+    execute = broker.dispatcher.execute
+    begun = asyncio.Event()
+
+    def noted(exchange: Any) -> Any:
+        if exchange.api.request is type(request) and exchange.context.client_id == "large":
+            begun.set()
+        return execute(exchange)
+
+    broker.dispatcher.execute = noted  # type: ignore[method-assign]
+    async with RawConnection(broker.address, "large") as large, RawConnection(broker.address) as other:
+        await other.call(ApiVersionsRequest(), 2)
+        large.send(request, version)
+        answered = asyncio.ensure_future(large._reader.readexactly(4))
+        await begun.wait()
+        turns = 0
+        while not answered.done():
+            await other.call(ApiVersionsRequest(), 2)
+            turns += 1
+        return turns
+
+
+@pytest.mark.parametrize("name", LARGE)
+async def test_others_are_answered_while_a_large_request_is(broker: Broker, name: str) -> None:
+    build, version = LARGE[name]
+    turns = await turns_until_answered(broker, build(), version)
+    assert turns >= TURNS
+
+
+async def test_others_are_answered_while_a_large_session_is_looked_through(broker: Broker) -> None:
+    async with RawConnection(broker.address) as wire:
+        opened = await wire.call(fetch(MANY, session_id=0, session_epoch=0), 12)
+    assert opened.session_id
+    assert broker.fetch_sessions.partitions == MANY
+    again = FetchRequest(session_id=opened.session_id, session_epoch=1, min_bytes=1, max_bytes=1000)
+    turns = await turns_until_answered(broker, again, 12)
+    assert turns >= TURNS

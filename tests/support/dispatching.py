@@ -1,0 +1,94 @@
+"""A request's way through the dispatcher of a running broker, without a socket: from a frame to the answer's bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+from oncelog.broker.broker import Broker
+from oncelog.broker.dispatcher import MalformedRequest
+from oncelog.broker.handling import Deferred
+from oncelog.protocol.framing import encode_request
+from oncelog.protocol.schema import Request, Response
+
+PATIENCE_S = 0.2
+"""How long an answer is waited for that may never come: a JoinGroup that waits for others."""
+
+
+class Peer:
+    """Stands for the connection that a frame came by."""
+
+    def __init__(self) -> None:
+        self.id = 1
+        self.listener = "PLAINTEXT"
+        self.peer_host = "127.0.0.1"
+        self.local_address = ("127.0.0.1", 9092)
+        self.state: dict[str, Any] = {}
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_open = True
+
+    def close(self, reason: str) -> None:
+        self.is_open = False
+
+
+class Bugs:
+    """A log that keeps the handlers' bugs."""
+
+    def __init__(self) -> None:
+        self.found: list[BaseException] = []
+
+    def error(self, event: str, exc_info: BaseException | None = None, **fields: object) -> None:
+        if exc_info is not None:
+            self.found.append(exc_info)
+
+    def warning(self, event: str, **fields: object) -> None: ...
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+
+def frame_of(request: Request[Any], version: int) -> bytes:
+    """A request's frame, without its size."""
+    return b"".join(encode_request(request, version, 1, "c"))[4:]
+
+
+async def sent(broker: Broker, frame: bytes) -> bytes | None:
+    """What the broker answers, without the size; None where it closes, has no answer or keeps its peer waiting.
+
+    Raises what no handler may raise.
+    """
+    peer = Peer()
+    try:
+        return await asyncio.wait_for(_answered(broker, peer, frame), PATIENCE_S)
+    except TimeoutError:
+        return None
+    finally:
+        peer.closed.set_result(None)
+
+
+async def _answered(broker: Broker, peer: Peer, frame: bytes) -> bytes | None:
+    dispatcher = broker.dispatcher
+    try:
+        exchange = dispatcher.accept(peer, memoryview(bytearray(frame)))  # type: ignore[arg-type]
+    except MalformedRequest:
+        return None
+    deferred, answer, failure = None, None, None
+    try:
+        reply: Any = dispatcher.execute(exchange)
+        if isinstance(reply, Coroutine):
+            reply = await reply
+        if isinstance(reply, Deferred):
+            deferred = reply
+            if reply.awaitable is not None:
+                with contextlib.suppress(asyncio.CancelledError):
+                    answer = await reply.awaitable
+        else:
+            answer = reply
+    except Exception as error:
+        failure = error
+    response = dispatcher.conclude(exchange, deferred, answer, failure)
+    if isinstance(response, Response):
+        return b"".join(dispatcher.encode(exchange, response))[4:]
+    pieces = await response if isinstance(response, Coroutine) else None
+    return None if pieces is None else b"".join(pieces)[4:]
