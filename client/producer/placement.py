@@ -24,7 +24,7 @@ from ..shared_task import outcome_of
 from .accumulator import RecordAccumulator, TopicQueues
 from .batch import Delivery
 from .partitioner import partition_for_key
-from .record_values import bytes_of, headers_of, record_of, timestamp_of
+from .record_values import are_plain_headers, bytes_of, headers_of, record_of, timestamp_of
 from .transaction_steps import Transactions
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class RecordPlacement:
         if key is not None and type(key) is not bytes:
             key = bytes_of("key", key)
         timestamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_of(timestamp_ms)
-        if headers:
+        if headers and not are_plain_headers(headers):
             headers = headers_of(headers)
         if partition is None and key is None and self._partitioner is None:
             partition = queues.sticky.partition

@@ -40,6 +40,8 @@ def record_of(value: object, key: object, partition: object, timestamp_ms: objec
 
 def timestamp_of(given: object) -> int:
     """Return a timestamp in milliseconds since the epoch."""
+    if type(given) is int and 0 <= given <= MAX_INT64:
+        return given
     if isinstance(given, int) and given < 0:
         raise ValueError(f"timestamp_ms {given} is before 1970")
     return whole_number(given, "timestamp_ms", MAX_INT64, "; in milliseconds: int(time.time() * 1000)")
@@ -53,6 +55,18 @@ def bytes_of(name: str, given: object) -> bytes | None:
         hint = f"; encode it: {name}.encode()" if isinstance(given, str) else ""
         raise TypeError(f"{name} must be bytes or None, not {type(given).__name__}{hint}")
     return bytes(given)
+
+
+def are_plain_headers(given: object) -> bool:
+    """Whether headers are a list or tuple of pairs that a batch takes as they are, which is quickly seen."""
+    if type(given) is not list and type(given) is not tuple:
+        return False
+    for pair in given:
+        if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str:
+            return False
+        if pair[1] is not None and type(pair[1]) is not bytes:
+            return False
+    return True
 
 
 def headers_of(given: object) -> Headers:

@@ -37,6 +37,7 @@ WRONG = [
     {"value": "text"},
     {"value": array.array("i", [1])},
     {"headers": [("a", "b")]},
+    {"headers": [("\ud800", b"")]},
     {"topic": b"t"},
     {"topic": None},
     {"topic": ["t"]},
