@@ -169,8 +169,25 @@ class BrokerConfig(ConfigTable):
         doc="Answer bytes that a slow client may leave unread before the broker stops executing its requests.",
     )
     queued_max_request_bytes: int = long(
-        -1,
-        doc="Memory for requests being received, over all connections; past it the broker stops reading. -1: no limit.",
+        134217728,
+        doc="Memory for requests being received, over all connections. Past it requests wait, small ones the least, and"
+        " the one that arrives most slowly is closed. 0 or less: no limit, which is Kafka's default.",
+    )
+    queued_max_response_bytes: int = long(
+        134217728,
+        at_least(1),
+        doc="Memory for answers that peers have not taken, over all connections. A Fetch is answered with at most half"
+        " of what is left of it; past it, peers that take nothing are closed.",
+    )
+    connection_write_stall_ms: int = integer(
+        10000,
+        at_least(1),
+        doc="How long a peer may take nothing of its answers while queued.max.response.bytes is used up.",
+    )
+    connection_request_idle_ms: int = long(
+        30000,
+        doc="A connection whose request has arrived in part is closed when nothing more of it comes for so long. 0 or"
+        " less: never.",
     )
     shutdown_timeout_ms: int = integer(
         10000, at_least(0), doc="How long a stop waits for requests in hand before it closes their connections."

@@ -26,6 +26,10 @@ class ConnectionInfo(Protocol):
         """Our side of it: the address by which the client came."""
 
     @property
+    def answer_allowance(self) -> int:
+        """Bytes that an answer should have at most, if it can be made smaller (`queued.max.response.bytes`)."""
+
+    @property
     def closed(self) -> asyncio.Future[None]:
         """Done when the connection is closed."""
 

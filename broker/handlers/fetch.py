@@ -141,7 +141,7 @@ class _Fetch:
         """Read what is there now."""
         response = FetchResponse(session_id=self.plan.session_id)
         topics: dict[str | bytes, FetchableTopicResponse] = {}
-        left = self.max_bytes
+        left = min(self.max_bytes, self.context.connection.answer_allowance)
         nothing_yet = True
         session = self.plan.session
         for target in self.plan.targets:

@@ -5,9 +5,10 @@ Owns the socket's two directions and nothing else: what a request means is the d
 * A request is executed as soon as its frame is whole, in the callback that delivered the last byte.
 * An answer that comes later takes a place in `_pending`; answers behind it wait, requests behind it do not.
 * A handler that runs as a coroutine parks the connection: nothing behind it is executed, the buffer is pinned.
-* Nothing is executed while the peer does not read (`connection.write.buffer.bytes`), or while
-  `connection.max.inflight.requests` answers are outstanding. The socket is then read only into the buffer that is
-  there, so that a close is noticed, and then no further: TCP holds the peer back.
+* Nothing is executed while the peer does not read or too many answer bytes wait behind one that is not ready
+  (`connection.write.buffer.bytes`), or while `connection.max.inflight.requests` answers are outstanding. The socket is
+  then read only into the buffer that is there, so that a close is noticed, and no further: TCP holds the peer back.
+* A connection works for `TURN_WORK` bytes and requests in one turn of the event loop; then the others have theirs.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from ...protocol.schema import Buffer, Response
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest
 from ..handling import Answer, Deferred
-from .receive_buffer import FrameSizeError, ReceiveBuffer
-from .request_memory import RequestMemory
+from .answer_memory import COUNTED_BYTES, AnswerMemory
+from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
+from .request_memory import GRACE_S, RequestMemory
+
+TURN_WORK: Final = 512 * 1024
+"""What a connection may do in a turn of the loop: bytes received and executed, and `REQUEST_WORK` for each request."""
+
+REQUEST_WORK: Final = 16 * 1024
 
 
 class ConnectionOwner(Protocol):
@@ -33,6 +40,7 @@ class ConnectionOwner(Protocol):
     config: BrokerConfig
     log: Any
     memory: RequestMemory
+    answers: AnswerMemory
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
         """The connection is there; it may be refused by `abort`."""
@@ -42,9 +50,9 @@ class ConnectionOwner(Protocol):
 
 
 class _Slot:
-    """A place in the line of answers. `ready` is set once `answer` (or `failure`) is known."""
+    """A place in the line of answers. `ready` is set once `answer` (or `failure`) is known, or its bytes, `pieces`."""
 
-    __slots__ = ("answer", "deferred", "exchange", "failure", "ready")
+    __slots__ = ("answer", "deferred", "exchange", "failure", "pieces", "ready")
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -52,6 +60,7 @@ class _Slot:
         self.answer: Any = None
         self.failure: BaseException | None = None
         self.deferred: Deferred[Any] | None = None
+        self.pieces: list[Buffer] | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -72,8 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._buffer = ReceiveBuffer(config.socket_request_max_bytes, listener.memory.kept_bytes)
-        self._reserved = 0
+        self._buffer = ReceiveBuffer(config.socket_request_max_bytes)
+        self._reserved = INITIAL_BYTES  # which every connection has
         self._max_inflight = config.connection_max_inflight_requests
         self._write_limit = config.connection_write_buffer_bytes
         self._pending: deque[_Slot] = deque()
@@ -84,6 +93,11 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = False
         self._waiting_for_memory = False
         self._draining = False
+        self._yielding = False
+        self._turn = -1.0
+        self._work = TURN_WORK
+        self._frame_since = 0.0
+        self._held = 0
 
     # ---- the event loop's side
 
@@ -105,8 +119,9 @@ class Connection(asyncio.BufferedProtocol):
             task.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
-        self._listener.memory.release(self._reserved)
-        self._reserved = 0
+        self._held = 0
+        self._listener.memory.leave(self)
+        self._listener.answers.leave(self)
         self._listener.lost(self)
 
     def eof_received(self) -> bool:
@@ -119,8 +134,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` arrived: execute what is whole."""
-        self._buffer.received(nbytes)
-        self.last_active = self._loop.time()
+        now = self.last_active = self._loop.time()
+        if self._buffer.received(nbytes):
+            self._frame_since = now
+        if now != self._turn:
+            self._turn, self._work = now, TURN_WORK
+        self._work -= nbytes
         self._process()
 
     def pause_writing(self) -> None:
@@ -154,13 +173,35 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unsent(self) -> int:
-        """Answer bytes that the socket has not taken yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        """Answer bytes that the socket has not taken yet, or that wait behind another answer."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size() + self._held
+
+    @property
+    def answer_allowance(self) -> int:
+        """Bytes that an answer should have at most, if it can be made smaller (`queued.max.response.bytes`)."""
+        return self._listener.answers.allowance
 
     @property
     def idle(self) -> bool:
         """Whether nothing is asked, or the peer doesn't take its answers."""
         return self._write_paused or not (self._pending or self._parked)
+
+    @property
+    def receiving(self) -> bool:
+        """Whether a request has arrived in part, and nothing but the peer keeps the rest from arriving."""
+        return len(self._buffer) > 0 and not (
+            self._waiting_for_memory or self._yielding or self._blocked or self._parked
+        )
+
+    @property
+    def _blocked(self) -> bool:
+        """Whether no further request may be executed now."""
+        return (
+            self._write_paused
+            or self._draining
+            or len(self._pending) >= self._max_inflight
+            or self._held >= self._write_limit
+        )
 
     def drain(self) -> None:
         """Execute no further request; what is in hand is still answered."""
@@ -169,19 +210,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Execute the whole frames in the buffer, as far as nothing forbids it, then see to the reading side."""
-        if self._processing:
+        if self._processing or self._yielding:
             return
         self._processing = True
         buffer = self._buffer
         try:
             while not (
-                self._parked or self._write_paused or self._draining or len(self._pending) >= self._max_inflight
+                self._parked
+                or self._write_paused
+                or self._draining
+                or len(self._pending) >= self._max_inflight
+                or self._held >= self._write_limit
             ):
                 if self._transport is None or self._transport.is_closing():
+                    return
+                if self._work <= 0:
+                    self._yield()
                     return
                 frame = buffer.next_frame()
                 if frame is None:
                     break
+                self._work -= len(frame) + REQUEST_WORK
+                self._frame_since = self.last_active
                 self._execute(frame)
         except (FrameSizeError, MalformedRequest) as error:
             self._listener.log.warning("request_refused", why=str(error), connection=self.id, peer=self.peer_host)
@@ -195,39 +245,70 @@ class Connection(asyncio.BufferedProtocol):
             self._processing = False
         self._adjust_reading()
 
+    def _yield(self) -> None:
+        """Let the other connections have their turn first."""
+        self._yielding = True
+        self._pause_reading()
+        self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._yielding = False
+        self._work = TURN_WORK
+        if self._transport is not None:
+            self._process()
+
     def _broken(self, error: Exception) -> None:
         """A bug below: without an answer the order of answers is lost, so the connection must not live on."""
         self._listener.log.error("connection_failed", connection=self.id, peer=self.peer_host, exc_info=error)
         self.abort()
 
     def _adjust_reading(self) -> None:
-        """Read when there is room for it; `queued.max.request.bytes` may make a large frame wait for memory."""
+        """Read when there is room for it; `queued.max.request.bytes` may make a frame wait for memory."""
         buffer = self._buffer
-        memory = self._listener.memory
-        if memory.limited and not self._parked:
-            wanted = max(0, buffer.capacity + buffer.missing_capacity - memory.free_bytes)
-            if wanted > self._reserved:
-                if not memory.reserve(wanted - self._reserved):
-                    self._pause_reading()
-                    if not self._waiting_for_memory:
-                        self._waiting_for_memory = True
-                        memory.wait(self)
-                    return
-                self._reserved = wanted
-            elif not len(buffer) and self._reserved:
-                memory.release(self._reserved)
-                self._reserved = 0
-        if buffer.full or self._draining:
+        if not self._parked:
+            claim = buffer.claim
+            if claim > KEPT_BYTES and not len(buffer) and not self._pending:
+                buffer.give_back()
+                claim = INITIAL_BYTES
+            if claim != self._reserved and not self._reserve(claim):
+                self._pause_reading()
+                return
+        if buffer.full or self._draining or self._yielding:
             self._pause_reading()
         elif self._read_paused and self._transport is not None and not self._transport.is_closing():
             self._read_paused = False
             self._transport.resume_reading()
 
+    def _reserve(self, claim: int) -> bool:
+        """Reserve memory for what the buffer claims; False while that has to wait."""
+        if self._waiting_for_memory:
+            return False
+        if not self._listener.memory.reserve(self, claim - INITIAL_BYTES):
+            self._waiting_for_memory = True
+            return False
+        self._reserved = claim
+        return True
+
     def memory_available(self) -> None:
-        """Called by the shared memory when some became free."""
+        """The memory that the frame on its way waited for is reserved now."""
         self._waiting_for_memory = False
+        self._reserved = self._buffer.claim
+        self._frame_since = self.last_active = self._loop.time()
         if self._transport is not None:
             self._adjust_reading()
+
+    def give_back(self) -> None:
+        """Release the buffer where it is only kept for the next request."""
+        if not (self._parked or self._pending or self._processing or len(self._buffer)):
+            self._buffer.give_back()
+            self._reserve(self._buffer.claim)
+
+    def frame_rate(self, now: float) -> float | None:
+        """Bytes a second of the request that is on its way; None for none, or one that only just began."""
+        age = now - self._frame_since
+        if self._parked or self._waiting_for_memory or not len(self._buffer) or age < GRACE_S:
+            return None
+        return len(self._buffer) / age
 
     def _pause_reading(self) -> None:
         if not self._read_paused and self._transport is not None and not self._transport.is_closing():
@@ -243,9 +324,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(self._dispatcher.encode(exchange, reply))
                 return
             slot = _Slot(exchange)
-            slot.answer = reply
-            slot.ready = True
             self._pending.append(slot)
+            self._hold(slot, self._dispatcher.encode(exchange, reply))
         elif isinstance(reply, Deferred):
             slot = _Slot(exchange)
             self._pending.append(slot)
@@ -310,6 +390,8 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._settle(slot, done)
             if self._transport is not None:
+                if slot.ready and slot.deferred is None and self._pending[0] is not slot:
+                    self._encode_early(slot)
                 self._flush()
                 self._process()
 
@@ -322,6 +404,11 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         while pending and pending[0].ready and not self._write_paused and self._transport is not None:
             slot = pending[0]
+            if slot.pieces is not None:
+                pending.popleft()
+                self._held -= sum(map(len, slot.pieces))
+                self._write(slot.pieces)
+                continue
             try:
                 response = self._dispatcher.conclude(slot.exchange, slot.deferred, slot.answer, slot.failure)
                 if isinstance(response, Coroutine):
@@ -333,6 +420,17 @@ class Connection(asyncio.BufferedProtocol):
             except Exception as error:
                 self._broken(error)
                 return
+
+    def _encode_early(self, slot: _Slot) -> None:
+        """Make the bytes of an answer that waits behind another one, so that it is counted by what it takes."""
+        try:
+            response = self._dispatcher.conclude(slot.exchange, None, slot.answer, slot.failure)
+            if isinstance(response, Coroutine):
+                self._conclude_in_slices(slot, response)
+            else:
+                self._hold(slot, [] if response is None else self._dispatcher.encode(slot.exchange, response))
+        except Exception as error:
+            self._broken(error)
 
     def _conclude_in_slices(self, slot: _Slot, concluding: Coroutine[Any, Any, list[Buffer] | None]) -> None:
         """Make a large answer while others run; it keeps its place in the line until it is sent."""
@@ -348,20 +446,27 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(error, Exception):
                 self._broken(error)
                 return
-            self._pending.popleft()
-            pieces = done.result()
-            if pieces:
-                self._write(pieces)
+            self._hold(slot, done.result() or [])
             self._flush()
             self._process()
 
         task.add_done_callback(ended)
+
+    def _hold(self, slot: _Slot, pieces: list[Buffer]) -> None:
+        """Keep the bytes of an answer until its turn comes."""
+        slot.pieces, slot.answer, slot.ready = pieces, None, True
+        self._held += sum(map(len, pieces))
+        if self._held > COUNTED_BYTES:
+            self._listener.answers.owes(self, self.unsent)
 
     def _write(self, pieces: list[Buffer]) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self.last_active = self._loop.time()
             transport.writelines(pieces)
+            unsent = transport.get_write_buffer_size()
+            if unsent > COUNTED_BYTES:
+                self._listener.answers.owes(self, unsent + self._held)
 
 
 async def _await(awaitable: Any) -> Any:

@@ -17,6 +17,7 @@ from .. import descriptors
 from ..config import BrokerConfig
 from ..config import Listener as ListenerConfig
 from ..dispatcher import Dispatcher
+from .answer_memory import AnswerMemory
 from .connection import Connection
 from .request_memory import RequestMemory
 
@@ -34,6 +35,7 @@ class Listener:
         self.config = config
         self.log = log.bind(listener=listener.name)
         self.memory = RequestMemory(config.queued_max_request_bytes)
+        self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
         self.host = listener.host
         self.port = listener.port
         self._dispatcher = dispatcher
@@ -59,8 +61,7 @@ class Listener:
             )
             for sock in sockets
         ]
-        if self.config.connections_max_idle_ms > 0:
-            self._schedule_sweep(loop)
+        self._schedule_sweep(loop)
 
     def _bind(self) -> list[socket.socket]:
         """One socket per address; an empty host is every interface, IPv6 included where the system has it."""
@@ -132,14 +133,22 @@ class Listener:
         return len(self._connections)
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        pause = min(IDLE_SWEEP_S, self.config.connections_max_idle_ms / 2000)
-        self._sweep = loop.call_later(pause, self._close_idle, loop)
+        limits = [self.config.connections_max_idle_ms, self.config.connection_request_idle_ms]
+        pauses = [limit / 2000 for limit in limits if limit > 0]
+        if pauses:
+            self._sweep = loop.call_later(min(IDLE_SWEEP_S, *pauses), self._close_idle, loop)
 
     def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
-        limit = loop.time() - self.config.connections_max_idle_ms / 1000
+        now = loop.time()
+        idle_s = self.config.connections_max_idle_ms / 1000
+        request_s = self.config.connection_request_idle_ms / 1000
         for connection in list(self._connections):
-            if connection.last_active < limit and connection.idle:
+            quiet_s = now - connection.last_active
+            if 0 < idle_s < quiet_s and connection.idle:
                 connection.close("idle for connections.max.idle.ms")
+                connection.abort()
+            elif 0 < request_s < quiet_s and connection.receiving:
+                connection.close("nothing more of its request came for connection.request.idle.ms")
                 connection.abort()
         self._schedule_sweep(loop)
 
@@ -151,6 +160,8 @@ class Listener:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        self.memory.stop()
+        self.answers.stop()
         for server in self._servers:
             server.close()
         self._servers = []

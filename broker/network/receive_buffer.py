@@ -15,7 +15,7 @@ INITIAL_BYTES: Final = 16 * 1024
 """Capacity of a fresh or drained buffer: room for the small requests of an idle connection."""
 
 KEPT_BYTES: Final = 2 * 1024 * 1024
-"""A drained buffer larger than this is given back; up to it, it is kept for the next frame of that size."""
+"""A drained buffer up to this size is kept for the next frame of that size, as long as memory is not short."""
 
 UNCHECKED_GROWTH: Final = 128 * 1024
 """Up to this capacity a buffer grows at once to what the frame announces."""
@@ -47,13 +47,12 @@ def _guess(size: int) -> str:
 
 
 class ReceiveBuffer:
-    """The buffer; `limit` is the largest frame (`socket.request.max.bytes`), `kept` what a drained buffer may keep."""
+    """The buffer; `limit` is the largest frame (`socket.request.max.bytes`)."""
 
-    __slots__ = ("_buffer", "_end", "_kept", "_limit", "_needed", "_start", "_view", "pinned")
+    __slots__ = ("_buffer", "_end", "_limit", "_needed", "_start", "_view", "pinned")
 
-    def __init__(self, limit: int, kept: int = KEPT_BYTES) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._kept = kept
         self._buffer = bytearray(INITIAL_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -71,9 +70,9 @@ class ReceiveBuffer:
         return len(self._buffer)
 
     @property
-    def missing_capacity(self) -> int:
-        """How much larger the buffer must become for the frame that is on its way."""
-        return max(0, self._needed - len(self._buffer))
+    def claim(self) -> int:
+        """Bytes that the buffer has, or will have grown to when the frame on its way is whole."""
+        return max(len(self._buffer), self._needed)
 
     @property
     def full(self) -> bool:
@@ -89,9 +88,6 @@ class ReceiveBuffer:
         start, end, capacity = self._start, self._end, len(self._buffer)
         if start == end:
             self._start = self._end = start = end = 0
-            if capacity > self._kept and self._needed <= INITIAL_BYTES:
-                self._replace(INITIAL_BYTES)
-                capacity = INITIAL_BYTES
         if capacity - start < self._needed or end == capacity:
             held = end - start
             wanted = capacity
@@ -114,9 +110,18 @@ class ReceiveBuffer:
         self._buffer, self._view = buffer, view
         self._start, self._end = 0, held
 
-    def received(self, count: int) -> None:
-        """`count` bytes were written to the last `writable`."""
+    def give_back(self) -> None:
+        """Shrink to the initial size; only while nothing is held and no frame is in use."""
+        assert not self.pinned
+        assert self._start == self._end
+        if len(self._buffer) > INITIAL_BYTES:
+            self._replace(INITIAL_BYTES)
+
+    def received(self, count: int) -> bool:
+        """`count` bytes were written to the last `writable`; returns whether the buffer was empty before."""
+        first = self._start == self._end
         self._end += count
+        return first
 
     def next_frame(self) -> memoryview | None:
         """Take the next whole frame, without its size; None until it is there. Raises FrameSizeError."""

@@ -14,6 +14,7 @@ from oncelog.broker.config import Listener as Row
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
 from oncelog.broker.handling import Deferred
 from oncelog.broker.logging import make_logger
+from oncelog.broker.network.connection import REQUEST_WORK, TURN_WORK
 from oncelog.broker.network.listener import Listener
 from oncelog.protocol.schema import Buffer, Response
 
@@ -326,3 +327,76 @@ async def test_what_is_in_hand_is_answered_before_the_end() -> None:
         await house.listener.finish(5)
         assert await peer.answers(2) == [b"done", b"NEXT"]
         assert house.dispatcher.executed == [b"slow", b"next"]
+
+
+async def test_a_connection_with_much_to_do_lets_others_in_between() -> None:
+    async with House() as house:
+        loop = asyncio.get_running_loop()
+        before_others: list[int] = []
+
+        def first() -> Word:
+            loop.call_soon(lambda: before_others.append(len(house.dispatcher.executed)))
+            return Word(b"FIRST")
+
+        house.dispatcher.replies[b"first"] = first
+        peer = await house.connect()
+        peer.ask(b"first", *[b"x"] * 2000)
+        assert len(await peer.answers(2001)) == 2001
+        assert before_others[0] <= TURN_WORK // REQUEST_WORK
+
+
+async def test_a_request_that_stops_halfway_is_closed_and_a_whole_one_may_wait() -> None:
+    async with House(**{"connection.request.idle.ms": 40}) as house:
+        gate: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        house.dispatcher.replies[b"slow"] = lambda: Deferred(gate)
+        waiting, idle, half = await house.connect(), await house.connect(), await house.connect()
+        waiting.ask(b"slow")
+        half.writer.write(struct.pack(">i", 100) + b"half")
+        async with asyncio.timeout(5):
+            assert await half.until_closed() == b""
+        idle.ask(b"a")
+        assert await idle.answers(1) == [b"A"]
+        gate.set_result(Word(b"still here"))
+        assert await waiting.answers(1) == [b"still here"]
+
+
+async def test_a_small_request_is_answered_while_large_ones_do_not_come() -> None:
+    async with House(**{"queued.max.request.bytes": 4 << 20}) as house:
+        for _ in range(20):
+            peer = await house.connect()
+            peer.writer.write(struct.pack(">i", 10 << 20) + bytes(100_000))
+        small = await house.connect()
+        small.ask(b"s" * 100_000)
+        async with asyncio.timeout(5):
+            assert await small.answers(1) == [b"S" * 100_000]
+        capacity = sum(connection._buffer.capacity for connection in house.listener._connections)
+        assert capacity < 8 << 20
+
+
+async def test_answers_that_wait_behind_another_are_bounded_in_bytes() -> None:
+    async with House(**{"connection.write.buffer.bytes": 65536}) as house:
+        gate: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        house.dispatcher.replies[b"slow"] = lambda: Deferred(gate)
+        house.dispatcher.replies[b"big"] = lambda: Word(bytes(1 << 20))
+        peer = await house.connect()
+        peer.ask(b"slow", *[b"big"] * 50)
+        await settle(lambda: len(house.dispatcher.executed) > 1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert house.dispatcher.executed == [b"slow", b"big"]
+        gate.set_result(Word(b"done"))
+        assert [len(word) for word in await peer.answers(51)] == [4] + [1 << 20] * 50
+
+
+async def test_peers_that_take_no_answers_are_closed_when_memory_is_short() -> None:
+    async with House(**{"queued.max.response.bytes": 1 << 20, "connection.write.stall.ms": 100}) as house:
+        house.dispatcher.replies[b"big"] = lambda: Word(bytes(16 << 20))
+        stalled = [await house.connect() for _ in range(3)]
+        for peer in stalled:
+            peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            peer.ask(b"big")
+        await settle(lambda: house.listener.answers.used > 1 << 20)
+        await settle(lambda: house.listener.connection_count == 0)
+        reader = await house.connect()
+        reader.ask(b"a")
+        assert await reader.answers(1) == [b"A"]

@@ -67,7 +67,7 @@ def test_a_large_frame_makes_the_buffer_grow_to_its_size_and_a_drained_one_is_gi
         assert buffer.capacity <= max(2 * position, INITIAL_BYTES, 128 * 1024)
     assert frame is not None
     assert len(frame) == len(payload)
-    buffer.writable()
+    buffer.give_back()
     assert buffer.capacity == INITIAL_BYTES
 
 
