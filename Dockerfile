@@ -29,6 +29,6 @@ USER oncelog
 VOLUME /var/lib/oncelog/data
 EXPOSE 9092
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=5s CMD ["oncelog", "topic", "list", "--bootstrap", "127.0.0.1:9092"]
+HEALTHCHECK --interval=5s --timeout=3s --start-period=5s CMD ["oncelog", "health", "--bootstrap", "127.0.0.1:9092"]
 ENTRYPOINT ["oncelog"]
 CMD ["serve", "--data-dir", "/var/lib/oncelog/data", "--listen", "0.0.0.0:9092"]

@@ -299,7 +299,7 @@ class Broker:
         from .network.metrics_listener import MetricsListener
 
         row = Listener.parse(self.config.metrics_listener)
-        listener = MetricsListener(row, self.metrics, self.log)
+        listener = MetricsListener(row, self.metrics, self.log, self._problem)
         try:
             await listener.start()
         except OSError as error:
@@ -308,6 +308,11 @@ class Broker:
                 " Stop what uses the port, or set `metrics.listener`."
             ) from error
         self.metrics_listener = listener
+
+    def _problem(self) -> str | None:
+        """What keeps the broker from serving; None when nothing does."""
+        failed = self.log_manager.failed
+        return None if failed is None else failed.message
 
     async def _complete_metadata(self) -> None:
         """Record what a fresh data directory, or a changed setting, lacks: internal topics and feature levels."""

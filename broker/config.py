@@ -19,6 +19,7 @@ from .settings import (
     INT64_MAX,
     ConfigError,
     ConfigTable,
+    Setting,
     at_least,
     between,
     boolean,
@@ -26,6 +27,7 @@ from .settings import (
     gzip_level,
     integer,
     long,
+    normal_name,
     one_replica,
     short,
     text,
@@ -41,7 +43,6 @@ WITHOUT_MEANING: Final = frozenset(
         "controller.quorum.bootstrap.servers",
         "controller.listener.names",
         "inter.broker.listener.name",
-        "listener.security.protocol.map",
         "num.network.threads",
         "num.io.threads",
         "num.replica.fetchers",
@@ -62,6 +63,57 @@ WITHOUT_MEANING: Final = frozenset(
     }
 )
 """Kafka settings that are accepted without effect."""
+
+SECURITY_PREFIXES: Final = (
+    "ssl.",
+    "sasl.",
+    "listener.name.",
+    "delegation.token.",
+    "password.encoder.",
+    "zookeeper.ssl.",
+    "security.",
+    "authorizer.",
+    "principal.builder.",
+)
+SECURITY_NAMES: Final = frozenset(
+    {
+        "super.users",
+        "allow.everyone.if.no.acl.found",
+        "standard.authorizer.allow.everyone.if.no.acl.found",
+        "connections.max.reauth.ms",
+        "connection.failed.authentication.delay.ms",
+        "zookeeper.set.acl",
+        "early.start.listeners",
+        "control.plane.listener.name",
+        "create.topic.policy.class.name",
+        "alter.config.policy.class.name",
+        "client.quota.callback.class",
+    }
+)
+"""Kafka settings that restrict who may do what. This release has none of them, so they are refused, never ignored."""
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def is_security_setting(name: str) -> bool:
+    """Whether Kafka has a setting of that name which restricts or encrypts access."""
+    return name.startswith(SECURITY_PREFIXES) or name in SECURITY_NAMES
+
+
+def _asks_for_nothing(name: str, value: object) -> bool:
+    """Whether a security setting only says that there is no security."""
+    text = str(value).strip().upper() if value is not None else ""
+    return is_security_setting(name) and text in (
+        ("", "PLAINTEXT") if name == "security.inter.broker.protocol" else ("",)
+    )
+
+
+def _protocol_map(value: list[str]) -> str | None:
+    for item in value:
+        name, colon, protocol = item.partition(":")
+        if not name or not colon or protocol.strip().upper() not in PROTOCOLS:
+            return f"has the item {item!r}, which is not NAME:PROTOCOL with a protocol of {', '.join(PROTOCOLS)}"
+    return None
 
 
 def _listeners(value: list[str]) -> str | None:
@@ -122,8 +174,16 @@ class BrokerConfig(ConfigTable):
         doc="The addresses that clients are told to connect to. Empty: the host of `listeners`, or where that is every"
         " interface, the address by which the client came.",
     )
+    listener_security_protocol_map: list[str] = text_list(
+        [],
+        _protocol_map,
+        doc="The protocol of each listener name, as NAME:PROTOCOL. Names other than PLAINTEXT must be in it, and those"
+        " that `listeners` and `advertised.listeners` use must have PLAINTEXT, the only protocol of this release.",
+    )
     metrics_listener: str = text(
-        "", _address, doc="Where `GET /metrics` is answered for Prometheus, as host:port; empty: nowhere."
+        "",
+        _address,
+        doc="Where `GET /metrics` is answered for Prometheus, and `GET /health`, as host:port; empty: nowhere.",
     )
     broker_rack: str = text("", doc="The broker's rack, told to clients.")
     inter_broker_protocol_version: str = text(
@@ -146,7 +206,7 @@ class BrokerConfig(ConfigTable):
     socket_receive_buffer_bytes: int = integer(
         102400, at_least(-1), doc="SO_RCVBUF of connections; -1: the system's own choice."
     )
-    max_connections: int = integer(INT32_MAX, at_least(0), doc="Connections at a time; further ones are closed.")
+    max_connections: int = integer(INT32_MAX, at_least(1), doc="Connections at a time; further ones are closed.")
     max_open_files: int = integer(
         -1,
         _open_files,
@@ -154,7 +214,7 @@ class BrokerConfig(ConfigTable):
         " opened again when they are used. Connections get the rest of the limit. -1: half of it, at most 16384.",
         aliases=("connections.descriptor.reserve",),
     )
-    max_connections_per_ip: int = integer(INT32_MAX, at_least(0), doc="Connections at a time from one address.")
+    max_connections_per_ip: int = integer(INT32_MAX, at_least(1), doc="Connections at a time from one address.")
     connections_max_idle_ms: int = long(
         600000, doc="A connection that neither asked nor was answered for so long is closed; 0 or less: never."
     )
@@ -478,6 +538,43 @@ class BrokerConfig(ConfigTable):
                 )
         if "," in self.log_dirs:
             raise ConfigError("log.dirs", "names more than one directory; this release keeps all data in one")
+        if "\0" in self.log_dirs:
+            raise ConfigError("log.dirs", "has a null character, which no file name can have. Remove it")
+        self._check_protocols()
+
+    def _check_protocols(self) -> None:
+        """Refuse a listener whose protocol is not PLAINTEXT: it would be open where its name says that it is not."""
+        given = (item.partition(":") for item in self.listener_security_protocol_map)
+        protocols = {"PLAINTEXT": "PLAINTEXT"} | {
+            name.strip().upper(): protocol.strip().upper() for name, _, protocol in given
+        }
+        for setting, items in (("listeners", self.listeners), ("advertised.listeners", self.advertised_listeners)):
+            for item in items:
+                name = Listener.parse(item).name
+                if name not in protocols:
+                    raise ConfigError(
+                        setting,
+                        f"uses the listener name {name}, which has no protocol."
+                        f" Add {name}:PLAINTEXT to listener.security.protocol.map",
+                    )
+                if protocols[name] != "PLAINTEXT":
+                    raise ConfigError(
+                        "listener.security.protocol.map",
+                        f"gives the listener {name} the protocol {protocols[name]}, which this release cannot serve."
+                        f" Use {name}:PLAINTEXT, and limit who can reach the port",
+                    )
+
+    @classmethod
+    def find(cls, key: str) -> Setting:
+        """The row of a name or alias; raises ConfigError, also for a security setting that this release lacks."""
+        name = normal_name(key)
+        if name not in cls.names and is_security_setting(name):
+            raise ConfigError(
+                key,
+                "this release has no such security: it serves plaintext to everybody who can reach its port."
+                " Remove the setting, and limit who can reach the port (a firewall, a proxy that terminates TLS)",
+            )
+        return super().find(key)
 
     @property
     def retention_ms(self) -> int:
@@ -514,7 +611,7 @@ def load(
     def take(source: Mapping[str, object]) -> None:
         given: dict[str, object] = {}
         for key, value in source.items():
-            if key in WITHOUT_MEANING:
+            if key in WITHOUT_MEANING or _asks_for_nothing(normal_name(key), value):
                 ignored.append(key)
                 continue
             given[key] = value
@@ -535,8 +632,10 @@ def read_toml(file: Path) -> dict[str, object]:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(str(file), f"can't be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
         raise ConfigError(str(file), f"is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(str(file), "has tables or arrays nested too deeply; settings need two levels") from None
 
     def flatten(prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
         for key, value in table.items():
@@ -545,7 +644,10 @@ def read_toml(file: Path) -> dict[str, object]:
             else:
                 yield f"{prefix}{key}", value
 
-    return dict(flatten("", document))
+    try:
+        return dict(flatten("", document))
+    except RecursionError:
+        raise ConfigError(str(file), "has tables nested too deeply; settings need a few levels at most") from None
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
@@ -555,7 +657,8 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-        if name not in BrokerConfig.names and name not in WITHOUT_MEANING:
+        known = name in BrokerConfig.names or name in WITHOUT_MEANING or is_security_setting(name)
+        if not known:
             raise ConfigError(variable, f"there is no setting {name}. Unset the variable or correct its name")
         found[name] = value
     return found

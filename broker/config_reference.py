@@ -30,6 +30,12 @@ Given with CreateTopics and changed with IncrementalAlterConfigs. A topic that d
 
 {topic}
 
+## Security
+
+The broker serves plaintext to everybody who can reach its port. Kafka's security settings (`ssl.*`, `sasl.*`,
+`listener.name.*`, `authorizer.class.name`, `super.users` and the like) are refused, never ignored, and so is a listener
+whose protocol is not PLAINTEXT. Empty values, and `security.inter.broker.protocol=PLAINTEXT`, have no effect.
+
 ## Accepted without effect
 
 Kafka's settings that mean nothing to one process with one event loop. The broker says that it ignores them.

@@ -204,10 +204,14 @@ _PAGE: Final = """\
 # Metrics
 
 With `metrics.listener` set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
-Without it nothing listens. In Python, `broker.metrics.registry` is a registry of prometheus-client.
+Without it nothing listens. `GET /health` is answered there with 200, or with 503 and the reason when the data directory
+has failed; `oncelog health` asks the same over Kafka's protocol.
+
+In Python, `broker.metrics.registry` is a registry of prometheus-client.
 
 Whatever a metric counts one by one (a fence, an abort, an expiry, a wait, a refusal) is also one line of the log, which
 says the reason, who caused it (client id and host), by which request, and the producer's epochs before and after.
+Past `logging.max.lines.per.second` lines of one event are suppressed and counted; the metrics go on counting each.
 Waits up to 100 ms are the normal course of things and are told at level debug.
 
 | name | kind | labels | meaning |

@@ -148,6 +148,11 @@ _PARSERS: dict[ConfigType, Callable[[object], Any]] = {
 }
 
 
+def normal_name(key: str) -> str:
+    """A setting's name in Kafka's spelling: dots, dashes and underscores are the same."""
+    return key.replace("_", ".").replace("-", ".").lower()
+
+
 def format_value(value: Any) -> str:
     """A typed value as Kafka's tools write it."""
     if isinstance(value, bool):
@@ -266,7 +271,7 @@ class ConfigTable:
     @classmethod
     def find(cls, key: str) -> Setting:
         """The row of a name or alias; dots, dashes and underscores are the same. ConfigError with a suggestion."""
-        name = key if key in cls.names else key.replace("_", ".").replace("-", ".").lower()
+        name = key if key in cls.names else normal_name(key)
         if name not in cls.names:
             near = difflib.get_close_matches(name, cls.names, n=1)
             hint = f". Did you mean {near[0]}?" if near else ""

@@ -16,6 +16,7 @@ import click
 from .consume import consume
 from .failures import explain
 from .group import group
+from .health import health
 from .log import log
 from .pipeline import pipeline
 from .produce import produce
@@ -43,7 +44,7 @@ def oncelog() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, group, txn, log, pipeline):
+for command in (serve, topic, produce, consume, group, txn, log, health, pipeline):
     oncelog.add_command(command)
 
 

@@ -1,12 +1,13 @@
-"""Answers `GET /metrics` on a listener of its own, for Prometheus (`metrics.listener`).
+"""Answers `GET /metrics`, for Prometheus, and `GET /health` on a listener of its own (`metrics.listener`).
 
-One request per connection, headers read up to a bound and within a time; everything else is refused. Reads the
-metrics, never changes them.
+One request per connection, headers read up to a bound and within a time; everything else is refused. Where
+`MAX_CONNECTIONS` are open, the oldest makes room for a new one. Reads the metrics, never changes them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..config import Listener as ListenerConfig
@@ -20,13 +21,17 @@ MAX_CONNECTIONS: Final = 16
 class MetricsListener:
     """A bound socket that serves the metrics of one broker."""
 
-    def __init__(self, listener: ListenerConfig, metrics: Metrics, log: Any) -> None:
+    def __init__(
+        self, listener: ListenerConfig, metrics: Metrics, log: Any, problem: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`problem` says what keeps the broker from serving, for `GET /health`."""
         self.host = listener.host
         self.port = listener.port
         self._metrics = metrics
         self._log = log
         self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[Any]] = set()
+        self._problem = problem
+        self._serving: dict[asyncio.Task[Any], None] = {}
 
     async def start(self) -> None:
         """Bind and answer. Raises OSError where the address can't be had; afterwards `port` is the real one."""
@@ -48,27 +53,37 @@ class MetricsListener:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._serving.add(task)
+        if len(self._serving) >= MAX_CONNECTIONS:
+            next(iter(self._serving)).cancel()
+        self._serving[task] = None
         try:
-            if len(self._serving) <= MAX_CONNECTIONS:
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(head.split(b"\r\n", 1)[0].split(b" ")))
-                    await writer.drain()
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head.split(b"\r\n", 1)[0].split(b" ")))
+                await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # nobody who could be told
+            pass  # the peer is gone, or sends no request
+        except asyncio.CancelledError:
+            writer.transport.abort()  # another connection needs the place, or the broker stops
         finally:
-            self._serving.discard(task)
+            self._serving.pop(task, None)
             writer.close()
 
     def _answer(self, request_line: list[bytes]) -> bytes:
         method, path = (*request_line, b"", b"")[:2]
         if method not in (b"GET", b"HEAD"):
-            return _response("405 Method Not Allowed", b"GET /metrics\n")
-        if path.partition(b"?")[0] != b"/metrics":
-            return _response("404 Not Found", b"/metrics\n")
-        body = self._metrics.exposition()
-        answer = _response("200 OK", body)
+            return _response("405 Method Not Allowed", b"GET /metrics or /health\n")
+        status = "200 OK"
+        match path.partition(b"?")[0]:
+            case b"/metrics":
+                body = self._metrics.exposition()
+            case b"/health":
+                problem = self._problem()
+                status = "503 Service Unavailable" if problem else status
+                body = f"{problem or 'healthy'}\n".encode()
+            case _:
+                return _response("404 Not Found", b"/metrics and /health are here\n")
+        answer = _response(status, body)
         return answer[: len(answer) - len(body)] if method == b"HEAD" else answer
 
 

@@ -56,6 +56,13 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
         ({"auto.create.topics.enable": "yes"}, "boolean"),
         ({"listeners": "SSL://:9092"}, "PLAINTEXT"),
         ({"listeners": "localhost"}, "HOST:PORT"),
+        ({"listeners": "EXTERNAL://:9092"}, "EXTERNAL:PLAINTEXT"),
+        ({"log.dirs": "a\0b"}, "null character"),
+        ({"max.connections": 0}, "less than 1"),
+        ({"max.connections.per.ip": 0}, "less than 1"),
+        ({"listener.security.protocol.map": "EXTERNAL"}, "NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "EXTERNAL:TLS"}, "NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL"}, "cannot serve"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "exactly one"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "host name"),
         ({"log.cleanup.policy": "delete,shrink"}, "delete, compact"),
@@ -130,3 +137,68 @@ def test_a_topic_setting_that_cannot_be_is_refused(own: dict[str, str]) -> None:
 def test_listeners_are_read(item: str, expected: tuple[str, str, int]) -> None:
     listener = Listener.parse(item)
     assert (listener.name, listener.host, listener.port) == expected
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "sasl_plaintext"])
+def test_a_listener_that_is_mapped_to_another_protocol_is_refused(protocol: str) -> None:
+    for listeners in ({"listeners": "EXTERNAL://:9092"}, {"advertised.listeners": "EXTERNAL://host:9092"}):
+        with pytest.raises(ConfigError, match="EXTERNAL") as caught:
+            BrokerConfig({**listeners, "listener.security.protocol.map": f"EXTERNAL:{protocol}"})
+        assert caught.value.key == "listener.security.protocol.map"
+
+
+def test_kafkas_own_protocol_map_is_accepted() -> None:
+    names = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+    assert BrokerConfig({"listener.security.protocol.map": names}).listeners == ["PLAINTEXT://:9092"]
+    external = {"listeners": "EXTERNAL://:1", "listener.security.protocol.map": "External:plaintext"}
+    assert BrokerConfig(external).listeners == ["EXTERNAL://:1"]
+
+
+SECURITY = [
+    "ssl.keystore.location",
+    "ssl.client.auth",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "listener.name.external.ssl.keystore.password",
+    "listener.name.external.scram-sha-256.sasl.jaas.config",
+    "authorizer.class.name",
+    "super.users",
+    "allow.everyone.if.no.acl.found",
+    "security.inter.broker.protocol",
+    "security.providers",
+    "principal.builder.class",
+    "connections.max.reauth.ms",
+    "delegation.token.secret.key",
+    "create.topic.policy.class.name",
+]
+
+
+@pytest.mark.parametrize("name", SECURITY)
+def test_security_that_the_broker_lacks_is_refused_and_its_value_is_not_shown(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(f'"{name}" = "hunter2"')
+    variable = "ONCELOG_" + name.upper().replace(".", "_").replace("-", "_")
+    for sources in ((file, {}, []), (None, {variable: "hunter2"}, []), (None, {}, [f"{name}=hunter2"])):
+        with pytest.raises(ConfigError, match="limit who can reach the port") as caught:
+            load(*sources)
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigError, match="limit who can reach the port"):
+        BrokerConfig({name.replace(".", "_"): "hunter2"})
+
+
+def test_a_setting_that_says_there_is_no_security_is_reported_and_ignored() -> None:
+    flags = ["authorizer.class.name=", "security.inter.broker.protocol=PLAINTEXT", "super.users="]
+    _, ignored = load(None, {}, flags)
+    assert ignored == ["authorizer.class.name", "security.inter.broker.protocol", "super.users"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a=" + "[" * 100_000, "a=" + "{a=" * 100_000, ".".join("a" * 3000) + "=1", "num.partitions=" + "9" * 10_000],
+    ids=["arrays", "tables", "dotted key", "digits"],
+)
+def test_a_file_that_no_parser_likes_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"broker\.toml"):
+        load(file, {}, [])

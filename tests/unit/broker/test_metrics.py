@@ -8,7 +8,9 @@ import sys
 
 import pytest
 from oncelog.broker.broker import Broker, BrokerStartError
+from oncelog.broker.log.results import storage_error
 from oncelog.broker.metrics import ENDED, FENCES, KNOWN_IDS, METRICS, PARKED, WAITS, Kind, Metrics
+from oncelog.broker.network.metrics_listener import MAX_CONNECTIONS
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -124,3 +126,25 @@ async def test_an_address_that_is_taken_is_said_with_the_remedy() -> None:
         with pytest.raises(BrokerStartError, match=r"metrics\.listener"):
             async with Broker(metrics_listener=taken, logging_level="error"):
                 pass
+
+
+async def test_health_is_what_the_data_directory_is() -> None:
+    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+        assert broker.metrics_listener is not None
+        port = broker.metrics_listener.port
+        assert (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        broker.log_manager.failed = storage_error("the disk is gone")
+        answer = await ask(port, b"GET /health HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"the disk is gone" in answer
+
+
+async def test_peers_that_ask_nothing_do_not_keep_others_from_the_metrics() -> None:
+    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+        assert broker.metrics_listener is not None
+        port = broker.metrics_listener.port
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]
+        assert (await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert len(broker.metrics_listener._serving) <= MAX_CONNECTIONS
+        for _, writer in silent:
+            writer.close()

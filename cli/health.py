@@ -1,0 +1,64 @@
+"""`oncelog health`: whether a broker answers requests and can write its data; for health checks of containers."""
+
+from __future__ import annotations
+
+import click
+
+from .bootstrap import bootstrap_option, run
+
+TIMEOUT_S = 2.5
+"""Below the three seconds after which Docker gives up a health check."""
+
+
+@click.command(short_help="Say whether a broker answers and can write.")
+@bootstrap_option
+def health(bootstrap: str) -> int:
+    """Exit with 0 when the broker at --bootstrap answers a request and its data directory has not failed, else with 1.
+
+    \b
+    oncelog health --bootstrap 127.0.0.1:9092
+    """
+    problem = run(_problem(bootstrap))
+    click.echo(f"{bootstrap}: {problem or 'healthy'}", err=problem is not None)
+    return 1 if problem else 0
+
+
+async def _problem(bootstrap: str) -> str | None:
+    import asyncio
+
+    from ..protocol.errors import DecodeError
+
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await _ask(bootstrap)
+    except TimeoutError:
+        return f"no answer within {TIMEOUT_S:g} s"
+    except (OSError, EOFError) as error:
+        return f"cannot be reached: {error}"
+    except DecodeError as error:
+        return f"answered with something that is not Kafka's protocol: {error}"
+
+
+async def _ask(bootstrap: str) -> str | None:
+    """Ask for the state of the data directories: it needs the broker's event loop, and says what the disk did."""
+    import asyncio
+
+    from ..protocol.errors import ErrorCode, error_code
+    from ..protocol.framing import decode_response, encode_request
+    from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+    host, _, port = bootstrap.partition(",")[0].strip().rpartition(":")
+    if not host or not port.isdigit():
+        raise click.BadParameter(f"{bootstrap!r} is not HOST:PORT", param_hint="--bootstrap")
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    try:
+        writer.writelines(encode_request(DescribeLogDirsRequest(topics=[]), 1, 1, "oncelog-health"))
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        _, answer = decode_response(DescribeLogDirsResponse, 1, await reader.readexactly(size))
+    finally:
+        writer.close()
+    for directory in answer.results:
+        code = error_code(directory.error_code)
+        if code is not ErrorCode.NONE:
+            return f"the data directory {directory.log_dir} failed: {code.name}. See the broker's log"
+    return None if answer.results else "it names no data directory that works. See the broker's log"

@@ -1,0 +1,47 @@
+"""`oncelog health`: what a container asks to know whether its broker serves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+
+import pytest
+from oncelog import Broker
+from oncelog.broker.log.results import storage_error
+
+
+async def health(address: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "health", "--bootstrap", address]
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+
+
+async def test_a_broker_that_serves_is_healthy(bootstrap: str) -> None:
+    done = await health(bootstrap)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_nobody_at_the_address_is_not_healthy() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        done = await health(f"127.0.0.1:{bound.getsockname()[1]}")
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stderr
+
+
+async def test_a_broker_that_does_not_answer_is_not_healthy() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        done = await health(f"127.0.0.1:{silent.getsockname()[1]}")
+    assert done.returncode == 1
+    assert "no answer" in done.stderr
+
+
+@pytest.mark.oncelog_only(reason="breaks the data directory of a broker in this process")
+async def test_a_broker_whose_data_directory_failed_is_not_healthy() -> None:
+    async with Broker(logging_level="error") as broker:
+        broker.log_manager.failed = storage_error("the disk is gone")
+        done = await health(broker.address)
+        broker.log_manager.failed = None
+    assert done.returncode == 1
+    assert "KAFKA_STORAGE_ERROR" in done.stderr
