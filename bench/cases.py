@@ -5,6 +5,7 @@ Each case takes a broker's address and returns its figures. Loads are bounded by
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
 import uuid
@@ -208,6 +209,41 @@ def latency(address: str) -> list[Figure]:
         consumer.close()
 
 
+def neighbour(address: str) -> list[Figure]:
+    """Metadata of one client, alone and beside eight producers that send without acks as fast as they can."""
+    topics = [fresh_topic(address) for _ in range(8)]
+    admin = AdminClient({"bootstrap.servers": address})
+
+    def median_ms() -> float:
+        took: list[float] = []
+        for _ in range(200):
+            begun = time.perf_counter()
+            admin.list_topics(topics[0], timeout=TIMEOUT_S)
+            took.append(time.perf_counter() - begun)
+        return statistics.median(took) * 1000
+
+    alone = median_ms()
+    flooding = [multiprocessing.Process(target=_flood, args=(address, topic), daemon=True) for topic in topics]
+    for process in flooding:
+        process.start()
+    try:
+        time.sleep(1.0)
+        beside = median_ms()
+    finally:
+        for process in flooding:
+            process.kill()
+            process.join()
+    return [
+        Figure("metadata alone, p50", "ms", alone, more_is_better=False),
+        Figure("metadata beside 8 flooders, p50", "ms", beside, more_is_better=False),
+    ]
+
+
+def _flood(address: str, topic: str) -> None:
+    while True:
+        produce(address, topic, 1000, 50_000, acks=0)
+
+
 CASES: dict[str, Callable[[str], list[Figure]]] = {
     "produce": produce_and_consume_1k,
     "produce-small": produce_100_b,
@@ -215,4 +251,5 @@ CASES: dict[str, Callable[[str], list[Figure]]] = {
     "transactions-30": lambda address: transactions(address, 30, 500),
     "transform": consume_transform_produce,
     "latency": latency,
+    "neighbour": neighbour,
 }

@@ -199,7 +199,12 @@ class BrokerConfig(ConfigTable):
 
     # connections and requests
     socket_request_max_bytes: int = integer(104857600, at_least(1), doc="Largest request; a larger one closes.")
-    socket_listen_backlog_size: int = integer(50, at_least(1), doc="Connections that may wait to be accepted.")
+    socket_listen_backlog_size: int = integer(
+        1024,
+        at_least(1),
+        doc="Connections that may wait to be accepted; more are tried again by their clients after a second. Kafka's"
+        " default is 50, which clients that come together exceed.",
+    )
     socket_send_buffer_bytes: int = integer(
         102400, at_least(-1), doc="SO_SNDBUF of connections; -1: the system's own choice."
     )

@@ -8,7 +8,7 @@ Owns the socket's two directions and nothing else: what a request means is the d
 * Nothing is executed while the peer does not read or too many answer bytes wait behind one that is not ready
   (`connection.write.buffer.bytes`), or while `connection.max.inflight.requests` answers are outstanding. The socket is
   then read only into the buffer that is there, so that a close is noticed, and no further: TCP holds the peer back.
-* A connection works for `TURN_WORK` bytes and requests in one turn of the event loop; then the others have theirs.
+* A connection does a bounded amount of work in a turn of the event loop (`SHARED_TURN_WORK`); then others have theirs.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
 
-TURN_WORK: Final = 512 * 1024
+REQUEST_WORK: Final = 16 * 1024
+SHARED_TURN_WORK: Final = 128 * 1024
 """What a connection may do in a turn of the loop: bytes received and executed, and `REQUEST_WORK` for each request."""
 
-REQUEST_WORK: Final = 16 * 1024
+LONE_TURN_WORK: Final = 2 * 1024 * 1024
+"""The same where no other connection has been active for `CONTENTION_S`."""
+
+CONTENTION_S: Final = 0.1
 
 
 class ConnectionOwner(Protocol):
@@ -41,6 +45,8 @@ class ConnectionOwner(Protocol):
     log: Any
     memory: RequestMemory
     answers: AnswerMemory
+    last_active: Connection | None
+    contended_until: float
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
         """The connection is there; it may be refused by `abort`."""
@@ -95,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._yielding = False
         self._turn = -1.0
-        self._work = TURN_WORK
+        self._work = LONE_TURN_WORK
         self._frame_since = 0.0
         self._held = 0
 
@@ -138,13 +144,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._buffer.received(nbytes):
             self._frame_since = now
         if now != self._turn:
-            self._turn, self._work = now, TURN_WORK
+            self._renew_turn(now)
         self._work -= nbytes
         self._process()
 
     def pause_writing(self) -> None:
         """The peer doesn't read: execute nothing more."""
         self._write_paused = True
+        self.count_unsent()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
@@ -175,6 +182,12 @@ class Connection(asyncio.BufferedProtocol):
     def unsent(self) -> int:
         """Answer bytes that the socket has not taken yet, or that wait behind another answer."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + self._held
+
+    def count_unsent(self) -> None:
+        """Have what the peer has not taken counted, if it is worth it; called for large answers and now and then."""
+        unsent = self.unsent
+        if unsent > COUNTED_BYTES:
+            self._listener.answers.owes(self, unsent)
 
     @property
     def answer_allowance(self) -> int:
@@ -253,9 +266,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_turn(self) -> None:
         self._yielding = False
-        self._work = TURN_WORK
+        self._renew_turn(self._loop.time())
         if self._transport is not None:
             self._process()
+
+    def _renew_turn(self, now: float) -> None:
+        listener = self._listener
+        if listener.last_active is not self:
+            listener.last_active, listener.contended_until = self, now + CONTENTION_S
+        self._turn = now
+        self._work = SHARED_TURN_WORK if now < listener.contended_until else LONE_TURN_WORK
 
     def _broken(self, error: Exception) -> None:
         """A bug below: without an answer the order of answers is lost, so the connection must not live on."""
@@ -457,16 +477,15 @@ class Connection(asyncio.BufferedProtocol):
         slot.pieces, slot.answer, slot.ready = pieces, None, True
         self._held += sum(map(len, pieces))
         if self._held > COUNTED_BYTES:
-            self._listener.answers.owes(self, self.unsent)
+            self.count_unsent()
 
     def _write(self, pieces: list[Buffer]) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self.last_active = self._loop.time()
             transport.writelines(pieces)
-            unsent = transport.get_write_buffer_size()
-            if unsent > COUNTED_BYTES:
-                self._listener.answers.owes(self, unsent + self._held)
+            if len(pieces) > 1 or len(pieces[0]) > COUNTED_BYTES:
+                self.count_unsent()
 
 
 async def _await(awaitable: Any) -> Any:

@@ -36,6 +36,8 @@ class Listener:
         self.log = log.bind(listener=listener.name)
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
+        self.last_active: Connection | None = None
+        self.contended_until = 0.0
         self.host = listener.host
         self.port = listener.port
         self._dispatcher = dispatcher
@@ -120,6 +122,8 @@ class Listener:
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
+        if self.last_active is connection:
+            self.last_active = None
         self._connections.discard(connection)
         self._by_host[connection.peer_host] -= 1
         if not self._by_host[connection.peer_host]:
@@ -143,6 +147,7 @@ class Listener:
         idle_s = self.config.connections_max_idle_ms / 1000
         request_s = self.config.connection_request_idle_ms / 1000
         for connection in list(self._connections):
+            connection.count_unsent()
             quiet_s = now - connection.last_active
             if 0 < idle_s < quiet_s and connection.idle:
                 connection.close("idle for connections.max.idle.ms")

@@ -81,7 +81,7 @@ async def fill(siege: Siege, topic: str, megabytes: int) -> None:
             assert (await wire.produce(topic, batch(bytes(1_000_000)))).error_code == 0
 
 
-@attack("40 peers that fetch 55 MB each and never read")
+@attack("40 peers that fetch 55 MB each and never read", short=True)
 async def unread_fetches(siege: Siege, whole: bool) -> None:
     await fill(siege, "t", 60 if whole else 20)
     partition = FetchPartition(0, -1, 0, partition_max_bytes=1 << 30)
@@ -126,7 +126,7 @@ async def metadata_behind_a_long_poll(siege: Siege, whole: bool) -> None:
 async def flooders(siege: Siege, whole: bool) -> None:
     async with siege.wire() as wire:
         await wire.create_topic("flood", 8)
-    deadline = time.monotonic() + (10 if whole else 3)
+    deadline = time.monotonic() + (10 if whole else 1)
 
     async def flood(sock: socket.socket, frame: bytes) -> None:
         while time.monotonic() < deadline:
@@ -142,10 +142,10 @@ async def flooders(siege: Siege, whole: bool) -> None:
             tasks.create_task(flood(sock, frame * (1 if index % 2 else 200)))
 
 
-@attack("eight peers that send 10,000 ApiVersions at once, again and again")
+@attack("eight peers that send 10,000 ApiVersions at once, again and again", short=True)
 async def pipelined_requests(siege: Siege, whole: bool) -> None:
     frame = b"".join(encode_request(ApiVersionsRequest("a", "1"), 3, 1, "attacker")) * 10_000
-    deadline = time.monotonic() + (10 if whole else 3)
+    deadline = time.monotonic() + (10 if whole else 1)
     loop = asyncio.get_running_loop()
 
     async def drain(sock: socket.socket) -> None:
@@ -164,7 +164,7 @@ async def pipelined_requests(siege: Siege, whole: bool) -> None:
             tasks.create_task(flood(sock))
 
 
-@attack("5,000 connections that say nothing")
+@attack("5,000 connections that say nothing", short=True)
 async def silent_connections(siege: Siege, whole: bool) -> None:
     async with sockets(siege, 5000 if whole else 500):
         await asyncio.sleep(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from oncelog.broker.config import Listener as Row
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
 from oncelog.broker.handling import Deferred
 from oncelog.broker.logging import make_logger
-from oncelog.broker.network.connection import REQUEST_WORK, TURN_WORK
+from oncelog.broker.network.connection import LONE_TURN_WORK, REQUEST_WORK, SHARED_TURN_WORK
 from oncelog.broker.network.listener import Listener
 from oncelog.protocol.schema import Buffer, Response
 
@@ -342,7 +343,20 @@ async def test_a_connection_with_much_to_do_lets_others_in_between() -> None:
         peer = await house.connect()
         peer.ask(b"first", *[b"x"] * 2000)
         assert len(await peer.answers(2001)) == 2001
-        assert before_others[0] <= TURN_WORK // REQUEST_WORK
+        assert before_others[0] <= LONE_TURN_WORK // REQUEST_WORK
+
+
+async def test_connections_with_much_to_do_take_turns() -> None:
+    async with House() as house:
+        first, second = await house.connect(), await house.connect()
+        first.ask(*[b"1"] * 2000)
+        second.ask(*[b"2"] * 2000)
+        assert len(await first.answers(2000)) == 2000
+        assert len(await second.answers(2000)) == 2000
+        turns = [len(list(turn)) for _, turn in itertools.groupby(house.dispatcher.executed)]
+        assert len(turns) > 100
+        both_busy = turns[2:100]
+        assert max(both_busy) <= 2 * SHARED_TURN_WORK // REQUEST_WORK
 
 
 async def test_a_request_that_stops_halfway_is_closed_and_a_whole_one_may_wait() -> None:
