@@ -25,11 +25,8 @@ class Debtor(Protocol):
     def unsent(self) -> int:
         """Answer bytes that the peer has not taken."""
 
-    def close(self, reason: str) -> None:
-        """Close the connection."""
-
-    def abort(self) -> None:
-        """Drop what is not sent."""
+    def evict(self, reason: str) -> None:
+        """Close the connection, and drop what is not sent."""
 
 
 class AnswerMemory:
@@ -93,7 +90,6 @@ class AnswerMemory:
                 if self.used <= self._limit or now - since < self._stall_s * self._limit / self.used:
                     break
                 self.leave(debtor)
-                debtor.close("queued.max.response.bytes is used up, and its peer takes no answers")
-                debtor.abort()
+                debtor.evict("queued.max.response.bytes is used up, and its peer takes no answers")
         if self._unsent:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)

@@ -83,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self.state: dict[str, Any] = {}
         self.closed: asyncio.Future[None] = loop.create_future()
         self.last_active = loop.time()
+        self.answered = False
         self._listener = listener
         self._dispatcher = dispatcher
         self._loop = loop
@@ -167,6 +168,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._listener.log.info("connection_closed", reason=reason, connection=self.id, peer=self.peer_host)
             self._transport.close()
+
+    def evict(self, reason: str) -> None:
+        """Close at once and drop what is not sent."""
+        self.close(reason)
+        self.abort()
 
     def abort(self) -> None:
         """Close without sending what is still buffered."""
@@ -324,11 +330,11 @@ class Connection(asyncio.BufferedProtocol):
             self._reserve(self._buffer.claim)
 
     def frame_rate(self, now: float) -> float | None:
-        """Bytes a second of the request that is on its way; None for none, or one that only just began."""
+        """Bytes a second of the request that is on its way, 0 if it stopped; None for none, or one that just began."""
         age = now - self._frame_since
         if self._parked or self._waiting_for_memory or not len(self._buffer) or age < GRACE_S:
             return None
-        return len(self._buffer) / age
+        return len(self._buffer) / age if now - self.last_active < GRACE_S else 0.0
 
     def _pause_reading(self) -> None:
         if not self._read_paused and self._transport is not None and not self._transport.is_closing():
@@ -483,6 +489,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self.last_active = self._loop.time()
+            self.answered = True
             transport.writelines(pieces)
             if len(pieces) > 1 or len(pieces[0]) > COUNTED_BYTES:
                 self.count_unsent()

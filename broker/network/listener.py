@@ -150,11 +150,9 @@ class Listener:
             connection.count_unsent()
             quiet_s = now - connection.last_active
             if 0 < idle_s < quiet_s and connection.idle:
-                connection.close("idle for connections.max.idle.ms")
-                connection.abort()
+                connection.evict("idle for connections.max.idle.ms")
             elif 0 < request_s < quiet_s and connection.receiving:
-                connection.close("nothing more of its request came for connection.request.idle.ms")
-                connection.abort()
+                connection.evict("nothing more of its request came for connection.request.idle.ms")
         self._schedule_sweep(loop)
 
     # ---- the end

@@ -4,20 +4,22 @@ A connection reserves what its buffer needs for a frame when the frame's size is
 so that frames which have memory can always be finished. Small frames (up to 1/32 of all memory) may take whatever is
 free, and a quarter of it is theirs alone; large ones share the rest, and one of them is let through whatever its size.
 
-When memory is short, connections first give back buffers that they only keep for speed. Then frames wait, in the order
-in which they came. While any waits, the frame that arrives most slowly loses its connection, once it is `GRACE_S` old.
+When memory is short, connections first give back buffers that they only keep for speed. Then frames wait: those of
+connections that were answered before come first, then smaller ones, then earlier ones. While any waits, frames that
+stopped arriving lose their connections, and else the slowest one does, once it is `GRACE_S` old.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import itertools
+from bisect import bisect_left, insort
 from typing import Final, Protocol
 
-GRACE_S: Final = 1.0
+GRACE_S: Final = 0.5
 """A frame is given so long to arrive before it is compared with others."""
 
-CHECK_S: Final = 0.25
+CHECK_S: Final = 0.1
 """How often the rates of frames are compared while others wait."""
 
 SMALL_SHARE: Final = 4
@@ -27,6 +29,10 @@ SMALL_FRAMES: Final = 32
 class MemoryHolder(Protocol):
     """A connection that holds memory or waits for it."""
 
+    @property
+    def answered(self) -> bool:
+        """Whether it has ever been sent an answer."""
+
     def memory_available(self) -> None:
         """The reservation that was waited for is made: go on reading."""
 
@@ -34,10 +40,14 @@ class MemoryHolder(Protocol):
         """Release what is only kept for speed."""
 
     def frame_rate(self, now: float) -> float | None:
-        """Bytes a second of the frame that is on its way; None when there is none or it is younger than `GRACE_S`."""
+        """Bytes a second of the frame on its way, 0 if it stopped; None for no frame, or one younger than `GRACE_S`."""
 
-    def close(self, reason: str) -> None:
-        """Close the connection."""
+    def evict(self, reason: str) -> None:
+        """Close the connection, without waiting for anything."""
+
+
+_Waiting = tuple[bool, int, int, MemoryHolder]
+"""A place in the line: never answered, bytes, number, holder."""
 
 
 class RequestMemory:
@@ -48,7 +58,9 @@ class RequestMemory:
         self._small = limit // SMALL_FRAMES
         self._held: dict[MemoryHolder, int] = {}
         self._used = {True: 0, False: 0}
-        self._waiting: dict[bool, deque[tuple[MemoryHolder, int]]] = {True: deque(), False: deque()}
+        self._waiting: dict[bool, list[_Waiting]] = {True: [], False: []}
+        self._places: dict[MemoryHolder, _Waiting] = {}
+        self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -66,8 +78,11 @@ class RequestMemory:
             return True
         if count > held:
             small = count <= self._small
-            if self._waiting[small] or not self._fits(held, count):
-                self._waiting[small].append((holder, count))
+            first = not self._waiting[small] or (not holder.answered, count) < self._waiting[small][0][:2]
+            if not first or not self._fits(held, count):
+                place = (not holder.answered, count, next(self._numbers), holder)
+                insort(self._waiting[small], place)
+                self._places[holder] = place
                 if self._timer is None:
                     # Not at once: the reservation may be made in the middle of another holder's work.
                     self._timer = asyncio.get_running_loop().call_later(0, self._relieve)
@@ -80,9 +95,9 @@ class RequestMemory:
     def leave(self, holder: MemoryHolder) -> None:
         """The holder is gone: take back what it has, and forget what it waits for."""
         held = self._held.get(holder, 0)
-        for waiting in self._waiting.values():
-            for item in [item for item in waiting if item[0] is holder]:
-                waiting.remove(item)
+        if (place := self._places.pop(holder, None)) is not None:
+            waiting = self._waiting[place[1] <= self._small]
+            del waiting[bisect_left(waiting, place)]
         self._set(holder, held, 0)
         self._serve()
 
@@ -116,31 +131,37 @@ class RequestMemory:
         """Let those go on who wait and whose memory is there."""
         for waiting in self._waiting.values():
             while waiting:
-                holder, count = waiting[0]
+                _, count, _, holder = waiting[0]
                 held = self._held.get(holder, 0)
                 if not self._fits(held, count):
                     break
-                waiting.popleft()
+                del waiting[0]
+                del self._places[holder]
                 self._set(holder, held, count)
                 holder.memory_available()
 
     def _relieve(self) -> None:
         self._timer = None
-        if self._waiting[True] or self._waiting[False]:
+        if self._places:
             for holder in list(self._held):
                 holder.give_back()
             self._serve()
         now = asyncio.get_running_loop().time()
         for small, waiting in self._waiting.items():
-            if waiting and (slowest := self._slowest(small, now)) is not None:
-                slowest.close("queued.max.request.bytes is used up, and its request arrives most slowly")
-        if self._waiting[True] or self._waiting[False]:
+            if waiting:
+                self._make_room(small, sum(place[1] for place in waiting), now)
+        if self._places:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._relieve)
 
-    def _slowest(self, small: bool, now: float) -> MemoryHolder | None:
-        rates = [
+    def _make_room(self, small: bool, wanted: int, now: float) -> None:
+        """Close what stopped arriving, as far as others want its memory; or else the slowest frame."""
+        rates = sorted(
             (rate, -count, number, holder)
             for number, (holder, count) in enumerate(self._held.items())
             if (count <= self._small) is small and (rate := holder.frame_rate(now)) is not None
-        ]
-        return min(rates)[-1] if rates else None
+        )
+        for number, (rate, negative_count, _, holder) in enumerate(rates):
+            if wanted <= 0 or (rate and number):
+                break
+            wanted += negative_count
+            holder.evict("queued.max.request.bytes is used up, and its request arrives most slowly")

@@ -31,6 +31,7 @@ class Holder:
         self.rate = rate
         self.kept = False
         self.served = False
+        self.answered = False
         self.closed = ""
 
     def ask(self, count: int) -> bool:
@@ -48,7 +49,7 @@ class Holder:
     def frame_rate(self, now: float) -> float | None:
         return self.rate
 
-    def close(self, reason: str) -> None:
+    def evict(self, reason: str) -> None:
         self.closed = reason
         self.memory.leave(self)
 
@@ -77,15 +78,33 @@ async def test_one_frame_larger_than_all_memory_is_let_through_and_small_ones_be
 
 
 @in_virtual_time
-async def test_frames_wait_in_their_order() -> None:
+async def test_frames_of_known_connections_come_first_then_small_ones_then_early_ones() -> None:
     memory = RequestMemory(LIMIT)
-    first, *rest = [Holder(memory, None) for _ in range(4)]
+    first, *rest = [Holder(memory, None) for _ in range(5)]
+    early, late, small, known = rest
+    known.answered = True
     assert first.ask(LARGE)
-    assert not any(holder.ask(size) for holder, size in zip(rest, (LARGE, 10 << 20, 10 << 20), strict=True))
-    memory.leave(first)
-    assert [holder.served for holder in rest] == [True, False, False]
-    memory.leave(rest[0])
-    assert [holder.served for holder in rest] == [True, True, True]
+    sizes = (LARGE, LARGE, LARGE // 2, LARGE)
+    assert not any(holder.ask(size) for holder, size in zip(rest, sizes, strict=True))
+    order = []
+    for _ in rest:
+        memory.leave(first)
+        (first,) = [holder for holder in rest if holder.served and holder not in order]
+        order.append(first)
+    assert order == [known, small, early, late]
+    memory.stop()
+
+
+@in_virtual_time
+async def test_frames_that_stopped_make_room_together() -> None:
+    memory = RequestMemory(LIMIT)
+    stopped = [Holder(memory, 0.0) for _ in range(128)]
+    assert all(holder.ask(1 << 20) for holder in stopped)
+    waiting = [Holder(memory, None) for _ in range(20)]
+    assert not any(holder.ask(1 << 20) for holder in waiting)
+    await asyncio.sleep(0.001)
+    assert all(holder.served for holder in waiting)
+    assert sum(bool(holder.closed) for holder in stopped) == 20
     memory.stop()
 
 
@@ -156,11 +175,8 @@ class Debtor:
         self.unsent += count
         self.memory.owes(self, self.unsent)
 
-    def close(self, reason: str) -> None:
+    def evict(self, reason: str) -> None:
         self.closed = reason
-
-    def abort(self) -> None:
-        assert self.closed
         self.memory.leave(self)
 
 
