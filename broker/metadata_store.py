@@ -11,7 +11,7 @@ client sees it), its subscribers drop the data, its record is removed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -76,7 +76,9 @@ class MetadataStore:
         self.features: dict[str, int] = {}
         self.broker_configs: dict[str, str] = {}
         self.on_topic_changed: list[Callable[[Topic], None]] = []
-        self.on_topic_deleted: list[Callable[[Topic], None]] = []
+        self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
+        """Subscribers drop what belongs to a topic; one with much to drop returns what has to be awaited for it."""
+        self._drops: dict[bytes, asyncio.Task[None]] = {}
         self._log_manager = log_manager
         self._clock = clock
         self._ids = ids
@@ -218,7 +220,7 @@ class MetadataStore:
         self.check_new(name)
         if (former := self._undropped.get(name)) is not None:
             self._drop(former)
-            if name in self._undropped:
+            if name in self._undropped or name in self._pending_names:
                 # Its partitions would be the new topic's, or be deleted with those of the new one at the next start.
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -287,7 +289,10 @@ class MetadataStore:
         return self._newest.get(topic.topic_id, topic)
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
-        """Delete a topic: done when no client sees it any more and its data is dropped."""
+        """Delete a topic: done when no client sees it any more and its data is dropped.
+
+        Until then no topic of that name can be created: it would meet what is left of this one.
+        """
 
         def gone() -> Topic:
             if self._uninstall(topic.topic_id) is None:
@@ -303,12 +308,54 @@ class MetadataStore:
         )
         if not deletion.done():
             self._doomed.add(topic.topic_id)
-        return deletion
+        return self._when_dropped(topic, deletion)
+
+    def _when_dropped(self, topic: Topic, deletion: asyncio.Future[Topic]) -> asyncio.Future[Topic]:
+        """A future that has the outcome of `deletion`, and is not done before the rest of the topic is dropped."""
+        complete: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+        complete.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        def settle(_: asyncio.Future[Any]) -> None:
+            if complete.done():
+                return
+            error = deletion.exception()
+            drop = self._drops.get(topic.topic_id)
+            if error is not None:
+                complete.set_exception(error)
+            elif drop is not None:
+                drop.add_done_callback(settle)
+            else:
+                complete.set_result(topic)
+
+        deletion.add_done_callback(settle)
+        return complete
 
     def _drop(self, topic: Topic) -> None:
         try:
-            for subscriber in self.on_topic_deleted:
-                subscriber(topic)
+            rest = [rest for subscriber in self.on_topic_deleted if (rest := subscriber(topic)) is not None]
+        except KafkaError as error:
+            self._not_dropped(topic, error)
+            return
+        if not rest:
+            self._dropped(topic)
+            return
+        self._pending_names.add(topic.name)
+        self._drops[topic.topic_id] = asyncio.ensure_future(self._drop_rest(topic, rest))
+
+    async def _drop_rest(self, topic: Topic, rest: list[Awaitable[None]]) -> None:
+        try:
+            for part in rest:
+                await part
+        except KafkaError as error:
+            self._not_dropped(topic, error)
+        else:
+            self._dropped(topic)
+        finally:
+            self._pending_names.discard(topic.name)
+            del self._drops[topic.topic_id]
+
+    def _dropped(self, topic: Topic) -> None:
+        try:
             self._commit(
                 [(TopicMetadataKey(topic.topic_id), None, 0)],
                 lambda: self._deleting.pop(topic.topic_id, None),
@@ -316,9 +363,12 @@ class MetadataStore:
             )
             self._undropped.pop(topic.name, None)
         except KafkaError as error:
-            # The record stays, so the next start goes on with it, or whoever wants to use the name again.
-            self._undropped[topic.name] = topic
-            self._logger.error("topic_deletion_unfinished", topic=topic.name, why=str(error))
+            self._not_dropped(topic, error)
+
+    def _not_dropped(self, topic: Topic, error: KafkaError) -> None:
+        # The record stays, so the next start goes on with it, or whoever wants to use the name again.
+        self._undropped[topic.name] = topic
+        self._logger.error("topic_deletion_unfinished", topic=topic.name, why=str(error))
 
     def allocate_producer_ids(self) -> asyncio.Future[range]:
         """A block of producer ids that nobody else was or will be given."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
@@ -494,9 +494,9 @@ class GroupCoordinator:
 
     # ---- what goes by itself
 
-    def on_topics_deleted(self, topics: Iterable[str]) -> None:
-        """Topics are gone, and with them what was committed there."""
-        self._upkeep.topics_deleted(topics)
+    def on_topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
+        """Topics are gone, and with them what was committed there; what is left of it is removed when awaited."""
+        return self._upkeep.topics_deleted(topics)
 
     def _schedule_expiry(self) -> None:
         self._timer.schedule("expiry", self._config.offsets_retention_check_interval_ms, self._expire_and_reschedule)

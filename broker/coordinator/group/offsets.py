@@ -69,6 +69,10 @@ class OffsetStore:
         """Groups with committed or pending offsets."""
         yield from dict.fromkeys((*self._committed, *self._pending_by_group))
 
+    def count(self) -> int:
+        """How many offsets there are, about: a pending one counts for its group."""
+        return sum(map(len, self._committed.values())) + len(self._pending_by_group)
+
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether a transaction that isn't decided has committed on the partition."""
         return partition in self._pending_by_group.get(group_id, ())

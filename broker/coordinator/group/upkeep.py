@@ -10,7 +10,7 @@ leaves what a repetition finishes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ....protocol.errors import KafkaError
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 _EXPIRED_AT_ONCE: Final = 50
 """Groups that are looked at between two turns of the event loop; one may cost an append."""
+
+
+_REMOVED_AT_ONCE: Final = 300
+"""Offsets that are removed between two turns of the event loop."""
+
+_EXAMINED_AT_ONCE: Final = 2000
+"""Offsets that are looked at between two turns of the event loop."""
 
 
 class GroupUpkeep:
@@ -152,10 +159,39 @@ class GroupUpkeep:
 
     # ---- with the topic
 
-    def topics_deleted(self, topics: Iterable[str]) -> None:
-        """Topics are gone: their offsets go too, or a new topic of the same name would be read from the wrong place."""
+    def topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
+        """Topics are gone: their offsets go too, or a new topic of the same name would be read from the wrong place.
+
+        Where there are many offsets that is done in slices, when awaited; until then the names must not be used anew.
+        """
         gone = set(topics)
-        self._remove_where(lambda partition, _: partition[0] in gone)
+        if self._offsets.count() + len(self._membership.groups) <= _REMOVED_AT_ONCE:
+            self._remove_where(lambda partition, _: partition[0] in gone)
+            return None
+        return self._remove_in_slices(gone)
+
+    async def _remove_in_slices(self, topics: Collection[str]) -> None:
+        groups = list(dict.fromkeys((*self._offsets.groups(), *self._claims.groups())))
+        looked_at = 0
+        for group_id in groups:
+            known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
+            doomed = [partition for partition in known if partition[0] in topics]
+            for start in range(0, len(doomed), _REMOVED_AT_ONCE):
+                await asyncio.sleep(0)
+                portion = doomed[start : start + _REMOVED_AT_ONCE]
+                self._remove(group_id, [p for p in portion if self._is_known(group_id, p)])
+            looked_at += 1 + len(known)
+            if looked_at >= _EXAMINED_AT_ONCE:
+                looked_at = 0
+                await asyncio.sleep(0)
+
+    def _is_known(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether the group has an offset there, decided or not, or a claim."""
+        return (
+            self._offsets.get(group_id, partition) is not None
+            or self._offsets.is_pending(group_id, partition)
+            or self._claims.get(group_id, partition) is not None
+        )
 
     def remove_offsets_of_lost_topics(self) -> None:
         """A crash may have come between a topic's deletion and the removal of its offsets."""
@@ -172,14 +208,17 @@ class GroupUpkeep:
         for group_id in dict.fromkeys((*self._offsets.groups(), *self._claims.groups())):
             known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
             doomed = [p for p in known if is_gone(p, self._offsets.get(group_id, p))]
-            if not doomed:
-                continue
-            try:
-                self.remove_offsets(group_id, doomed, "the topic was deleted")
-            except KafkaError as error:
-                self._logger.error("offsets_not_removed", group=group_id, error=str(error))
-            else:
-                self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
+            self._remove(group_id, doomed)
+
+    def _remove(self, group_id: str, doomed: Collection[TopicPartition]) -> None:
+        if not doomed:
+            return
+        try:
+            self.remove_offsets(group_id, doomed, "the topic was deleted")
+        except KafkaError as error:
+            self._logger.error("offsets_not_removed", group=group_id, error=str(error))
+        else:
+            self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
 
     # ---- with time
 

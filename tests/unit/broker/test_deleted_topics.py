@@ -1,0 +1,89 @@
+"""A topic with very many committed offsets is deleted: others get their turn, and its name waits until all are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from oncelog import Broker
+from oncelog.broker.coordinator.group import upkeep
+from oncelog.broker.coordinator.group.coordinator import Commit, Committer
+from oncelog.broker.metadata_store import Topic
+from oncelog.protocol.errors import ErrorCode, KafkaError
+
+PARTITIONS = 1_000
+GROUPS = [f"group-{number}" for number in range(5)]
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(durability="os", logging_level="error") as broker:
+        yield broker
+
+
+def committed(broker: Broker) -> int:
+    coordinator = broker.group_coordinator
+    return sum(fetched.offset is not None for group in GROUPS for fetched in coordinator.fetch_offsets(group, None))
+
+
+async def with_offsets(broker: Broker) -> Topic:
+    topic = await broker.metadata.create_topic("t", PARTITIONS, {})
+    await broker.metadata.create_topic("kept", 1, {})
+    for group in GROUPS:
+        for start in range(0, PARTITIONS, 100):
+            commits = [Commit(("t", index), 5, -1, None) for index in range(start, start + 100)]
+            broker.group_coordinator.commit_offsets(group, Committer(), commits)
+        broker.group_coordinator.commit_offsets(group, Committer(), [Commit(("kept", 0), 5, -1, None)])
+    assert committed(broker) == len(GROUPS) * (PARTITIONS + 1)
+    return topic
+
+
+def refusal(broker: Broker) -> KafkaError | None:
+    """Why a new topic "t" cannot be created; None: it is."""
+    try:
+        broker.metadata.create_topic("t", PARTITIONS, {})
+    except KafkaError as error:
+        return error
+    return None
+
+
+async def test_offsets_of_a_deleted_topic_go_in_slices(broker: Broker) -> None:
+    topic = await with_offsets(broker)
+    deletion = broker.metadata.delete_topic(topic)
+    while broker.metadata.topic("t") is not None:
+        await asyncio.sleep(0)
+    turns = 0
+    while not deletion.done():
+        before = committed(broker)
+        await asyncio.sleep(0)
+        assert before - committed(broker) <= upkeep._REMOVED_AT_ONCE
+        turns += 1
+    assert turns > len(GROUPS) * PARTITIONS / upkeep._REMOVED_AT_ONCE
+    assert await deletion is topic
+    assert committed(broker) == len(GROUPS)
+
+
+async def test_name_is_free_when_all_offsets_are_gone(broker: Broker) -> None:
+    topic = await with_offsets(broker)
+    broker.metadata.delete_topic(topic)
+    refused = 0
+    while (error := refusal(broker)) is not None:
+        assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        refused += 1
+        await asyncio.sleep(0)
+    assert refused > len(GROUPS) * PARTITIONS / upkeep._REMOVED_AT_ONCE
+    assert committed(broker) == len(GROUPS), "the new topic has no offsets"
+
+
+async def test_stop_in_the_middle_of_a_deletion_is_finished_by_the_next_start(tmp_path: object) -> None:
+    async with Broker(str(tmp_path), durability="os", logging_level="error") as broker:
+        topic = await with_offsets(broker)
+        broker.metadata.delete_topic(topic)
+        while broker.metadata.topic("t") is not None:
+            await asyncio.sleep(0)
+        assert committed(broker) > len(GROUPS)
+    async with Broker(str(tmp_path), durability="os", logging_level="error") as broker:
+        assert committed(broker) == len(GROUPS)
+        await broker.metadata.create_topic("t", PARTITIONS, {})
+        assert committed(broker) == len(GROUPS)
