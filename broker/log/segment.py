@@ -280,10 +280,11 @@ class LogSegment:
         if not self.index_files_present():
             raise CorruptIndex("the file is missing")
         offsets, times, aborted = (self._index_file(kind) for kind in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX))
-        if self._fs.exists(self.path(CHECKSUMS)):  # older releases wrote none
+        checked = self._fs.exists(self.path(CHECKSUMS))  # older releases wrote none
+        if checked:
             check_checksums(self._index_file(CHECKSUMS), offsets, times, aborted)
-        self._offset_index = OffsetIndex.decode(offsets, self.base_offset, self.size)
-        self._time_index = TimeIndex.decode(times, self.base_offset)
+        self._offset_index = OffsetIndex.decode(offsets, self.base_offset, self.size, checked=checked)
+        self._time_index = TimeIndex.decode(times, self.base_offset, checked=checked)
         return decode_transaction_index(aborted, self.base_offset)
 
     def load_finished(self) -> int:

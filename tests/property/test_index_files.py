@@ -31,6 +31,10 @@ def test_an_offset_index_is_read_as_it_was_written(steps: list[tuple[int, int]],
     assert data == b"".join(OFFSET_ENTRY.pack(*entry) for entry in entries)
     again = OffsetIndex.decode(data, BASE, 1 << 31)
     assert (again.encode(), len(again)) == (data, len(entries))
+    assert OffsetIndex.decode(data, BASE, 1 << 31, checked=True).encode() == data
+    if entries and entries[-1][1]:  # a position of 0 may be preallocated space
+        with pytest.raises(CorruptIndex):
+            OffsetIndex.decode(data, BASE, entries[-1][1], checked=True)
     slot = bisect_right([relative for relative, _ in entries], sought)
     assert again.lookup(BASE + sought) == (entries[slot - 1][1] if slot else 0)
     slot = bisect_right([position for _, position in entries], sought)
@@ -47,6 +51,7 @@ def test_a_time_index_is_read_as_it_was_written(steps: list[tuple[int, int]], so
     assert data == b"".join(TIME_ENTRY.pack(*entry) for entry in entries)
     again = TimeIndex.decode(data, BASE)
     assert (again.encode(), len(again)) == (data, len(entries))
+    assert TimeIndex.decode(data, BASE, checked=True).encode() == data
     slot = bisect_left([timestamp for timestamp, _ in entries], sought)
     assert again.lookup(sought) == BASE + (entries[slot - 1][1] if slot else 0)
     assert again.last_timestamp() == (entries[-1][0] if entries else -1)
