@@ -79,7 +79,16 @@ KINDS_OF_EVENTS = {
 HARSH = (2, 6)
 """The last digits of the seeds whose histories have these events, too."""
 
-HARSH_EVENTS = KINDS_OF_EVENTS | {"crash at start": 5, "slow disk": 4, "clock": 5, "delete records": 3, "topic": 4}
+HARSH_EVENTS = KINDS_OF_EVENTS | {
+    "crash at start": 5,
+    "slow disk": 4,
+    "clock": 5,
+    "delete records": 3,
+    "topic": 4,
+    "stop": 4,
+    "full": 4,
+    "sync fails": 3,
+}
 
 OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}
 """Under durability=os all that is promised is that a process may die; a failing power takes the newest records."""

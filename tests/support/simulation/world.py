@@ -323,7 +323,7 @@ class World:
         elif event.what == "sync fails":
             self.broker.fs.fail("fdatasync")
             await asyncio.sleep(event.for_s)
-            if self.broker.up and self.broker.broker.log_manager.failed is not None:
+            if self._is_offline():
                 await self.restart_broker(power=event.target == 0, down_s=0.1)
         elif event.what == "fence":
             await self._fence(
@@ -355,6 +355,13 @@ class World:
         except Disconnected:
             return None
         return answer
+
+    def _is_offline(self) -> bool:
+        """Whether the disk has failed in such a way that an operator restarts the broker."""
+        if not self.broker.up:
+            return False
+        manager = self.broker.broker.log_manager
+        return manager.failed is not None or any(log.failure is not None for log in manager.logs())
 
     async def _fill_disk(self, left: int, for_s: float) -> None:
         fs = self.broker.fs
@@ -399,7 +406,7 @@ class World:
         while not self.broker.up:
             await asyncio.sleep(0.05)
         self.broker.fs.heal()
-        if self.broker.broker.log_manager.failed is not None:
+        if self._is_offline():
             await self.restart_broker(power=False, down_s=0.1)
         self._raise_failures()
 
