@@ -71,9 +71,11 @@ async def test_only_a_broker_with_the_feature_is_told_and_every_connection_asks_
     async with broker.running() as port:
         cluster = Cluster(ClientConfig.of(bootstrap_servers=f"127.0.0.1:{port}", reconnect_backoff_ms=1))
         await cluster.start(5)
+        connection = await cluster.any_connection(5)
         for level in (1, 0, 1):
             broker.level = level
             await broker.restart()
+            await connection.wait_closed()  # until the client has noticed, it would still send on it
             broker.said.clear()
             connection = await cluster.any_connection(5)
             await cluster.refresh()
