@@ -30,10 +30,12 @@ MAX_LISTED: Final = 100
 """At most so many records without a key are listed."""
 
 _ALIKE: Final = 3
+_MOST_ALIKE: Final = 48
 _AHEAD: Final = 64
-_FEWEST: Final = 16
+_FEWEST: Final = 24
 """After `_ALIKE` pairs of neighbours of one size, the next `_AHEAD` records are compared with the last one, and each
-time that all of them match, four times as many; below `_FEWEST` records that is slower than visiting each."""
+time that all of them match, four times as many; below `_FEWEST` records that is slower than visiting each. Where fewer
+match, twice as many neighbours must be of one size before it is tried again, up to `_MOST_ALIKE`."""
 _STEPS_OF_RUN: Final = 16
 _RECORDS_PER_STEP: Final = 16
 _HEADERS_PER_STEP: Final = 2
@@ -86,6 +88,7 @@ class RecordWalk:
 
     __slots__ = (
         "_ahead",
+        "_alike",
         "_at",
         "_data",
         "_header",
@@ -110,6 +113,7 @@ class RecordWalk:
         self._index = 0
         self._objects = count
         self._ahead = _AHEAD
+        self._alike = _ALIKE
         self._lowest: int | None = None
         self._highest = 0
         self.min_timestamp = self.max_timestamp = -1
@@ -156,6 +160,7 @@ class RecordWalk:
         data = self._data
         at = self._at
         pause = self._objects + _HEADERS_PER_STEP * (stop - self._index)
+        alike_enough = self._alike
         last_delta = last_body = -1
         alike = 0
         for index in range(self._index, stop):
@@ -233,7 +238,7 @@ class RecordWalk:
                 alike = 0
                 continue
             alike += 1
-            if alike == _ALIKE:
+            if alike == alike_enough:
                 self._index, self._at = index + 1, at
                 return begin
         self._index, self._at = stop, at
@@ -304,12 +309,16 @@ class RecordWalk:
         run = self._match(shape, begin, end, size, index, look)
         if run < _FEWEST:
             self._ahead = _AHEAD
+            self._alike = min(2 * self._alike, _MOST_ALIKE)
             return 0
         self._objects += run * shape.headers
         if shape.null_key and len(self.null_keys) < MAX_LISTED:
             self.null_keys += range(index, index + min(run, MAX_LISTED - len(self.null_keys)))
         self._note_column(end + shape.timestamp, shape.timestamp_width, size, run)
-        self._ahead = min(self._ahead * 4, _BLOCK) if run == look else _AHEAD
+        if run == look:
+            self._ahead, self._alike = min(self._ahead * 4, _BLOCK), _ALIKE
+        else:
+            self._ahead = _AHEAD
         return run
 
     def _match(self, shape: _Shape, begin: int, end: int, size: int, index: int, run: int) -> int:
