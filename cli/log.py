@@ -36,9 +36,10 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
     oncelog log dump data/orders-0/00000000000000000000.log
     oncelog log dump data/orders-0/00000000000000000000.log --records --json | jq .value
     """
+    from ..protocol.errors import KafkaError
     from ..protocol.records import HEADER_SIZE, decode_batch, read_batch_header, verify_crc
 
-    broken = 0
+    broken = unreadable = 0
     position = 0
     size = file.stat().st_size
     with file.open("rb") as segment:
@@ -55,12 +56,21 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             broken += not sound
             click.echo(_batch_line(position, header, sound, as_json))
             if with_records and sound:
-                for record in decode_batch(batch, 0, header):
-                    click.echo(_record_line(record, header, as_json))
+                try:
+                    for record in decode_batch(batch, 0, header):
+                        click.echo(_record_line(record, header, as_json))
+                except KafkaError as error:
+                    unreadable += 1
+                    click.echo(f"  the records of this batch cannot be read: {error.message}", err=True)
             position += header.size
     if broken:
         raise click.ClickException(
             f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` cuts them off."
+        )
+    if unreadable:
+        raise click.ClickException(
+            f"The records of {unreadable} batches of {file} cannot be read, though the checksums are right: a client"
+            " wrote them so. Consumers have to seek beyond these batches."
         )
     return 0
 

@@ -339,6 +339,12 @@ class ConsumerConfig(ClientConfig):
     )
     fetch_max_wait_ms: int = setting(500, "Longest wait of the broker for fetch.min.bytes.", at_least=0)
     check_crcs: bool = setting(True, "Verify the checksum of every batch.")
+    max_batch_objects: int = setting(
+        1_000_000, "Most records and headers of one batch that are read; more raise RecordCorruptError.", at_least=1
+    )
+    max_decompressed_bytes: int = setting(
+        134_217_728, "Largest batch, decompressed, that is read; a larger one raises RecordCorruptError.", at_least=1
+    )
     client_rack: str = setting("", "The rack of this client, for fetching from the closest replica.")
     default_api_timeout_ms: int = setting(
         60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0

@@ -8,14 +8,14 @@ key | value length varint, value | header count varint, each: key length varint,
 Varints are zigzag; length -1 is null. Deltas count from the batch's base timestamp and base offset.
 
 Invariants: offsets within a decoded batch increase; damaged bytes end in CorruptBatch, whatever they are; no count or
-length is believed before it was held against the bytes that are left.
+length is believed before it was held against the bytes that are left and the limits of a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar, overload
+from typing import Generic, TypeAlias, TypeVar, overload
 
 from .batch_header import (
     CONTROL,
@@ -23,6 +23,7 @@ from .batch_header import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
+    BatchBudgetExceeded,
     BatchHeader,
     CorruptBatch,
     TimestampType,
@@ -33,14 +34,16 @@ from .batch_header import (
     stamp,
     verify_crc,
 )
-from .compression import MAX_DECOMPRESSED_BYTES, Compression, UnsupportedCompression, compress, decompress
+from .compression import Compression, UnsupportedCompression, compress, decompress
 from .record_varint import read_varint, write_varint
+from .record_walk import DEFAULT_LIMITS, MIN_RECORD_SIZE, RecordLimits
 from .schema import Buffer
 
 __all__ = [
     "HEADER_SIZE",
-    "MAX_DECOMPRESSED_BYTES",
+    "BatchBudgetExceeded",
     "BatchHeader",
+    "BatchReader",
     "CorruptBatch",
     "Headers",
     "Record",
@@ -59,10 +62,10 @@ __all__ = [
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 """A record's headers in order; a key may occur more than once."""
 
-MIN_RECORD_SIZE: Final = 7
-"""Length, attributes, both deltas, null key, null value, no headers: one byte each."""
-
 _R = TypeVar("_R")
+
+RecordMaker: TypeAlias = Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R]
+"""Makes a record of (offset, timestamp, key, value, headers)."""
 
 
 @dataclass(slots=True)
@@ -163,7 +166,7 @@ def encode_batch(
 
 @overload
 def decode_batch(
-    buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+    buffer: Buffer, position: int, header: BatchHeader, *, limits: RecordLimits = DEFAULT_LIMITS
 ) -> list[Record]: ...
 
 
@@ -172,9 +175,9 @@ def decode_batch(
     buffer: Buffer,
     position: int,
     header: BatchHeader,
-    make: Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R],
+    make: RecordMaker[_R],
     *,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    limits: RecordLimits = DEFAULT_LIMITS,
 ) -> list[_R]: ...
 
 
@@ -182,138 +185,176 @@ def decode_batch(
     buffer: Buffer,
     position: int,
     header: BatchHeader,
-    make: Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R] = Record,  # type: ignore[assignment]
+    make: RecordMaker[_R] = Record,  # type: ignore[assignment]
     *,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    limits: RecordLimits = DEFAULT_LIMITS,
 ) -> list[_R]:
     """The records of the batch at `position`, each as `make(offset, timestamp, key, value, headers)`.
 
-    `header` is what `read_batch_header` gave for this position. The checksum is not verified here. Header names that
-    are not UTF-8 come with replacement characters. Raises CorruptBatch (also when the records would expand beyond
-    `max_bytes`) and UnsupportedCompression.
+    `header` is what `read_batch_header` gave for this position. Raises as `BatchReader`.
     """
-    count = header.record_count
-    data = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
-    payload = decompress(header.compression, data, max_bytes) if count else b""
-    if count * MIN_RECORD_SIZE > len(payload):
-        raise CorruptBatch(f"{count} records can't be in the {len(payload)} bytes of the batch at {header.base_offset}")
-    try:
-        records, end = _decode_records(payload, header, make)
-    except IndexError:
-        raise CorruptBatch(f"a record of the batch at offset {header.base_offset} is cut off") from None
-    if end != len(payload):
-        raise CorruptBatch(f"{len(payload) - end} bytes follow the last record of the batch at {header.base_offset}")
-    return records
+    return BatchReader(buffer, position, header, make, limits).read(header.record_count)
 
 
-def _decode_records(
-    data: bytes,
-    header: BatchHeader,
-    make: Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R],
-) -> tuple[list[_R], int]:
-    # The consumer's inner loop. Varints of one and two bytes are read in place, because a call costs as much as the
-    # rest of a field. Reading beyond the end is an IndexError; slices can't raise, but lengths only move `at` forward,
-    # so that `at == end` at the end of a record proves that every slice lay within it.
-    base_offset = header.base_offset
-    base_timestamp = header.base_timestamp
-    fixed_timestamp = header.max_timestamp if header.timestamp_type else None
-    records: list[_R] = []
-    add = records.append
-    previous = -1
-    at = 0
-    size = len(data)
-    for _ in range(header.record_count):
-        length = data[at]
-        if length < 0x80:
-            at += 1
-        elif (more := data[at + 1]) < 0x80:
-            length += (more << 7) - 0x80
-            at += 2
-        else:
-            length, at = read_varint(data, at)
-        end = at + (length >> 1)
-        if length & 1 or end > size:
-            raise CorruptBatch(f"a record of the batch at offset {base_offset} has an impossible length")
-        at += 1  # the record's attributes: none are defined
+class BatchReader(Generic[_R]):
+    """Decodes the records of one batch in portions, each as `make(offset, timestamp, key, value, headers)`.
 
-        delta = data[at]
-        if delta < 0x80:
-            at += 1
-        elif (more := data[at + 1]) < 0x80:
-            delta += (more << 7) - 0x80
-            at += 2
-        else:
-            delta, at = read_varint(data, at, 10)
-        timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+    The checksum is not verified here. Header names that are not UTF-8 come with replacement characters. Making one
+    decompresses the batch; this and `read` raise CorruptBatch, BatchBudgetExceeded when the batch has more records and
+    headers, or decompressed bytes, than `limits` allow, and UnsupportedCompression.
+    """
 
-        delta = data[at]
-        if delta < 0x80:
-            at += 1
-        elif (more := data[at + 1]) < 0x80:
-            delta += (more << 7) - 0x80
-            at += 2
-        else:
-            delta, at = read_varint(data, at)
-        if delta & 1 or delta <= previous:
-            raise CorruptBatch(f"offsets in the batch at offset {base_offset} do not increase")
-        previous = delta
+    __slots__ = ("_at", "_data", "_header", "_make", "_objects", "_previous", "left")
 
-        length = data[at]
-        if length < 0x80:
-            at += 1
-        else:
-            length, at = read_varint(data, at)
-        if length & 1:
-            key = None
-            if length != 1:
-                raise CorruptBatch(f"a key in the batch at offset {base_offset} has a negative length")
-        else:
-            stop = at + (length >> 1)
-            key = data[at:stop]
-            at = stop
-
-        length = data[at]
-        if length < 0x80:
-            at += 1
-        elif (more := data[at + 1]) < 0x80:
-            length += (more << 7) - 0x80
-            at += 2
-        else:
-            length, at = read_varint(data, at)
-        if length & 1:
-            value = None
-            if length != 1:
-                raise CorruptBatch(f"a value in the batch at offset {base_offset} has a negative length")
-        else:
-            stop = at + (length >> 1)
-            value = data[at:stop]
-            at = stop
-
-        headers: list[tuple[str, bytes | None]] = []
-        if data[at]:
-            at = _decode_headers(data, at, end, headers)
-        else:
-            at += 1
-        if at != end:
-            raise CorruptBatch(f"a record of the batch at offset {base_offset} does not end where its length says")
-        add(
-            make(
-                base_offset + (delta >> 1),
-                timestamp if fixed_timestamp is None else fixed_timestamp,
-                key,
-                value,
-                headers,
+    def __init__(
+        self,
+        buffer: Buffer,
+        position: int,
+        header: BatchHeader,
+        make: RecordMaker[_R],
+        limits: RecordLimits = DEFAULT_LIMITS,
+    ) -> None:
+        count = header.record_count
+        data = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+        if count > limits.batch_objects:
+            limits.check_count(count, limits.decompressed_bytes if header.compression else len(data))
+        payload = decompress(header.compression, data, limits.decompressed_bytes) if count else b""
+        if count * MIN_RECORD_SIZE > len(payload):
+            raise CorruptBatch(
+                f"{count} records cannot be in the {len(payload)} bytes of the batch at {header.base_offset}"
             )
-        )
-    if previous >> 1 > header.last_offset_delta:
-        raise CorruptBatch(f"records of the batch at offset {base_offset} go beyond its last offset")
-    return records, at
+        self.left = count
+        """Records that were not read yet."""
+        self._data = payload
+        self._header = header
+        self._make = make
+        self._objects = limits.batch_objects - count
+        self._at = 0
+        self._previous = -1
+
+    def read(self, most: int) -> list[_R]:
+        """The next records, at most so many; an empty list when there are none left."""
+        header = self._header
+        count = min(most, self.left)
+        try:
+            records = self._decode(count)
+        except IndexError:
+            raise CorruptBatch(f"a record of the batch at offset {header.base_offset} is cut off") from None
+        self.left -= count
+        if not self.left:
+            if self._previous >> 1 > header.last_offset_delta:
+                raise CorruptBatch(f"records of the batch at offset {header.base_offset} go beyond its last offset")
+            if self._at != len(self._data):
+                behind = len(self._data) - self._at
+                raise CorruptBatch(f"{behind} bytes follow the last record of the batch at {header.base_offset}")
+        return records
+
+    def _decode(self, count: int) -> list[_R]:
+        # The consumer's inner loop. Varints of one and two bytes are read in place, because a call costs as much as the
+        # rest of a field. Reading beyond the end is an IndexError; slices cannot raise, but lengths only move `at`
+        # forward, so that `at == end` at the end of a record proves that every slice lay within it.
+        data, header, make = self._data, self._header, self._make
+        base_offset = header.base_offset
+        base_timestamp = header.base_timestamp
+        fixed_timestamp = header.max_timestamp if header.timestamp_type else None
+        records: list[_R] = []
+        add = records.append
+        previous, at = self._previous, self._at
+        size = len(data)
+        for _ in range(count):
+            length = data[at]
+            if length < 0x80:
+                at += 1
+            elif (more := data[at + 1]) < 0x80:
+                length += (more << 7) - 0x80
+                at += 2
+            else:
+                length, at = read_varint(data, at)
+            end = at + (length >> 1)
+            if length & 1 or end > size:
+                raise CorruptBatch(f"a record of the batch at offset {base_offset} has an impossible length")
+            at += 1  # the record's attributes: none are defined
+
+            delta = data[at]
+            if delta < 0x80:
+                at += 1
+            elif (more := data[at + 1]) < 0x80:
+                delta += (more << 7) - 0x80
+                at += 2
+            else:
+                delta, at = read_varint(data, at, 10)
+            timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+
+            delta = data[at]
+            if delta < 0x80:
+                at += 1
+            elif (more := data[at + 1]) < 0x80:
+                delta += (more << 7) - 0x80
+                at += 2
+            else:
+                delta, at = read_varint(data, at)
+            if delta & 1 or delta <= previous:
+                raise CorruptBatch(f"offsets in the batch at offset {base_offset} do not increase")
+            previous = delta
+
+            length = data[at]
+            if length < 0x80:
+                at += 1
+            else:
+                length, at = read_varint(data, at)
+            if length & 1:
+                key = None
+                if length != 1:
+                    raise CorruptBatch(f"a key in the batch at offset {base_offset} has a negative length")
+            else:
+                stop = at + (length >> 1)
+                key = data[at:stop]
+                at = stop
+
+            length = data[at]
+            if length < 0x80:
+                at += 1
+            elif (more := data[at + 1]) < 0x80:
+                length += (more << 7) - 0x80
+                at += 2
+            else:
+                length, at = read_varint(data, at)
+            if length & 1:
+                value = None
+                if length != 1:
+                    raise CorruptBatch(f"a value in the batch at offset {base_offset} has a negative length")
+            else:
+                stop = at + (length >> 1)
+                value = data[at:stop]
+                at = stop
+
+            headers: list[tuple[str, bytes | None]] = []
+            if data[at]:
+                at = _decode_headers(data, at, end, headers, self._objects)
+                self._objects -= len(headers)
+            else:
+                at += 1
+            if at != end:
+                raise CorruptBatch(f"a record of the batch at offset {base_offset} does not end where its length says")
+            add(
+                make(
+                    base_offset + (delta >> 1),
+                    timestamp if fixed_timestamp is None else fixed_timestamp,
+                    key,
+                    value,
+                    headers,
+                )
+            )
+        self._previous, self._at = previous, at
+        return records
 
 
-def _decode_headers(data: bytes, at: int, end: int, headers: list[tuple[str, bytes | None]]) -> int:
+def _decode_headers(data: bytes, at: int, end: int, headers: list[tuple[str, bytes | None]], most: int) -> int:
     count, at = read_varint(data, at)
     if count & 1 or (count >> 1) * 2 > end - at:
         raise CorruptBatch("a record has an impossible number of headers")
+    if count >> 1 > most:
+        raise BatchBudgetExceeded("a batch has more records and headers than are read at once")
     for _ in range(count >> 1):
         length, at = read_varint(data, at)
         if length & 1:

@@ -60,11 +60,16 @@ class OffsetOutOfRangeError(_OfPartitions):
 
 
 class RecordCorruptError(KafkaError):
-    """A batch could not be read. The position stays in front of it: `seek` beyond it to leave it out knowingly."""
+    """A batch could not be read from `offset` on, where the position stays.
 
-    def __init__(self, partition: TopicPartition, offset: int, reason: str) -> None:
+    To leave the rest of the batch out knowingly, `seek` to `next_offset` (-1: the end of the batch cannot be told).
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, reason: str, next_offset: int = -1) -> None:
+        remedy = "seek() beyond it" if next_offset < 0 else f"seek() to offset {next_offset}"
         super().__init__(
-            ErrorCode.CORRUPT_MESSAGE, f"{partition}, batch at offset {offset}: {reason}; seek() beyond it to skip it"
+            ErrorCode.CORRUPT_MESSAGE, f"{partition}, batch at offset {offset}: {reason}; {remedy} to skip it"
         )
         self.partition = partition
         self.offset = offset
+        self.next_offset = next_offset

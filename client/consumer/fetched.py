@@ -1,4 +1,5 @@
-"""The records of one partition out of one Fetch answer: `FetchedPartition`. Decodes batch by batch, when it is asked.
+"""The records of one partition out of one Fetch answer: `FetchedPartition`. Decodes them when it is asked, a batch or,
+of a large batch, a portion at a time.
 
 Owns what a reader must not see: control batches, records below the position that was asked for, and under
 read_committed the records of aborted transactions (`aborted.py`).
@@ -9,12 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from ...protocol.errors import KafkaError
+from ...protocol.record_walk import DEFAULT_LIMITS, RecordLimits
 from ...protocol.records import (
     BatchHeader,
+    BatchReader,
     CorruptBatch,
-    decode_batch,
     iter_batches,
     verify_crc,
 )
@@ -24,13 +27,16 @@ from .aborted import AbortedTransactions
 from .errors import RecordCorruptError
 from .record import BatchOrigin, ConsumerRecord
 
+PORTION: Final = 2_000
+"""At most so many records are decoded at a time: about 2 ms."""
+
 
 class FetchedPartition:
     """Reads `data`, whole batches and perhaps a part of one, from `fetch_offset` on.
 
     `aborted` is [(producer_id, first_offset)] under read_committed, else None. After any call `next_offset` is the
     position behind what was handed out and skipped. `take` raises RecordCorruptError; then next_offset stands before
-    the batch that could not be read.
+    what could not be read. `limits` bound what one batch may hold.
     """
 
     __slots__ = (
@@ -41,6 +47,8 @@ class FetchedPartition:
         "_data",
         "_header",
         "_index",
+        "_limits",
+        "_reader",
         "_records",
         "incarnation",
         "leader_epoch",
@@ -58,6 +66,7 @@ class FetchedPartition:
         *,
         check_crcs: bool = True,
         incarnation: int = 0,
+        limits: RecordLimits = DEFAULT_LIMITS,
     ) -> None:
         self.partition = partition
         self.next_offset = fetch_offset
@@ -70,6 +79,8 @@ class FetchedPartition:
         self._batches = iter_batches(data)
         self._header: BatchHeader | None = None
         self._at = 0
+        self._limits = limits
+        self._reader: BatchReader[ConsumerRecord] | None = None
         self._records: list[ConsumerRecord] = []
         self._index = 0
 
@@ -117,17 +128,24 @@ class FetchedPartition:
         header = self._header
         assert header is not None
         self.leader_epoch = last.origin.leader_epoch
-        if self._index < len(self._records):
+        if self._index < len(self._records) or self._reader is not None:
             self.next_offset = last.offset + 1
-            return
-        self.next_offset = header.next_offset
+            if self._index < len(self._records):
+                return
+        else:
+            self.next_offset = header.next_offset
         # Look ahead, so that the position passes what nobody sees (markers, aborted records) with the last record.
         with contextlib.suppress(KafkaError):  # told when it is asked for
             self._load()
 
     def _load(self) -> bool:
-        """Decode the next batch that has records to hand out; False at the end."""
+        """Decode the next batch, or portion of one, that has records to hand out; False at the end."""
         while True:
+            if self._reader is not None:
+                assert self._header is not None
+                if self._read(self._reader, self._at - self._header.size, self._header):
+                    return True
+                continue
             try:
                 found = next(self._batches, None)
             except KafkaError as error:
@@ -142,23 +160,43 @@ class FetchedPartition:
                 self._aborted.hides(self._data, position, header)
                 continue
             try:
-                records = self._visible(position, header)
+                reader = self._visible(position, header)
             except KafkaError as error:
-                self._batches = iter_batches(self._data, position)  # asked again, it says the same again
-                raise RecordCorruptError(self.partition, header.base_offset, error.message) from error
+                raise self._corrupt(position, header, error) from error
             self._at = position + header.size
-            if records:
-                self._records, self._index, self._header = records, 0, header
+            if reader is None:
+                self.next_offset = header.next_offset
+            elif self._read(reader, position, header):
                 return True
-            self.next_offset = header.next_offset
 
-    def _visible(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
+    def _visible(self, position: int, header: BatchHeader) -> BatchReader[ConsumerRecord] | None:
+        """The reader of a batch, None if its records are not to be handed out."""
         if self._check_crcs and not verify_crc(self._data, position, header):
             raise CorruptBatch("its checksum does not match its content")
         if self._aborted.hides(self._data, position, header):
-            return []
+            return None
         origin = BatchOrigin(self.partition, header.partition_leader_epoch, header.timestamp_type)
-        records = decode_batch(self._data, position, header, partial(ConsumerRecord, origin))
+        return BatchReader(self._data, position, header, partial(ConsumerRecord, origin), self._limits)
+
+    def _read(self, reader: BatchReader[ConsumerRecord], position: int, header: BatchHeader) -> bool:
+        """Decode the next portion of a batch; False when none of its records are to be handed out."""
+        try:
+            records = reader.read(PORTION)
+        except KafkaError as error:
+            raise self._corrupt(position, header, error) from error
+        self._reader = reader if reader.left else None
         if header.base_offset < self.next_offset:
             records = [record for record in records if record.offset >= self.next_offset]
-        return records
+        self._header = header
+        if records:
+            self._records, self._index = records, 0
+        elif self._reader is None:
+            self.next_offset = header.next_offset
+        return bool(records)
+
+    def _corrupt(self, position: int, header: BatchHeader, error: KafkaError) -> RecordCorruptError:
+        """What to raise for a batch that cannot be read on; asked again, it says the same again."""
+        self._batches = iter_batches(self._data, position)
+        self._reader, self._at = None, position
+        offset = max(header.base_offset, self.next_offset)
+        return RecordCorruptError(self.partition, offset, error.message, header.next_offset)

@@ -20,6 +20,7 @@ from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError, error_code
 from ...protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from ...protocol.record_walk import RecordLimits
 from ...protocol.schema import NO_UUID
 from ..cluster import Cluster
 from ..config import ConsumerConfig
@@ -75,6 +76,7 @@ class Fetcher:
     ) -> None:
         self._cluster = cluster
         self._config = config
+        self._limits = RecordLimits(config.max_batch_objects, decompressed_bytes=config.max_decompressed_bytes)
         self._subscription = subscription
         self._arrived = arrived
         self._read_committed = config.isolation_level == "read_committed"
@@ -329,6 +331,7 @@ class Fetcher:
             state.fetch_offset,
             aborted,
             check_crcs=self._config.check_crcs,
+            limits=self._limits,
             incarnation=state.incarnation,
         )
         end = chunk.end_offset

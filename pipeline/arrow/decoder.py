@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from ...protocol.compression import decompress
 from ...protocol.record_varint import read_varint
-from ...protocol.records import HEADER_SIZE, BatchHeader, CorruptBatch
+from ...protocol.record_walk import MAX_BATCH_OBJECTS
+from ...protocol.records import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
 from ...protocol.schema import Buffer
 from . import varints
 from .varints import Numbers
@@ -83,6 +84,11 @@ def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Ite
         if not header.record_count:
             continue
         begin, end = position + HEADER_SIZE, position + header.size
+        if header.record_count > MAX_BATCH_OBJECTS:
+            raise BatchBudgetExceeded(
+                f"the batch at offset {header.base_offset} has {header.record_count} records, at most"
+                f" {MAX_BATCH_OBJECTS} are read"
+            )
         if packed and (size >= JOINED_BYTES or not header.compression):
             yield memoryview(b"".join(pieces)), packed
             packed, pieces, size = [], [], 0
@@ -262,6 +268,8 @@ def _headers(data: memoryview, at: Numbers, counts: Numbers, ends: Numbers) -> p
     """The headers of each record, null where it has none."""
     if not counts.any():
         return pa.nulls(len(counts), HEADER_TYPE)
+    if (count := int(counts.sum())) > MAX_BATCH_OBJECTS:
+        raise BatchBudgetExceeded(f"a batch has {count} headers or more, at most {MAX_BATCH_OBJECTS} are read")
     found: list[list[dict[str, str | bytes | None]] | None] = [None] * len(counts)
     try:
         for index in np.flatnonzero(counts).tolist():

@@ -12,6 +12,7 @@ from kafka.record import default_records as kafka_records
 from oncelog.protocol.batch_builder import BatchBuilder
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.errors import KafkaError
+from oncelog.protocol.record_walk import RecordLimits
 from oncelog.protocol.records import (
     Record,
     decode_batch,
@@ -138,7 +139,7 @@ def test_damage_ends_in_a_typed_error_or_in_records(
     try:
         for position, header in iter_batches(data):
             verify_crc(data, position, header)
-            decode_batch(data, position, header, max_bytes=1 << 22)
+            decode_batch(data, position, header, limits=RecordLimits(decompressed_bytes=1 << 22))
     except KafkaError:
         pass
 
@@ -150,4 +151,4 @@ def test_arbitrary_bytes_behind_a_header_end_in_a_typed_error_or_in_records(payl
     batch[22] = codec
     data = bytes(batch) + payload
     with contextlib.suppress(KafkaError):
-        decode_batch(data, 0, read_batch_header(data), max_bytes=1 << 22)
+        decode_batch(data, 0, read_batch_header(data), limits=RecordLimits(decompressed_bytes=1 << 22))

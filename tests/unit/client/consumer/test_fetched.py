@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from oncelog import TopicPartition
 from oncelog.client.consumer.errors import RecordCorruptError
-from oncelog.client.consumer.fetched import FetchedPartition
+from oncelog.client.consumer.fetched import PORTION, FetchedPartition
 from oncelog.protocol.control_records import control_batch
-from oncelog.protocol.records import Record, TimestampType, encode_batch
+from oncelog.protocol.record_walk import RecordLimits
+from oncelog.protocol.records import Record, TimestampType, encode_batch, read_batch_header
+from support.crooked_batches import many_records, packed_batch, raw_batch, with_many_headers
 
 PARTITION = TopicPartition("t", 0)
 
@@ -76,3 +78,55 @@ def test_records_say_where_they_come_from() -> None:
     assert (record.leader_epoch, record.timestamp_type) == (7, TimestampType.LOG_APPEND_TIME)
     assert record.headers == [("h", None)]
     assert "offset=0" in repr(record)
+
+
+def test_a_large_batch_is_decoded_in_portions() -> None:
+    count = 2 * PORTION + 10
+    data = packed_batch(many_records(count), count)
+    fetched = FetchedPartition(PARTITION, data, 5)
+    first = fetched.take(count)
+    assert [record.offset for record in first] == list(range(5, PORTION))
+    assert fetched.next_offset == PORTION
+    record = fetched.take_one()
+    assert record is not None
+    assert record.offset == PORTION
+    rest = [*fetched.take(count), *fetched.take(count)]
+    assert [record.offset for record in rest] == list(range(PORTION + 1, count))
+    assert fetched.next_offset == count
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packed_batch(with_many_headers(2_000_000)),
+        packed_batch(many_records(1_200), 1_200),
+        packed_batch(bytes(20_000_000), 3),
+        raw_batch(many_records(2), 5),
+        raw_batch(b"\xff" * 60, 5, compression=4),
+        raw_batch(b"\xff" * 60, (1 << 31) - 1, compression=4),
+    ],
+    ids=["many headers", "many records", "many bytes", "fewer records", "garbage", "billions of records"],
+)
+def test_a_batch_that_cannot_be_read_says_where_it_is_and_how_to_go_on(data: bytes) -> None:
+    limits = RecordLimits(1_000, decompressed_bytes=10_000_000)
+    end = read_batch_header(data).next_offset
+    fetched = FetchedPartition(PARTITION, data, 0, limits=limits)
+    for _ in range(2):
+        with pytest.raises(
+            RecordCorruptError, match=rf"t-0, batch at offset 0: .*seek\(\) to offset {end} to skip"
+        ) as e:
+            fetched.take(10)
+        assert (e.value.offset, e.value.next_offset, fetched.next_offset) == (0, end, 0)
+
+
+def test_what_precedes_damage_in_a_large_batch_is_handed_out() -> None:
+    count = PORTION + 100
+    payload = bytearray(many_records(count))
+    payload[-1] = 9
+    fetched = FetchedPartition(PARTITION, raw_batch(bytes(payload), count), 0)
+    assert len(fetched.take(count)) == PORTION
+    for _ in range(2):
+        with pytest.raises(RecordCorruptError) as error:
+            fetched.take(count)
+        assert (error.value.offset, error.value.next_offset) == (PORTION, count)
+    assert fetched.next_offset == PORTION

@@ -19,6 +19,7 @@ from oncelog.protocol.batch_header import assemble_batch  # noqa: E402
 from oncelog.protocol.compression import Compression  # noqa: E402
 from oncelog.protocol.errors import KafkaError  # noqa: E402
 from oncelog.protocol.records import (  # noqa: E402
+    BatchBudgetExceeded,
     Record,
     TimestampType,
     decode_batch,
@@ -26,6 +27,7 @@ from oncelog.protocol.records import (  # noqa: E402
     iter_batches,
     read_batch_header,
 )
+from support.crooked_batches import packed_batch, with_many_headers  # noqa: E402
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 PART = st.none() | st.binary(max_size=4) | st.integers(60, 8400).map(lambda size: b"%07d" % size * (size // 7))
@@ -194,3 +196,13 @@ def test_a_run_of_one_size_ends_where_the_next_record_is_longer_by_any_byte_of_i
     raw = encode_batch(records, base_offset=0)
     found = [row for columns in decode(raw, iter_batches(raw), 0, 2**62, headers=True) for row in rows(columns)]
     assert [len(value or b"") for _, _, _, value, _ in found] == sizes
+
+
+@pytest.mark.parametrize(
+    "data",
+    [packed_batch(with_many_headers(1_000_001)), packed_batch(bytes(7_000_007), 1_000_001)],
+    ids=["headers", "records"],
+)
+def test_a_batch_of_too_many_objects_is_refused_before_they_are_made(data: bytes) -> None:
+    with pytest.raises(BatchBudgetExceeded):
+        list(decode(data, iter_batches(data), 0, 1 << 60, headers=True))
