@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from oncelog.broker.broker import Broker
@@ -17,6 +18,7 @@ from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.record_varint import encode_varint
 from oncelog.protocol.records import encode_record, iter_batches, read_batch_header, verify_crc
+from support.broker import BrokerProcess
 from support.crooked_batches import NOW, many_records, packed_batch, raw_batch, record_body, with_many_headers
 from support.raw_connection import RawConnection
 
@@ -181,3 +183,28 @@ async def test_others_are_served_while_a_large_batch_is_checked(limited: Broker)
         await asyncio.gather(produce(), ask())
     assert answered == ["other", "large"]
     assert read_batch_header(batch).record_count == count
+
+
+def peak_memory(pid: int) -> int:
+    """The largest memory that a process has had so far, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+
+
+async def test_many_bombs_at_a_time_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
+    """Each of 12 batches expands to 120 MB: as many are decompressed at a time as the broker has slots for that."""
+    bomb = packed_batch(encode_record(0, 0, b"k", bytes(120_000_000)))
+    assert len(bomb) < 20_000
+    with BrokerProcess(tmp_path, "--durability", "os") as broker:
+        async with RawConnection(broker.address) as wire:
+            await wire.create_topic("bombs", 12)
+        before = peak_memory(broker.pid)
+
+        async def produce(partition: int) -> ErrorCode:
+            async with RawConnection(broker.address) as wire:
+                return ErrorCode((await wire.produce("bombs", bomb, partition)).error_code)
+
+        async with asyncio.timeout(60):
+            codes = await asyncio.gather(*map(produce, range(12)))
+        assert set(codes) == {ErrorCode.NONE}
+        assert peak_memory(broker.pid) - before < 420_000_000
