@@ -226,7 +226,7 @@ def _append(
         except Exception:  # a bug, behind which the batch may be in the log all the same
             wrote(context, request.transactional_id, append)
             raise
-        append.records = None  # the frame's buffer is reused
+        append.records = append.inspection = None  # the frame's buffer is reused
     if acks == 0:
         if any(append.answer.error_code for append in appends):
             # Nobody waits for an answer: only a closed connection tells the producer (as Kafka does).
