@@ -107,6 +107,7 @@ def expand(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> 
             # The same exception for damaged input and for a target too small: so only the bound decides.
             if size < bound:
                 size = min(bound, size * _GROWTH)
+                del target  # before the next one is made
                 continue
             name = Compression(code).name.lower()
             if bound == max_bytes and _TOO_SMALL in str(error):
