@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline hostile histories mutants bench bench-pipeline lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline faults hostile histories mutants bench bench-pipeline lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,9 @@ crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 wit
 
 hostile: $(READY) ## attacks of clients without rights: the broker's memory and its neighbours' latency stay bounded, as a table
 	$(BIN)/pytest tests/hostile -m slow
+
+faults: $(READY) ## faults of disk and files in a real broker: full, flipped, lost, gone (some need root, for a small disk)
+	$(BIN)/pytest tests/faults --timeout 600
 
 histories: $(READY) ## random histories of transactions in simulated time: make histories FIRST=0 LAST=100000
 	cd tests && ../$(BIN)/python -m support.simulation $(or $(FIRST),0) $(or $(LAST),100000)

@@ -89,7 +89,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
 
     from ..broker.broker import Broker, BrokerStartError
     from ..broker.descriptors import raise_limit
-    from ..broker.logging import StandardLogging, flush
+    from ..broker.logging import StandardLogging, flush, standard_error
 
     async def serve_until_stopped() -> int:
         import signal
@@ -121,7 +121,10 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
             failed.cancel()
             await broker.stop()
         if broker.failure is not None:
-            click.echo(f"oncelog serve: {broker.failure.message}", err=True)
+            # Behind the log lines, and through their writer: nobody may be reading stderr, and the process has to end.
+            if (writer := standard_error()) is not None:
+                writer.put(f"oncelog serve: {broker.failure.message}")
+                flush(1.0)
             return 1
         return 0
 

@@ -75,7 +75,8 @@ class DataDirectory:
     def record_boot(self) -> None:
         """Recovery has looked at everything that a loss of power may have left: the next start need not."""
         if not self.same_boot:
-            write_file(self._fs, f"{self.path}/{BOOT_ID}", self._fs.boot_id().encode())
+            with suppress(OSError):  # a full disk: without it the next start looks as after a loss of power
+                write_file(self._fs, f"{self.path}/{BOOT_ID}", self._fs.boot_id().encode())
 
     def in_place(self) -> bool:
         """Whether the directory is still at its path. False: it was removed, or another one is there."""

@@ -18,6 +18,7 @@ torn tail, making indexes and producer state again. Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -30,7 +31,7 @@ from ..ports import Clock, FileSystem, RandomIds
 from .batch_scan import BrokenBatch, find_batch
 from .disk_space import DiskSpace
 from .file_names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, parse_segment_name, segment_name
-from .flushed_mark import read_flushed_offset, remove_flushed_offset
+from .flushed_mark import read_flushed_offset, remove_flushed_offset, write_flushed_offset
 from .flusher import LogFlusher, sync_path
 from .index_cache import IndexCache
 from .indexes import CorruptIndex
@@ -53,6 +54,7 @@ class LoadPoint:
     `clean`: the last stop was clean. `recovery_point`: everything below it is on disk. `log_start_offset`: records
     below it are deleted; None when that is not known. `fresh`: the directory was made just now. `same_boot`: the system
     has not been restarted since the last start of a broker, so nothing that was written can have been lost in part.
+    `cleaned_to`: compaction has left no gaps behind that offset in the last segment; None when that is not known.
     """
 
     clean: bool = False
@@ -60,6 +62,7 @@ class LoadPoint:
     log_start_offset: int | None = 0
     fresh: bool = False
     same_boot: bool = False
+    cleaned_to: int | None = None
 
 
 def load_log(
@@ -154,7 +157,7 @@ class _Loader:
             end_offset = start
         self.start_offset = max(start, self.segments[0].base_offset)
         self._load_producers(end_offset)
-        self._make_durable()
+        self._make_durable(end_offset)
         self._drop_deleted_segments()
         self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
         return end_offset
@@ -237,10 +240,15 @@ class _Loader:
     def _drop_deleted_segments(self) -> None:
         """Deletion was recorded before the files went: finish it. What they say of producers is kept first."""
         if len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
-            snapshot = self.producers.take_snapshot()
-            if snapshot is not None:
-                sync_path(self._fs, snapshot)
-                self._fs.sync_directory(self._directory)
+            try:
+                snapshot = self.producers.take_snapshot()
+                if snapshot is not None:
+                    sync_path(self._fs, snapshot)
+                    self._fs.sync_directory(self._directory)
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                return  # the next start does it
         while len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
             self._remove([self.segments.pop(0)])
 
@@ -296,7 +304,9 @@ class _Loader:
         segment.size = 0
         try:
             for position, header, _ in batches:
-                if header.base_offset < end_offset:
+                if header.base_offset != end_offset and not self._may_leave_out(
+                    segment, end_offset, header.base_offset
+                ):
                     raise BrokenBatch(position, f"offset {header.base_offset} follows {end_offset - 1}")
                 segment.index(position, header, self._config.index_interval_bytes)
                 end_offset = header.next_offset
@@ -306,6 +316,13 @@ class _Loader:
             broken = error
         self.changed.append(segment)
         return end_offset, broken
+
+    def _may_leave_out(self, segment: LogSegment, end_offset: int, base_offset: int) -> bool:
+        """Whether compaction may have taken the offsets between. No checksum covers the offset in a batch's header."""
+        if base_offset < end_offset:
+            return False
+        cleaned_to = self._point.cleaned_to
+        return segment is not self.segments[-1] or cleaned_to is None or end_offset < cleaned_to
 
     def _truncate(self, number: int, end_offset: int, broken: BrokenBatch) -> None:
         """Cut the log at the first batch that is not whole; CorruptLog when that is no torn write."""
@@ -430,7 +447,7 @@ class _Loader:
 
     # --- durability --------------------------------------------------------------------------------------------------
 
-    def _make_durable(self) -> None:
+    def _make_durable(self, end_offset: int) -> None:
         """Sync what was scanned, and the indexes made again, before any of it is shown."""
         if self._point.fresh or (self._point.clean and not self.changed):
             return  # a fresh log is synced with its first records
@@ -441,6 +458,8 @@ class _Loader:
             if segment is not self.segments[-1]:
                 segment.release()
         self._fs.sync_directory(self._directory)
+        with suppress(OSError):  # what is shown from here on must not count as a torn write later
+            write_flushed_offset(self._fs, self._directory, end_offset)
 
     def _write_indexes(self, segment: LogSegment) -> None:
         """Write what was made again; on a full disk it stays in memory, and is made again the next time."""

@@ -98,6 +98,7 @@ class LogManager:
         self._disk_space = DiskSpace(fs, directory, reserve_bytes, decision_reserve_bytes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._cleaned_known = False
         # These two, and the cleaner's, say what their files say: of partitions that are deleted by now, too.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
@@ -153,7 +154,8 @@ class LogManager:
         self._written_recovery_points = self._recovery_points
         start_offsets = self.directory.read_offsets(LOG_START_OFFSETS)
         self._start_offsets = start_offsets or {}
-        self._cleaner_offsets = self.directory.read_offsets(CLEANER_OFFSETS) or {}
+        cleaner_offsets = self.directory.read_offsets(CLEANER_OFFSETS)
+        self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
         missing = {key for key, offset in self._recovery_points.items() if offset > 0}
         deleted = []
         for name in sorted(self._fs.list(self.path)):
@@ -171,8 +173,15 @@ class LogManager:
             # A process that was killed may have left directories in the page cache alone, and nobody but the one who
             # makes a directory syncs its name: a log that is shown, and appended to, must not vanish as a whole.
             self._fs.sync_directory(self.path)
-        if start_offsets is None:
-            self._write_start_offsets()  # from now on a missing file means that it was lost
+        try:
+            if start_offsets is None:
+                self._write_start_offsets()  # from now on a missing file means that it was lost
+            if cleaner_offsets is None and not self._logs and not self.offline:
+                self._write_cleaner_offsets()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            logger.warning("checkpoint not written", directory=self.path, error=str(error))
         # A start that failed before this point has changed nothing: the next one finds the same.
         self.directory.record_boot()
         self.directory.take_clean_shutdown()
@@ -199,6 +208,7 @@ class LogManager:
             self._recovery_points.get(key, 0),
             self._start_offsets.get(key, 0) if start_known else None,
             same_boot=self.directory.same_boot,
+            cleaned_to=self._cleaner_offsets.get(key, 0) if self._cleaned_known else None,
         )
         try:
             if not self._fs.is_directory(path):

@@ -116,7 +116,7 @@ def _write_checkpoints(data: DataDirectory, damages: list[Damage]) -> None:
 
 def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
     points = data.read_offsets(RECOVERY_POINTS) or {}
-    starts = data.read_offsets(LOG_START_OFFSETS)
+    starts, cleaned = data.read_offsets(LOG_START_OFFSETS), data.read_offsets(CLEANER_OFFSETS)
     missing = {key for key, offset in points.items() if offset > 0}
     damages = []
     for name in sorted(fs.list(data.path)):
@@ -128,7 +128,8 @@ def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
         if fs.is_directory(path):
             recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path))
             start_offset = None if starts is None else starts.get(key, 0)
-            damage = _inspect_partition(*key, path, recovery_point, start_offset, fs)
+            cleaned_to = None if cleaned is None else cleaned.get(key, 0)
+            damage = _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, fs)
             if damage is not None:
                 damages.append(damage)
     for key in sorted(missing):
@@ -152,7 +153,13 @@ def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
 
 
 def _inspect_partition(
-    topic: str, partition: int, path: str, recovery_point: int, start_offset: int | None, fs: FileSystem
+    topic: str,
+    partition: int,
+    path: str,
+    recovery_point: int,
+    start_offset: int | None,
+    cleaned_to: int | None,
+    fs: FileSystem,
 ) -> Damage | None:
     segments = _segments(path, fs)
     if not segments and recovery_point > (start_offset or 0):
@@ -166,7 +173,9 @@ def _inspect_partition(
                 gone = f"offsets {end_offset} to {segment.base_offset - 1} are gone"
                 raise BrokenBatch(0, f"the segment before it is missing: {gone}")
             for position_, header, _ in segment.batches():
-                if header.base_offset < end_offset:
+                active = segment is segments[-1]
+                gap = active and cleaned_to is not None and cleaned_to <= end_offset != header.base_offset
+                if header.base_offset < end_offset or gap:
                     raise BrokenBatch(position_, f"offset {header.base_offset} follows {end_offset - 1}")
                 end_offset = header.next_offset
                 position = position_ + header.size

@@ -17,7 +17,7 @@ import structlog
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, LogConfig, PartitionLog, load_log
+from oncelog.broker.log import AppendOrigin, CorruptLog, IsolationLevel, LoadPoint, LogConfig, PartitionLog, load_log
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.flusher import FlushTask
 from oncelog.broker.log.index_cache import IndexCache
@@ -30,6 +30,8 @@ from support.faulty_filesystem import FaultyFileSystem
 DIRECTORY = "/data/t-0"
 NOW = 1_700_000_000_000
 DELETE_RETENTION_MS = 1000
+BEHIND_THE_CHECKSUM = 40
+"""A byte of each batch that its checksum covers."""
 
 
 class PowerFailure(BaseException):
@@ -152,12 +154,13 @@ class LogMachine(RuleBasedStateMachine):
         self.maybe: Appended | None = None
         self.task: FlushTask | None = None
         self.clean = False
+        self.same_boot = True
         self.open()
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        point = LoadPoint(self.clean, self.recovery_point, self.start_offset)
+        point = LoadPoint(self.clean, self.recovery_point, self.start_offset, same_boot=self.same_boot)
         self.clean = False
         self.task = None
 
@@ -182,6 +185,7 @@ class LogMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         """After a crash: what is there is the truth, if it is a possible one."""
         self.open()
+        self.same_boot = True
         end = self.log.log_end_offset
         assert end >= self.durable, f"offsets up to {self.durable} were durable, the log ends at {end}"
         candidates = self.batches + ([self.maybe] if self.maybe is not None else [])
@@ -359,6 +363,7 @@ class LogMachine(RuleBasedStateMachine):
         self.clean = True
         if self.rng.random() < 0.5:
             self.fs.crash(self.rng)
+            self.same_boot = False
         else:
             assert self.fs.open_files == 0, "a closed log holds no files"
             self.fs.kill()
@@ -372,6 +377,29 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def lose_power(self) -> None:
         self.fs.crash(self.rng)
+        self.same_boot = False
+        self.reopen()
+
+    @rule()
+    def rot(self) -> None:
+        """One bit of a durable batch flips while the process is down: whatever is served then, nothing is cut."""
+        first = max(self.compacted_to, self.log.log_start_offset)
+        candidates = [batch for batch in self.batches if first <= batch.base and batch.end <= self.durable]
+        if not candidates:
+            return
+        batch = self.rng.choice(candidates)
+        segment = self.log.segments.floor(batch.base)
+        path, position = segment.path(), segment.position_of(batch.base) + BEHIND_THE_CHECKSUM
+        self.fs.kill()
+        self.fs._get(path).data[position] ^= 1
+        try:
+            self.open()
+        except CorruptLog:
+            pass
+        else:
+            assert self.log.log_end_offset >= self.durable, "acknowledged records were cut"
+            self.fs.kill()
+        self.fs._get(path).data[position] ^= 1
         self.reopen()
 
     @rule(
@@ -413,6 +441,7 @@ class LogMachine(RuleBasedStateMachine):
         self.fs.before = None
         if power:
             self.fs.crash(self.rng)
+            self.same_boot = False
         else:
             self.fs.kill()
         self.reopen()

@@ -127,6 +127,10 @@ class FaultyFileSystem:
     def heal(self) -> None:
         """No fault is left."""
         self.capacity = None
+        self.heal_operations()
+
+    def heal_operations(self) -> None:
+        """No operation fails any more, but for want of space."""
         self._faults.clear()
 
     def check(self, operation: str, path: str) -> None:

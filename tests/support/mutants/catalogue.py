@@ -152,8 +152,8 @@ MUTANTS: Final = (
         "recovery keeps a segment that does not join the one before",
         "log",
         "broker/log/log_loader.py",
-        "                if header.base_offset < end_offset:\n                    raise BrokenBatch(",
-        "                if header.base_offset < 0:\n                    raise BrokenBatch(",
+        "            if number and segment.base_offset != end_offset:\n",
+        "            if number and segment.base_offset < 0:\n",
     ),
     # ---- transactions
     Mutant(

@@ -156,6 +156,7 @@ class SimulatedBroker:
     async def start(self) -> None:
         """Start on what is on disk."""
         self.lives += 1
+        self.fs.heal_operations()
         made = Broker(DATA, self._config, fs=self.fs, clock=self.clock, ids=SeededIds(self._rng), logger=self.log)
         self._broker = made
         await made.start()
