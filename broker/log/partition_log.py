@@ -365,7 +365,10 @@ class PartitionLog(RetainedLog):
         KAFKA_STORAGE_ERROR.
         """
         committed = isolation is IsolationLevel.READ_COMMITTED
-        limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
+        visible = self.last_stable_offset if committed else self.high_watermark
+        limit = self._readable_end(visible)
+        if self._failure is not None and limit <= offset < visible:
+            raise self._failure  # an empty answer would have the reader ask for ever
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -20,7 +20,7 @@ class Event:
     sync, and it is restarted. crash at start: its power fails, and again while it reads its logs. slow disk: each sync
     takes many times as long. clock: its wall clock jumps, by two seconds (target 0) or by an hour (1) ahead, or back
     by a second (2). delete records: what readers were given of an output is deleted. topic: the extra topic is deleted,
-    and made anew.
+    and made anew. marker: an operator writes a marker for some producer.
     A worker (the target's): die: it ends, and is started again. halt: it stands still. leave: it leaves its group, and
     comes back. rejoin: it asks for another assignment. fence: an operator fences an id of it.
     The network: storm: connections break. mire: frames are slow.
@@ -56,8 +56,9 @@ class Scenario:
 
     @property
     def may_lose(self) -> bool:
-        """Whether the disk may lose what was acknowledged: the power fails, and nothing was synced."""
-        return self.broker == "os" and any(event.what.startswith("crash") for event in self.events)
+        """Whether the disk may lose what was acknowledged: the power or a sync fails, and nothing waited for a sync."""
+        losses = ("crash", "crash told", "crash at start", "sync fails")
+        return self.broker == "os" and any(event.what in losses for event in self.events)
 
 
 CALM = 8
@@ -88,6 +89,7 @@ HARSH_EVENTS = KINDS_OF_EVENTS | {
     "stop": 4,
     "full": 4,
     "sync fails": 3,
+    "marker": 5,
 }
 
 OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}

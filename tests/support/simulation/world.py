@@ -9,11 +9,17 @@ from typing import Any, TypeVar
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import partition_for_key
+from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from oncelog.protocol.schema import Request, Response
 from support.faulty_filesystem import FaultyFileSystem
 from support.virtual_time import JumpingSelector, VirtualTimeLoop
@@ -316,6 +322,8 @@ class World:
             self.broker.clock.ahead_ms += (2000, 3_600_000, -1000)[event.target]
         elif event.what == "delete records":
             await self._delete_records(event.target % self.outputs)
+        elif event.what == "marker":
+            await self._send_marker()
         elif event.what == "topic":
             await self._ask(DeleteTopicsRequest(topic_names=[EXTRA], timeout_ms=1000), 5)
             await asyncio.sleep(event.for_s)
@@ -334,6 +342,24 @@ class World:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
         answer = await self._ask(request, 4)
         assert not (must_do and answer is not None and answer.error_code), f"{transactional_id} is blocked: {answer}"
+
+    async def _send_marker(self) -> None:
+        """A marker from outside, for some producer, with epochs that are right, too low or too high."""
+        rng = self._disk
+        if not self.transactions:
+            return
+        producer_id, epoch = rng.choice(self.transactions).identity
+        topic, partition = rng.choice(
+            [(OUTPUT, rng.randrange(self.outputs)), (OFFSETS_TOPIC, rng.randrange(self.offsets_partitions)), (EXTRA, 0)]
+        )
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=max(0, epoch + rng.choice((-1, 0, 0, 0, 1, 2, 100))),
+            transaction_result=rng.random() < 0.5,
+            topics=[WritableTxnMarkerTopic(topic, [partition])],
+            coordinator_epoch=rng.choice((-1, 0, 0, 0, 5)),
+        )
+        await self._ask(WriteTxnMarkersRequest([marker]), 1)
 
     async def _delete_records(self, partition: int) -> None:
         """Delete what was checked, and nothing else."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from oncelog.broker.log import DataDirectoryError, LogConfig, LogManager, log_manager
+from oncelog.broker.log import DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
 from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
@@ -92,6 +92,10 @@ async def test_what_is_on_disk_of_a_partition_that_takes_no_writes_is_read(
     await settle(manager)
     assert log.failure is not None
     assert values_of(log.read(0, 1000).records) == ["a"], "what may be lost is not shown"
+    for isolation in IsolationLevel:
+        with pytest.raises(KafkaError) as caught:
+            log.read(1, 1000, isolation)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR, "a reader that waits there would wait for ever"
     assert log.offset_for_timestamp(NOW)[1] == 0
     log.discard()
     with pytest.raises(KafkaError) as caught:
