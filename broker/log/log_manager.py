@@ -216,7 +216,9 @@ class LogManager:
                     f"{path} is a symbolic link or a file, and is not followed. The partition stays offline; move the"
                     " directory itself to this place, or delete the topic"
                 )
-            self._logs[key] = self._open_log(key, path, self._config, point)
+            log = self._logs[key] = self._open_log(key, path, self._config, point)
+            if not log.log_end_offset:
+                log.sync_later()  # a partition without records is closed without putting its name on disk
         except KafkaError as error:
             self._take_offline(key, error)
         except OSError as error:

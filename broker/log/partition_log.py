@@ -488,11 +488,17 @@ class PartitionLog(RetainedLog):
             if clean and self._failure is None:
                 if self._refusing_writes:
                     self._cut_leftovers()
-                if not self._indexes_current:
-                    self._write_state()
-                self.flush()
+                if not self._untouched:
+                    if not self._indexes_current:
+                        self._write_state()
+                    self.flush()
         finally:
             self._close_files(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being closed; try again"))
+
+    @property
+    def _untouched(self) -> bool:
+        """Whether nothing was ever appended: then there is nothing to put on disk, and nothing to scan."""
+        return self.log_end_offset == 0 and not (self._unsynced_segments or self._unsynced_paths)
 
     def _cut_leftovers(self) -> None:
         """Cut off what failed writes left behind the end."""

@@ -304,8 +304,11 @@ class LogSegment:
     def load_active(self) -> int:
         """Take a segment that was closed cleanly, to be appended to; returns where it ends (exclusive offset).
 
-        Raises CorruptIndex, BrokenBatch, OSError.
+        A segment that never held a batch has no index files. Raises CorruptIndex, BrokenBatch, OSError.
         """
+        if not self._fs.file_size(self.path()) and not self.index_files_present():
+            self.reset_indexes()
+            return self.base_offset
         end_offset = self.load_finished()
         last = self.offset_index.last_position()
         if self.size:

@@ -502,3 +502,57 @@ async def test_a_new_data_directory_survives_a_power_failure(seed: int) -> None:
     manager.open()
     assert manager.cluster_id == cluster_id
     manager.abandon()
+
+
+async def test_a_stop_and_a_start_write_nothing_for_a_partition_that_never_had_a_record(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    manager.open()
+    manager.create("t", 0, CONFIG)
+    written: list[tuple[str, str]] = []
+
+    def note(operation: str, path: str) -> None:
+        if path.startswith("/data/t-0/") and operation in ("write", "truncate", "fdatasync", "rename"):
+            written.append((operation, path))
+
+    fs.before = note
+    await manager.stop()
+    restarted = new_manager(fs)
+    restarted.open()
+    assert written == []
+    log = restarted.get("t", 0)
+    assert log is not None
+    log.append(batch("first"))
+    await restarted.stop()
+    again = new_manager(fs)
+    again.open()
+    log = again.get("t", 0)
+    assert log is not None
+    assert values(log.batches()) == ["first"]
+    await again.stop()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_partition_that_was_stopped_before_its_first_record_survives_a_power_failure(seed: int) -> None:
+    fs = FaultyFileSystem()
+    manager = new_manager(fs)
+    manager.open()
+    manager.create("t", 0, LogConfig())
+    await manager.stop()
+
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.get("t", 0)
+    assert log is not None
+    log.append(batch("acknowledged"), origin=AppendOrigin.CLIENT)
+    flushed = log.flushed(log.log_end_offset)
+    assert flushed is not None
+    await flushed
+    fs.crash(random.Random(seed))
+    manager.abandon()
+
+    manager = new_manager(fs)
+    manager.open()
+    recovered = manager.get("t", 0)
+    assert recovered is not None, "acknowledged records are gone, directory and all"
+    assert values(recovered.batches()) == ["acknowledged"]
+    manager.abandon()
