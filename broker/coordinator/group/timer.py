@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ...ports import Clock
 
 Action: TypeAlias = Callable[[], None]
+
+MOST_STALE: Final = 1000
+"""Entries without a deadline that the heap may hold beside one for each deadline."""
 
 
 class DeadlineTimer:
@@ -22,7 +25,8 @@ class DeadlineTimer:
         self._clock = clock
         self._on_earlier = on_earlier
         self._deadlines: dict[Hashable, tuple[float, Action]] = {}
-        # Entries that a later schedule() overtook stay in the heap until they come up: a heartbeat costs no heap push.
+        # Entries that were cancelled or overtaken by a later schedule() stay in the heap until they come up, or until
+        # they are too many: a heartbeat costs no heap push.
         self._heap: list[tuple[float, int, Hashable]] = []
         self._queued: dict[Hashable, float] = {}
         self._counter = 0
@@ -38,6 +42,7 @@ class DeadlineTimer:
     def cancel(self, key: Hashable) -> None:
         """Forget what `key` stood for, if anything."""
         self._deadlines.pop(key, None)
+        self._drop_stale()
 
     def is_scheduled(self, key: Hashable) -> bool:
         """Whether something is to be done under that key."""
@@ -90,5 +95,17 @@ class DeadlineTimer:
         self._counter += 1
         self._queued[key] = deadline
         heapq.heappush(self._heap, (deadline, self._counter, key))
+        self._drop_stale()
         if earliest is None or deadline < earliest:
             self._on_earlier()
+
+    def _drop_stale(self) -> None:
+        """Drop the entries of cancelled keys, and of deadlines that moved, once they are more than the others."""
+        if len(self._heap) <= 2 * len(self._deadlines) + MOST_STALE:
+            return
+        self._heap = [entry for entry in self._heap if self._is_queued(entry)]
+        heapq.heapify(self._heap)
+        self._queued = {key: at for at, _, key in self._heap}
+
+    def _is_queued(self, entry: tuple[float, int, Hashable]) -> bool:
+        return entry[2] in self._deadlines and self._queued.get(entry[2]) == entry[0]

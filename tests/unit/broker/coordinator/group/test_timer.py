@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from oncelog.broker.coordinator.group.timer import DeadlineTimer
 from support.transaction_ports import FakeClock
@@ -100,3 +102,38 @@ def test_the_driver_is_told_of_earlier_deadlines_only(clock: FakeClock) -> None:
     timer.schedule("b", 60, lambda: None)
     timer.schedule("c", 40, lambda: None)
     assert told == [pytest.approx(clock.monotonic() + 0.05), pytest.approx(clock.monotonic() + 0.04)]
+
+
+class Key:
+    """A key whose life can be watched."""
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_cancelled_keys_do_not_stay_until_their_deadline(clock: FakeClock, moved: bool) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("kept", 50, lambda: done.append("kept"))
+    alive: weakref.WeakSet[Key] = weakref.WeakSet()
+    for _ in range(10_000):
+        key = Key()
+        alive.add(key)
+        timer.schedule(key, 60_000, lambda: done.append("cancelled"))
+        if moved:
+            timer.schedule(key, 30_000, lambda: done.append("cancelled"))
+        timer.cancel(key)
+    del key
+    assert len(alive) <= 1001
+    clock.advance(60)
+    timer.run_due()
+    assert done == ["kept"]
+
+
+def test_a_deadline_that_moves_to_and_fro_takes_bounded_memory(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    for _ in range(10_000):
+        timer.schedule("a", 60_000, lambda: done.append("far"))
+        timer.schedule("a", 1, lambda: done.append("near"))
+        timer.schedule("a", 60_000, lambda: done.append("far"))
+        clock.advance(2)
+        timer.run_due()
+    assert len(timer._heap) <= 1003
+    assert done == []
