@@ -8,7 +8,7 @@ Owns the socket's two directions and nothing else: what a request means is the d
 * Nothing is executed while the peer does not read or too many answer bytes wait behind one that is not ready
   (`connection.write.buffer.bytes`), or while `connection.max.inflight.requests` answers are outstanding. The socket is
   then read only into the buffer that is there, so that a close is noticed, and no further: TCP holds the peer back.
-* A connection does a bounded amount of work in a turn of the event loop (`SHARED_TURN_WORK`); then others have theirs.
+* A connection does a bounded amount of work in a turn of the event loop (`turns.py`); then others have theirs.
 """
 
 from __future__ import annotations
@@ -26,15 +26,10 @@ from ..handling import Answer, Deferred
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
+from .turns import LONE_TURN_WORK, REQUEST_WORK, Turns
 
-REQUEST_WORK: Final = 16 * 1024
-SHARED_TURN_WORK: Final = 128 * 1024
-"""What a connection may do in a turn of the loop: bytes received and executed, and `REQUEST_WORK` for each request."""
-
-LONE_TURN_WORK: Final = 2 * 1024 * 1024
-"""The same where no other connection has been active for `CONTENTION_S`."""
-
-CONTENTION_S: Final = 0.1
+LEAST_READ: Final = 16 * 1024
+"""Bytes that one read may take at least."""
 
 
 class ConnectionOwner(Protocol):
@@ -45,8 +40,7 @@ class ConnectionOwner(Protocol):
     log: Any
     memory: RequestMemory
     answers: AnswerMemory
-    last_active: Connection | None
-    contended_until: float
+    turns: Turns
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
         """The connection is there; it may be refused by `abort`."""
@@ -101,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_for_memory = False
         self._draining = False
         self._yielding = False
-        self._turn = -1.0
+        self._turn = loop.time()
         self._work = LONE_TURN_WORK
         self._frame_since = 0.0
         self._held = 0
@@ -136,16 +130,20 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop may write what arrives."""
-        return self._buffer.writable()
+        """Where the loop may write what arrives: no more than the turn allows, however much lies in the socket."""
+        now = self._loop.time()
+        if now != self._turn:
+            self._begin_turn(now)
+        view = self._buffer.writable()
+        if len(view) > LEAST_READ and len(view) > self._work:
+            return view[: max(self._work, LEAST_READ)]
+        return view
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` arrived: execute what is whole."""
-        now = self.last_active = self._loop.time()
+        self.last_active = self._turn
         if self._buffer.received(nbytes):
-            self._frame_since = now
-        if now != self._turn:
-            self._renew_turn(now)
+            self._frame_since = self._turn
         self._work -= nbytes
         self._process()
 
@@ -267,21 +265,19 @@ class Connection(asyncio.BufferedProtocol):
     def _yield(self) -> None:
         """Let the other connections have their turn first."""
         self._yielding = True
+        self._listener.turns.used_up(self.id)
         self._pause_reading()
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._yielding = False
-        self._renew_turn(self._loop.time())
+        self._begin_turn(self._loop.time())
         if self._transport is not None:
             self._process()
 
-    def _renew_turn(self, now: float) -> None:
-        listener = self._listener
-        if listener.last_active is not self:
-            listener.last_active, listener.contended_until = self, now + CONTENTION_S
+    def _begin_turn(self, now: float) -> None:
+        self._work = self._listener.turns.begin(self.id, self._work, self._turn, now)
         self._turn = now
-        self._work = SHARED_TURN_WORK if now < listener.contended_until else LONE_TURN_WORK
 
     def _broken(self, error: Exception) -> None:
         """A bug below: without an answer the order of answers is lost, so the connection must not live on."""

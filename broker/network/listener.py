@@ -20,6 +20,7 @@ from ..dispatcher import Dispatcher
 from .answer_memory import AnswerMemory
 from .connection import Connection
 from .request_memory import RequestMemory
+from .turns import Turns
 
 IDLE_SWEEP_S: Final = 30.0
 STALLED_S: Final = 0.5
@@ -36,8 +37,7 @@ class Listener:
         self.log = log.bind(listener=listener.name)
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
-        self.last_active: Connection | None = None
-        self.contended_until = 0.0
+        self.turns = Turns()
         self.host = listener.host
         self.port = listener.port
         self._dispatcher = dispatcher
@@ -122,8 +122,6 @@ class Listener:
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
-        if self.last_active is connection:
-            self.last_active = None
         self._connections.discard(connection)
         self._by_host[connection.peer_host] -= 1
         if not self._by_host[connection.peer_host]:

@@ -51,7 +51,7 @@ async def unfinished_frames(siege: Siege, whole: bool) -> None:
     frame = struct.pack(">i", ANNOUNCED) + bytes(size)
     async with sockets(siege, count) as opened, asyncio.TaskGroup() as tasks:
         for sock in opened:
-            tasks.create_task(send(sock, frame, 10 if whole else 3))
+            tasks.create_task(send(sock, frame, 10 if whole else 2))
 
 
 @attack("2,000 frames of 1 MB that never come whole")
@@ -102,8 +102,9 @@ async def unread_metadata(siege: Siege, whole: bool) -> None:
             await wire.create_topic(f"t-{number}", 10_000)
     frame = b"".join(encode_request(MetadataRequest(None), 12, 1, "attacker"))
     async with sockets(siege, 40, 4096) as opened:
-        for sock in opened:
-            await send(sock, frame * 63, 5)
+        async with asyncio.TaskGroup() as tasks:
+            for sock in opened:
+                tasks.create_task(send(sock, frame * 63, 5))
         await asyncio.sleep(5 if whole else 1)
 
 

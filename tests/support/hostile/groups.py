@@ -10,6 +10,7 @@ import time
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from support.hostile.attack import attack
+from support.hostile.connections import send, sockets
 from support.hostile.siege import Siege
 from support.raw_connection import RawConnection
 
@@ -39,9 +40,9 @@ async def refused_joins(siege: Siege, whole: bool) -> None:
                 await wire.receive_bytes()
 
 
-@attack("JoinGroups under client ids of 32 KB that never come back with their member ids, for 20 s")
+@attack("JoinGroups under client ids of 32 KB that never come back with their member ids, for 20 s", short=True)
 async def long_client_ids(siege: Siege, whole: bool) -> None:
-    deadline = time.monotonic() + (20 if whole else 2)
+    deadline = time.monotonic() + (20 if whole else 3)
     async with RawConnection(siege.address, "c" * 32_000) as wire:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while time.monotonic() < deadline:
@@ -51,15 +52,10 @@ async def long_client_ids(siege: Siege, whole: bool) -> None:
                     await wire.receive_bytes()
 
 
-@attack("40 members with 50 MB of metadata each")
+@attack("40 members with 50 MB of metadata each", short=True)
 async def heavy_members(siege: Siege, whole: bool) -> None:
-    request = join("group", metadata=bytes(50_000_000 if whole else 2_000_000))
+    request = join("group", metadata=bytes(50_000_000 if whole else 10_000_000))
     frame = b"".join(encode_request(request, 3, 1, "attacker"))
-    async with contextlib.AsyncExitStack() as stack:
-        for _ in range(40):
-            wire = await stack.enter_async_context(siege.wire())
-            wire.send_bytes(frame)
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(5):
-                    await wire._writer.drain()
-        await asyncio.sleep(2)
+    async with sockets(siege, 40) as opened, asyncio.TaskGroup() as tasks:
+        for sock in opened:
+            tasks.create_task(send(sock, frame, 10 if whole else 3))

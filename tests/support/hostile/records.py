@@ -63,7 +63,7 @@ def many_headers(count: int) -> bytes:
     )
 
 
-@attack("batches of 68 bytes that need a segment each")
+@attack("batches of 68 bytes that need a segment each", short=True)
 async def segment_each(siege: Siege, whole: bool) -> None:
     async with siege.wire() as wire:
         await wire.create_topic("t", 24)
@@ -123,6 +123,7 @@ async def headers_by_time(siege: Siege, whole: bool) -> None:
     "six records of 30,000,000 headers, compacted",
     "log.cleaner.backoff.ms=100",
     "log.cleaner.min.cleanable.ratio=0",
+    short=True,
 )
 async def headers_compacted(siege: Siege, whole: bool) -> None:
     data = many_headers(30_000_000 if whole else 500_000)

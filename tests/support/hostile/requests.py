@@ -67,7 +67,7 @@ async def repeated_group(siege: Siege, whole: bool) -> None:
     await ask(siege, OffsetFetchRequest(groups=[group] * (10_000 if whole else 500)), 8)
 
 
-@attack("one partition asked for 5,000,000 times in one OffsetFetch")
+@attack("one partition asked for 5,000,000 times in one OffsetFetch", short=True)
 async def repeated_offset(siege: Siege, whole: bool) -> None:
     count = 5_000_000 if whole else 200_000
     await ask(siege, OffsetFetchRequest("group", [OffsetFetchRequestTopic("t", [0] * count)]), 5)
@@ -75,7 +75,7 @@ async def repeated_offset(siege: Siege, whole: bool) -> None:
     await ask(siege, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("group", topics=topics)]), 8)
 
 
-@attack("5,000,000 partitions in one AddPartitionsToTxn")
+@attack("5,000,000 partitions in one AddPartitionsToTxn", short=True)
 async def partitions_of_a_transaction(siege: Siege, whole: bool) -> None:
     async with siege.wire() as wire:
         await wire.create_topic("t")
@@ -90,7 +90,7 @@ async def partitions_of_a_transaction(siege: Siege, whole: bool) -> None:
         await ask(siege, request, 3)
 
 
-@attack("the broker's settings asked for 20,000 times in one DescribeConfigs")
+@attack("the broker's settings asked for 20,000 times in one DescribeConfigs", short=True)
 async def repeated_broker_settings(siege: Siege, whole: bool) -> None:
     resource = DescribeConfigsResource(4, "1", None)
     await ask(siege, DescribeConfigsRequest([resource] * (20_000 if whole else 1000), True, True), 4)

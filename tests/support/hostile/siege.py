@@ -24,6 +24,8 @@ from support.raw_connection import RawConnection
 TESTS = Path(__file__).resolve().parents[2]
 WARM_UP_ANSWERS = 90
 RECOVERY_S = 60.0
+STOP_S = 60.0
+"""An attack may leave 30,000 partitions with records, which a stop puts on disk."""
 ADDRESS_SPACE = 6 << 30
 """What the attacked process may map: an attack that succeeds must not take the memory of the machine."""
 
@@ -138,7 +140,7 @@ class Siege:
     def _restart(self) -> None:
         """Stop the broker, which must end by itself, and start it again."""
         begun = time.monotonic()
-        self.outcome.exit_code = self.broker.terminate()
+        self.outcome.exit_code = self.broker.terminate(STOP_S)
         self.outcome.stop_s = time.monotonic() - begun
         self.broker.start()
         self.outcome.start_s = self.broker.start_s

@@ -15,8 +15,9 @@ from oncelog.broker.config import Listener as Row
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
 from oncelog.broker.handling import Deferred
 from oncelog.broker.logging import make_logger
-from oncelog.broker.network.connection import LONE_TURN_WORK, REQUEST_WORK, SHARED_TURN_WORK
+from oncelog.broker.network.connection import Connection
 from oncelog.broker.network.listener import Listener
+from oncelog.broker.network.turns import LONE_TURN_WORK, REQUEST_WORK, ROUND_WORK
 from oncelog.protocol.schema import Buffer, Response
 
 
@@ -356,7 +357,26 @@ async def test_connections_with_much_to_do_take_turns() -> None:
         turns = [len(list(turn)) for _, turn in itertools.groupby(house.dispatcher.executed)]
         assert len(turns) > 100
         both_busy = turns[2:100]
-        assert max(both_busy) <= 2 * SHARED_TURN_WORK // REQUEST_WORK
+        assert max(both_busy) <= 2 * ROUND_WORK // REQUEST_WORK
+
+
+async def test_a_large_request_is_read_in_parts_while_others_compete(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms: list[int] = []
+    get_buffer = Connection.get_buffer
+
+    def note(connection: Connection, sizehint: int) -> memoryview:
+        rooms.append(len(get_buffer(connection, sizehint)))
+        return get_buffer(connection, sizehint)
+
+    monkeypatch.setattr(Connection, "get_buffer", note)
+    async with House() as house:
+        peers = [await house.connect() for _ in range(2)]
+        words = [b"%d" % number * 8_000_000 for number in range(2)]
+        for peer, word in zip(peers, words, strict=True):
+            peer.ask(word)
+        assert await asyncio.gather(*(peer.answers(1) for peer in peers)) == [[word] for word in words]
+        assert len(rooms) > 16
+        assert max(rooms[2:]) <= ROUND_WORK
 
 
 async def test_a_request_that_stops_halfway_is_closed_and_a_whole_one_may_wait() -> None:

@@ -1,0 +1,58 @@
+"""Shares of the event loop: a lone connection has long turns, those that compete divide a round among them."""
+
+from __future__ import annotations
+
+import pytest
+from oncelog.broker.network.turns import CONTENTION_S, LEAST_SHARE, LONE_TURN_WORK, ROUND_S, ROUND_WORK, Turns
+
+
+def busy_turns(count: int) -> Turns:
+    """Turns in which `count` connections compete, at time 0."""
+    turns = Turns()
+    for connection_id in range(1, count + 1):
+        turns.begin(connection_id, 0, 0.0, 0.0)
+        turns.used_up(connection_id)
+    return turns
+
+
+def test_a_connection_that_is_alone_has_long_turns() -> None:
+    turns = Turns()
+    turns.begin(1, 0, 0.0, 0.0)
+    assert turns.begin(1, -5, 0.0, CONTENTION_S) == LONE_TURN_WORK
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 16])
+def test_the_shares_of_all_that_compete_are_one_round(count: int) -> None:
+    turns = busy_turns(count)
+    assert count * turns.begin(99, 0, 0.0, 0.0) == ROUND_WORK
+
+
+def test_a_share_is_worth_its_turn_however_many_compete() -> None:
+    assert busy_turns(10_000).begin(1, 0, 0.0, 0.0) == LEAST_SHARE
+
+
+def test_what_a_turn_did_too_much_is_taken_from_the_next_ones() -> None:
+    turns = busy_turns(8)
+    share = ROUND_WORK // 8
+    left = -3 * share
+    waits = 0
+    while (left := turns.begin(1, left, 0.0, 0.0)) <= 0:
+        waits += 1
+    assert waits == 3
+
+
+def test_who_pauses_pays_meanwhile_and_saves_nothing() -> None:
+    turns = busy_turns(8)
+    share = ROUND_WORK // 8
+    assert turns.begin(1, -3 * share, 0.0, 4.5 * ROUND_S) == share
+    assert turns.begin(1, share, 0.0, 4.5 * ROUND_S) == share
+
+
+def test_connections_that_have_nothing_more_to_do_stop_competing() -> None:
+    turns = busy_turns(8)
+    now = 0.0
+    for _ in range(3):
+        now += CONTENTION_S
+        turns.begin(1, 0, now, now)
+        turns.begin(2, 0, now, now)
+    assert turns.begin(1, 0, now, now) == ROUND_WORK
