@@ -49,7 +49,7 @@ from . import handlers
 from .authorization import Authorizer, allow_all
 from .config import BrokerConfig
 from .connection_info import ConnectionInfo
-from .error_response import code_paths, error_response, replace_codes
+from .error_response import code_paths, error_response, replace_codes, replace_codes_in_steps
 from .handling import Answer, Deferred, Execution, HandledApi, RequestContext
 from .services import BrokerServices
 from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
@@ -340,7 +340,7 @@ class Dispatcher:
         context = exchange.context
         rule = self._code_rule(context)
         if rule[1]:
-            run_at_once(replace_codes(response, *rule))
+            replace_codes(response, *rule)
         try:
             return encode_response(response, context.api_version, context.correlation_id)
         except EncodeError as error:
@@ -355,7 +355,7 @@ class Dispatcher:
         rule = self._code_rule(context)
         try:
             if rule[1]:
-                yield from replace_codes(response, *rule)
+                yield from replace_codes_in_steps(response, *rule)
             version, id = context.api_version, context.correlation_id
             return (yield from encode_response_in_steps(response, version, id, self._max_bytes))
         except EncodeError as error:

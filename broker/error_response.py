@@ -117,18 +117,30 @@ def code_paths(struct: type[Struct], version: int) -> CodePaths:
     return own, inner
 
 
-def replace_codes(target: Any, paths: CodePaths, older: dict[int, int]) -> Steps[None]:
-    """Replace the codes that `older` has a substitute for, everywhere in a response."""
+def replace_codes(target: Any, paths: CodePaths, older: dict[int, int]) -> None:
+    """Replace the codes that `older` has a substitute for, everywhere in a small response."""
     own, inner = paths
     if own and (code := getattr(target, own)) in older:
         setattr(target, own, older[code])
     for name, is_array, deeper in inner:
         value = getattr(target, name)
-        if value is None:
-            continue
         if is_array:
-            for item in value:
-                yield from replace_codes(item, deeper, older)
+            for item in value or ():
+                replace_codes(item, deeper, older)
+        elif value is not None:
+            replace_codes(value, deeper, older)
+
+
+def replace_codes_in_steps(target: Any, paths: CodePaths, older: dict[int, int]) -> Steps[None]:
+    """As `replace_codes`, in steps."""
+    own, inner = paths
+    if own and (code := getattr(target, own)) in older:
+        setattr(target, own, older[code])
+    for name, is_array, deeper in inner:
+        value = getattr(target, name)
+        if is_array:
+            for item in value or ():
+                yield from replace_codes_in_steps(item, deeper, older)
                 yield 1
-        else:
-            yield from replace_codes(value, deeper, older)
+        elif value is not None:
+            yield from replace_codes_in_steps(value, deeper, older)

@@ -87,8 +87,13 @@ def decompress(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES)
     return bytes(expand(code, data, max_bytes))
 
 
-def expand(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | bytearray:
-    """`decompress` with one copy less: the result may be a bytearray."""
+def expand(
+    code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES, scratch: bytearray | None = None
+) -> bytes | bytearray:
+    """`decompress` with one copy less: the result may be a bytearray.
+
+    `scratch`, of `max_bytes`, spares the guesses at the size: the data is decompressed there once, then copied.
+    """
     if code == Compression.NONE:
         return bytes(data)
     if code == Compression.SNAPPY:
@@ -98,9 +103,9 @@ def expand(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> 
     except KeyError:
         raise UnsupportedCompression(code) from None
     bound = min(max_bytes, ratio * len(data) + _FIRST_GUESS)
-    size = min(bound, max(_FIRST_GUESS, 4 * len(data)))
+    size = min(bound, max(_FIRST_GUESS, 4 * len(data))) if scratch is None else bound
     while True:
-        target = bytearray(size)
+        target = bytearray(size) if scratch is None else scratch
         try:
             written = expand_into(data, target)
         except cramjam.DecompressionError as error:
@@ -113,6 +118,8 @@ def expand(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> 
             if bound == max_bytes and _TOO_SMALL in str(error):
                 raise BatchBudgetExceeded(f"{name} data expands beyond {max_bytes} bytes") from None
             raise CorruptBatch(f"{name} data is damaged or expands beyond {bound} bytes: {error}") from None
+        if scratch is not None:
+            return bytes(memoryview(scratch)[:written])
         del target[written:]
         return target
 

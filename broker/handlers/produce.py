@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import (
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from ...protocol.schema import Buffer
 from ..handling import Answer, Deferred, Execution, RequestContext, handles
 from ..log import AT_ONCE_BYTES
-from ..steps import Steps, run_in_slices, run_slice
+from ..steps import Steps, run_in_slices
 from ..topic_names import INTERNAL_TOPICS
 from ..transactional_produce import (
     ATTRIBUTES,
@@ -43,6 +45,11 @@ if TYPE_CHECKING:
 FIRST_VERSION_BY_ID: Final = 13
 FIRST_VERSION_WITH_ZSTD: Final = 7
 
+PARTITIONS_AT_ONCE: Final = 100
+"""Of more partitions than these, the request is prepared in slices."""
+
+_PARTITIONS_PER_STEP: Final = 20
+
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
 
@@ -53,11 +60,15 @@ def handle(context: RequestContext, request: ProduceRequest) -> Execution:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all).")
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
-    preparing = _prepare(context, request, response, appends)
-    prepared = run_slice(preparing)
-    if prepared is None:
+    if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_AT_ONCE:
+        preparing = _prepare_in_steps(context, request, response, appends)
         return _append_prepared(context, request, response, appends, preparing)
-    return _append_known(context, request, response, appends, prepared.result)
+    transactional = False
+    for topic in request.topic_data:
+        answers = TopicProduceResponse(topic.name, topic.topic_id)
+        response.responses.append(answers)
+        transactional |= _prepare(context, topic, topic.partition_data, answers, appends)
+    return _append_known(context, request, response, appends, transactional)
 
 
 async def _append_prepared(
@@ -93,7 +104,7 @@ def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
     for append in appends:
         if left <= 0 or not append.begin_inspection():
             unfinished.append(append)
-        left -= len(append.records or b"")
+        left -= append.looked_through
     return unfinished
 
 
@@ -133,31 +144,47 @@ def _admit(
     return _append(context, request, response, appends)
 
 
-def _prepare(
+def _prepare_in_steps(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Steps[bool]:
     """Find the partitions; True when a batch is transactional."""
-    by_id = context.api_version >= FIRST_VERSION_BY_ID
-    manager = context.broker.replica_manager
     transactional = False
     for topic in request.topic_data:
         answers = TopicProduceResponse(topic.name, topic.topic_id)
         response.responses.append(answers)
-        for data in topic.partition_data:
-            answer = PartitionProduceResponse(data.index)
-            answers.partition_responses.append(answer)
-            append = ProduceAppend(answer, data.records)
-            appends.append(append)
-            try:
-                if by_id:
-                    partition = manager.partition_by_id(topic.topic_id, data.index)
-                else:
-                    partition = manager.partition(topic.name, data.index)
-                transactional |= _check(context, partition, data.records)
-                append.partition = partition
-            except KafkaError as error:
-                append.fail(error)
-            yield 4
+        rows = topic.partition_data
+        for start in range(0, len(rows), _PARTITIONS_PER_STEP):
+            part = rows[start : start + _PARTITIONS_PER_STEP]
+            transactional |= _prepare(context, topic, part, answers, appends)
+            yield 4 * len(part)
+    return transactional
+
+
+def _prepare(
+    context: RequestContext,
+    topic: TopicProduceData,
+    rows: list[PartitionProduceData],
+    answers: TopicProduceResponse,
+    appends: list[ProduceAppend],
+) -> bool:
+    """Find partitions of one topic; True when a batch is transactional."""
+    by_id = context.api_version >= FIRST_VERSION_BY_ID
+    manager = context.broker.replica_manager
+    transactional = False
+    for data in rows:
+        answer = PartitionProduceResponse(data.index)
+        answers.partition_responses.append(answer)
+        append = ProduceAppend(answer, data.records)
+        appends.append(append)
+        try:
+            if by_id:
+                partition = manager.partition_by_id(topic.topic_id, data.index)
+            else:
+                partition = manager.partition(topic.name, data.index)
+            transactional |= _check(context, partition, data.records)
+            append.partition = partition
+        except KafkaError as error:
+            append.fail(error)
     return transactional
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from ...protocol.batch_header import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
 from ...protocol.compression import expand
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.plain_records import MOST_PLAIN, visit_plain
 from ...protocol.record_walk import RecordLimits, RecordWalk
 from ..ports import Buffer
 
@@ -27,6 +28,10 @@ AT_ONCE_BYTES: Final = 1 << 20
 """Up to so many bytes are decompressed on the event loop: 1 ms with zstd, 3 ms with gzip."""
 
 _ALL: Final = 1 << 62
+_INT64_MAX: Final = (1 << 63) - 1
+
+_scratch: Final = bytearray(AT_ONCE_BYTES)
+"""What is decompressed on the event loop goes in here first, so that its size need not be guessed."""
 
 
 class Inspection:
@@ -36,11 +41,25 @@ class Inspection:
     raise KafkaError INVALID_RECORD for records that cannot be read, MESSAGE_TOO_LARGE for more than the limits allow.
     """
 
-    __slots__ = ("_batch", "_limits", "_walk", "_where", "header", "max_timestamp", "min_timestamp", "null_keys")
+    __slots__ = (
+        "_batch",
+        "_limits",
+        "_walk",
+        "_where",
+        "expanded",
+        "header",
+        "max_timestamp",
+        "min_timestamp",
+        "null_keys",
+    )
 
     def __init__(self, batch: Buffer, header: BatchHeader, limits: RecordLimits, where: str) -> None:
-        """`header`: that of `batch`, with the checksum verified. `where`: the partition, for messages."""
+        """`header`: that of `batch`, with the checksum verified. `where`: the partition, for messages.
+
+        `expanded`: bytes that `begin` has decompressed.
+        """
         self.header = header
+        self.expanded = 0
         self.min_timestamp = self.max_timestamp = -1
         self.null_keys: list[int] = []
         self._batch = batch
@@ -51,25 +70,45 @@ class Inspection:
     def begin(self) -> bool:
         """Check a small batch whole, a large one as far as one slice goes; True when nothing is left to do."""
         at_once = min(AT_ONCE_BYTES, self._limits.decompressed_bytes)
-        self._check_count()
         try:
-            self._walk = RecordWalk(self._expand(at_once), self.header, self._limits)
+            return self._begin(at_once) or self._advance(STEPS_AT_ONCE)
         except BatchBudgetExceeded as error:
-            if self.header.compression and at_once < self._limits.decompressed_bytes:
+            if self._walk is None and self.header.compression and at_once < self._limits.decompressed_bytes:
+                self.expanded = at_once
                 return False
             raise self._refusal(error) from None
         except CorruptBatch as error:
             raise self._refusal(error) from None
-        return self._advance(STEPS_AT_ONCE)
 
     def inspect_whole(self) -> None:
         """Check the batch in one go, however large it is: for callers that have no event loop to keep alive."""
-        self._check_count()
         try:
-            self._walk = RecordWalk(self._expand(self._limits.decompressed_bytes), self.header, self._limits)
+            if not self._begin(self._limits.decompressed_bytes):
+                self._advance(_ALL)
         except CorruptBatch as error:
             raise self._refusal(error) from None
-        self._advance(_ALL)
+
+    def _begin(self, max_bytes: int) -> bool:
+        """Decompress at most `max_bytes` and begin the walk; True where few plain records have been checked whole."""
+        header = self.header
+        count = header.record_count
+        codec = header.compression
+        if codec:
+            self._check_count()
+            data = memoryview(self._batch)[HEADER_SIZE : header.size]
+            payload = expand(codec, data, max_bytes, _scratch if max_bytes == AT_ONCE_BYTES else None)
+            self.expanded = len(payload)
+        else:
+            payload = bytes(memoryview(self._batch)[HEADER_SIZE:])
+        if count <= MOST_PLAIN and count <= self._limits.batch_objects:
+            plain = visit_plain(payload, count)
+            if plain is not None and header.base_timestamp + plain[1] <= _INT64_MAX:
+                lowest, highest, self.null_keys = plain
+                self.min_timestamp = header.base_timestamp + lowest
+                self.max_timestamp = header.base_timestamp + highest
+                return True
+        self._walk = RecordWalk(payload, header, self._limits)
+        return False
 
     async def finish(self, slots: asyncio.Semaphore) -> None:
         """Check the rest, letting other tasks run in between. `slots`: how many may be decompressed at a time."""
@@ -95,10 +134,8 @@ class Inspection:
 
     def _check_count(self) -> None:
         """Refuse a count that cannot be, before anything is decompressed."""
-        header = self.header
-        size = self._limits.decompressed_bytes if header.compression else header.size - HEADER_SIZE
         try:
-            self._limits.check_count(header.record_count, size)
+            self._limits.check_count(self.header.record_count, self._limits.decompressed_bytes)
         except CorruptBatch as error:
             raise self._refusal(error) from None
 
@@ -107,10 +144,6 @@ class Inspection:
         while not finished:
             await asyncio.sleep(0)
             finished = self._advance(STEPS_AT_ONCE)
-
-    def _expand(self, max_bytes: int) -> bytes | bytearray:
-        header = self.header
-        return expand(header.compression, memoryview(self._batch)[HEADER_SIZE : header.size], max_bytes)
 
     def _expand_copy(self, batch: bytes) -> bytes | bytearray:
         """Runs in a worker thread, on a copy: the request's buffer is used again when its connection closes."""

@@ -1,0 +1,307 @@
+"""`python bench/dispatch.py`: CPU time of one request and of one append, in process, without sockets or clients.
+
+With `--beside CHECKOUT` another checkout of the project is measured in turns with this one (A B A B), which shows what
+a change costs on a busy machine. The figures are the least CPU time of a call in µs, over many rounds of many calls,
+with durability os.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve()
+CALLS = 200
+
+
+class Peer:
+    """Stands for the connection that a request came by."""
+
+    def __init__(self) -> None:
+        self.id = 1
+        self.listener = "PLAINTEXT"
+        self.peer_host = "127.0.0.1"
+        self.local_address = ("127.0.0.1", 9092)
+        self.state: dict[str, Any] = {}
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answer_allowance = 100_000_000
+
+    def close(self, reason: str) -> None:
+        raise RuntimeError(reason)
+
+
+class Bench:
+    """A running broker, and the least time of each case in it."""
+
+    def __init__(self, broker: Any, only: str) -> None:
+        self.broker = broker
+        self.peer = Peer()
+        self.least: dict[str, float] = {}
+        self.only = only
+
+    def note(self, name: str, begun: float, calls: int = CALLS) -> None:
+        took = (time.process_time() - begun) / calls * 1e6
+        self.least[name] = min(took, self.least.get(name, took))
+
+    def repeat(self, name: str, call: Callable[[], object], calls: int = CALLS) -> None:
+        """Time `calls` calls."""
+        if self.only in name:
+            begun = time.process_time()
+            for _ in range(calls):
+                call()
+            self.note(name, begun, calls)
+
+    def answer(self, frame: memoryview) -> Any:
+        """From a frame to the bytes of the answer, of a request that is answered at once; returns the response."""
+        dispatcher = self.broker.dispatcher
+        exchange = dispatcher.accept(self.peer, frame)
+        reply = dispatcher.execute(exchange)
+        if not hasattr(reply, "spec"):
+            reply = dispatcher.conclude(exchange, reply, None, None)
+        dispatcher.encode(exchange, reply)
+        return reply
+
+    async def answered(self, frame: memoryview) -> Any:
+        """As `answer`, of any request."""
+        dispatcher = self.broker.dispatcher
+        exchange = dispatcher.accept(self.peer, frame)
+        reply = dispatcher.execute(exchange)
+        if isinstance(reply, Coroutine):
+            reply = await reply
+        if not hasattr(reply, "spec"):
+            outcome = None if reply.awaitable is None else await reply.awaitable
+            reply = dispatcher.conclude(exchange, reply, outcome, None)
+        dispatcher.encode(exchange, reply)
+        return reply
+
+
+def frame_of(request: Any, version: int) -> memoryview:
+    from oncelog.protocol.framing import encode_request
+
+    return memoryview(bytearray(b"".join(encode_request(request, version, 1, "bench"))[4:]))
+
+
+def batch_of(
+    count: int, size: int, codec: int = 0, varied: bool = False, producer: tuple[int, int, int] | None = None
+) -> bytearray:
+    from oncelog.protocol.batch_header import assemble_batch
+    from oncelog.protocol.compression import Compression, compress
+    from oncelog.protocol.records import encode_record
+
+    text = bytes(97 + i * 31 % 26 for i in range(2 * size))
+    records = []
+    for number in range(count):
+        length = size - number * 37 % (size // 2) if varied else size
+        records.append(encode_record(0, number, b"key-%06d" % number, text[number % size :][:length]))
+    payload = b"".join(records)
+    now = int(time.time() * 1000)
+    producer_id, epoch, sequence = producer or (-1, -1, -1)
+    return bytearray(
+        assemble_batch(
+            compress(Compression(codec), payload) if codec else payload,
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=codec | (0x10 if producer else 0),
+            last_offset_delta=count - 1,
+            base_timestamp=now,
+            max_timestamp=now,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            record_count=count,
+        )
+    )
+
+
+# ---- the cases
+
+
+async def requests(bench: Bench) -> Callable[[], None]:
+    from oncelog.protocol.messages import fetch, metadata, produce
+
+    def producing(count: int, size: int, partitions: int = 1) -> memoryview:
+        rows = [produce.PartitionProduceData(index, batch_of(count, size)) for index in range(partitions)]
+        topics = [produce.TopicProduceData("ten", partition_data=rows)]
+        return frame_of(produce.ProduceRequest(None, -1, 30_000, topics), 11)
+
+    def fetching(partitions: int, **session: int) -> memoryview:
+        rows = [fetch.FetchPartition(index, fetch_offset=0, partition_max_bytes=300) for index in range(partitions)]
+        topics = [fetch.FetchTopic("ten", partitions=rows)]
+        request = fetch.FetchRequest(
+            max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics, **session
+        )
+        return frame_of(request, 11)
+
+    asked = [metadata.MetadataRequestTopic(name="ten")]
+    frames = {
+        "Produce, 1 record": producing(1, 100),
+        "Produce, 16 x 100 B": producing(16, 100),
+        "Produce, 10 partitions": producing(1, 100, 10),
+        "Fetch, 1 partition": fetching(1),
+        "Fetch, 10 partitions": fetching(10),
+        "Metadata, 10 partitions": frame_of(metadata.MetadataRequest(asked, allow_auto_topic_creation=False), 9),
+    }
+    bench.answer(frames["Produce, 10 partitions"])
+    parts = bench.answer(frames["Fetch, 10 partitions"]).responses[0].partitions
+    assert all(part.error_code == 0 and part.records for part in parts), parts
+
+    def run() -> None:
+        for name, frame in frames.items():
+            bench.repeat(name, lambda frame=frame: bench.answer(frame))  # type: ignore[misc]
+
+    return run
+
+
+async def appends(bench: Bench) -> Callable[[], None]:
+    batches = {
+        "append 1 x 100 B": (batch_of(1, 100), CALLS),
+        "append 16 x 1 KB": (batch_of(16, 1000), CALLS),
+        "append 16 x 1 KB, sizes vary": (batch_of(16, 1000, varied=True), CALLS),
+        "append 1 MB of 1 KB": (batch_of(1000, 1000), 5),
+        "append 1 MB, sizes vary": (batch_of(1300, 1000, varied=True), 5),
+        "append 16 x 1 KB, lz4": (batch_of(16, 1000, 3), CALLS),
+        "append 1 MB, lz4": (batch_of(1000, 1000, 3), 5),
+        "append 1 MB, zstd": (batch_of(1000, 1000, 4), 5),
+        "append 1 MB, gzip": (batch_of(1000, 1000, 1), 2),
+        "append 1 MB, snappy": (batch_of(1000, 1000, 2), 5),
+    }
+    log = bench.broker.replica_manager.partition("one", 0).log
+
+    def append(batch: bytearray) -> None:
+        """Append as Produce does, which looks into the batch first."""
+        if hasattr(log, "inspection_of"):
+            inspection = log.inspection_of(batch)
+            assert inspection.begin(), "it is checked at once"
+            log.append(batch, inspection=inspection)
+        else:
+            log.append(batch)
+
+    def run() -> None:
+        for name, (batch, calls) in batches.items():
+            bench.repeat(name, lambda batch=batch: append(batch), calls)  # type: ignore[misc]
+
+    return run
+
+
+async def transactions(bench: Bench) -> Callable[[], Coroutine[Any, Any, None]]:
+    from oncelog.protocol.messages import (
+        add_offsets_to_txn,
+        add_partitions_to_txn,
+        end_txn,
+        init_producer_id,
+        produce,
+        txn_offset_commit,
+    )
+
+    async def run() -> None:
+        if bench.only not in "transactions":
+            return
+        count = 50
+        producers = []
+        for number in range(count):
+            init = init_producer_id.InitProducerIdRequest(f"t{number}", 60_000)
+            answer = await bench.answered(frame_of(init, 4))
+            assert not answer.error_code, answer
+            producers.append((f"t{number}", answer.producer_id, answer.producer_epoch))
+        stages: dict[str, list[memoryview]] = {}
+
+        def stage(name: str, version: int, make: Callable[[str, int, int], Any]) -> None:
+            stages[name] = [frame_of(make(*producer), version) for producer in producers]
+
+        def producing(name: str, id: int, epoch: int) -> produce.ProduceRequest:
+            rows = [produce.PartitionProduceData(0, batch_of(1, 100, producer=(id, epoch, 0)))]
+            return produce.ProduceRequest(name, -1, 30_000, [produce.TopicProduceData("ten", partition_data=rows)])
+
+        topic = add_partitions_to_txn.AddPartitionsToTxnTopic("ten", [0, 1])
+        offsets = [txn_offset_commit.TxnOffsetCommitRequestPartition(index, 5, -1, "") for index in range(2)]
+        stage(
+            "AddPartitionsToTxn",
+            3,
+            lambda name, id, epoch: add_partitions_to_txn.AddPartitionsToTxnRequest([], name, id, epoch, [topic]),
+        )
+        stage("Produce, transactional", 11, producing)
+        stage("AddOffsetsToTxn", 3, lambda *producer: add_offsets_to_txn.AddOffsetsToTxnRequest(*producer, "g"))
+        stage(
+            "TxnOffsetCommit",
+            3,
+            lambda name, id, epoch: txn_offset_commit.TxnOffsetCommitRequest(
+                name, "g", id, epoch, topics=[txn_offset_commit.TxnOffsetCommitRequestTopic("ten", offsets)]
+            ),
+        )
+        stage("EndTxn", 3, lambda *producer: end_txn.EndTxnRequest(*producer, True))
+        for name, frames in stages.items():
+            begun = time.process_time()
+            for frame in frames:
+                answer = await bench.answered(frame)
+                assert not getattr(answer, "error_code", 0), answer
+            bench.note(name, begun, count)
+
+    return run
+
+
+# ---- one process
+
+
+async def measure(rounds: int, only: str) -> dict[str, float]:
+    from oncelog.broker.broker import Broker
+
+    settings = {"durability": "os", "log_segment_bytes": 20_000_000, "log_retention_bytes": 20_000_000}
+    async with Broker(logging_level="error", **settings) as broker:
+        for name, partitions in (("one", 1), ("ten", 10)):
+            await broker.metadata.create_topic(name, partitions, {})
+        bench = Bench(broker, only)
+        cases = [await make(bench) for make in (requests, appends, transactions)]
+        gc.collect()
+        gc.freeze()
+        for _ in range(rounds):
+            for case in cases:
+                outcome = case()
+                if outcome is not None:
+                    await outcome
+            await asyncio.sleep(0)
+    return bench.least
+
+
+def in_process_of(checkout: Path, rounds: int, only: str) -> dict[str, float]:
+    """Measure a checkout in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="oncelog-bench-") as path:
+        Path(path, "oncelog").symlink_to(checkout)
+        command = [sys.executable, str(HERE), "--child", "--rounds", str(rounds), "--only", only]
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="dispatch", description=__doc__)
+    options.add_argument("--beside", type=Path, action="append", default=[], help="another checkout; may be repeated")
+    options.add_argument("--turns", type=int, default=3, help="processes per checkout (default 3)")
+    options.add_argument("--rounds", type=int, default=15, help="rounds of calls per process (default 15)")
+    options.add_argument("--only", default="", help="only cases whose name has this in it")
+    options.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.child:
+        print(json.dumps(asyncio.run(measure(chosen.rounds, chosen.only))))
+        return
+    checkouts = [*(path.resolve() for path in chosen.beside), HERE.parent.parent]
+    least: list[dict[str, float]] = [{} for _ in checkouts]
+    for _ in range(chosen.turns):
+        for column, checkout in zip(least, checkouts, strict=True):
+            for name, took in in_process_of(checkout, chosen.rounds, chosen.only).items():
+                column[name] = min(took, column.get(name, took))
+    print(f"{'least CPU time of a call, µs':32}" + "".join(f"{path.name:>14}" for path in checkouts))
+    for name in least[-1]:
+        print(f"{name:32}" + "".join(f"{column.get(name, 0):14.1f}" for column in least))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Checking the few records of a small batch in one short loop: `visit_plain`.
+
+Knows only the usual form of a record: no headers, varints of one or two bytes, timestamps that do not go back behind
+the first record's. What has another form, and whatever is wrong, is left to `record_walk.RecordWalk`, which gives the
+same result at a higher price and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_PLAIN: Final = 24
+"""Batches of up to so many records are visited here; from there on the walk's runs of neighbours are faster."""
+
+_FEWEST_ALIKE: Final = 6
+
+_OFFSET_DELTAS: Final = bytes(range(0, 2 * MOST_PLAIN, 2))
+"""The offset deltas of successive records, as encoded."""
+
+_PLAIN_DELTAS: Final = frozenset(range(0, 0x80, 2))
+"""The timestamp deltas of one byte that are not negative, as encoded."""
+
+
+def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int]] | None:
+    """Check `count` records, at most `MOST_PLAIN`, that fill `data`, decompressed.
+
+    Returns the smallest and the largest timestamp delta in ms, and the indexes of the records without a key. None where
+    the records are not plain, valid or not.
+    """
+    # Two bytes of a varint: low + (high << 7) - 0x80, zigzag encoded. `at` only moves forward, and the last byte of a
+    # record is read, so that a record which ends where it should lay within `data`.
+    at = 0
+    lowest, highest = 0x4000, 0
+    null_keys: list[int] = []
+    try:
+        for offset_delta in _OFFSET_DELTAS[:count]:
+            size = data[at]
+            if size < 0x80:
+                at += 1
+            else:
+                high = data[at + 1]
+                if high >= 0x80:
+                    return None
+                size += (high << 7) - 0x80
+                at += 2
+            if size & 1:
+                return None
+            end = at + (size >> 1)
+            delta = data[at + 1]  # behind the attributes
+            if delta < 0x80:
+                at += 2
+            else:
+                high = data[at + 2]
+                if high >= 0x80:
+                    return None
+                delta += (high << 7) - 0x80
+                at += 3
+            if delta & 1 or data[at] != offset_delta:
+                return None
+            if delta > highest:
+                highest = delta
+            if delta < lowest:
+                lowest = delta
+            length = data[at + 1]
+            at += 2
+            if length == 1:
+                null_keys.append(offset_delta >> 1)
+            elif length & 0x81:
+                return None
+            else:
+                at += length >> 1
+            length = data[at]
+            if length < 0x80:
+                at += 1
+            else:
+                high = data[at + 1]
+                if high >= 0x80:
+                    return None
+                length += (high << 7) - 0x80
+                at += 2
+            # An odd length is that of no value, or of none that can be.
+            if length & 1 or at + (length >> 1) + 1 != end or data[end - 1]:
+                return None
+            at = end
+            if not offset_delta and count >= _FEWEST_ALIKE and end * count == len(data):
+                deltas = _deltas_of_alike(data, end, count)
+                if deltas is not None:
+                    return min(deltas) >> 1, max(deltas) >> 1, list(range(count)) if null_keys else null_keys
+    except IndexError:
+        return None
+    if at != len(data) or not count:
+        return None
+    return lowest >> 1, highest >> 1, null_keys
+
+
+def _deltas_of_alike(data: bytes | bytearray, size: int, count: int) -> bytes | None:
+    """The timestamp deltas of `count` records, as encoded, if all have the first one's form.
+
+    The first record has `size` bytes and is plain. None where another differs, or has a longer timestamp delta.
+    """
+    at = 1 if data[0] < 0x80 else 2
+    deltas = data[at + 1 :: size]
+    if not _PLAIN_DELTAS.issuperset(deltas) or data[at + 2 :: size] != _OFFSET_DELTAS[:count]:
+        return None
+    key = at + 3
+    value = key + 1 if data[key] == 1 else key + 1 + (data[key] >> 1)
+    for position in (0, 1, key, value, value + 1, size - 1) if at == 2 else (0, key, value, size - 1):
+        column = data[position::size]
+        if column != column[:1] * count:
+            return None
+    return deltas
