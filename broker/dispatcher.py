@@ -25,14 +25,14 @@ from __future__ import annotations
 
 import asyncio
 import pkgutil
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import cache
 from importlib import import_module
 from types import GeneratorType
 from typing import Any, Final, cast
 
 from ..protocol.apis import api_name, request_class
-from ..protocol.codec import decode_from, decode_in_steps, decode_plain
+from ..protocol.codec import decode_from, decode_in_steps, decode_plain, decoders_of
 from ..protocol.errors import AnswerTooLarge, DecodeError, EncodeError, ErrorCode, KafkaError, MalformedTag, downgrade
 from ..protocol.extension import carries_extension, has_extension_fields
 from ..protocol.framing import (
@@ -56,6 +56,9 @@ from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
 LARGE_FRAME: Final = 8192
 """Frames of more bytes are decoded in steps; a smaller one cannot have many elements."""
+
+FEW_ROWS: Final = 100
+"""An answer of at most so many rows is made in one go, and its size looked at when it is made."""
 
 
 class MalformedRequest(Exception):
@@ -109,6 +112,8 @@ class Dispatcher:
         self._authorize = authorize
         self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
+        # By API key and version, where the body has no fields of the extension.
+        self._plain: dict[tuple[int, int], tuple[HandledApi, Callable[[Buffer, int, int], tuple[Any, int]]]] = {}
         self._modules = set(_handler_modules())
         self._complete = False
         self._older_codes: dict[tuple[int, int], Any] = {}
@@ -155,6 +160,14 @@ class Dispatcher:
         try:
             header, position, refusal = self._header(frame)
             key, version = header.request_api_key, header.request_api_version
+            plain = self._plain.get((key, version))
+            if plain is not None and refusal is None and len(frame) <= LARGE_FRAME:
+                handled, decode = plain
+                extension_version = 1 if self._group_aware and header.extension_version >= 1 else -1
+                context = RequestContext(
+                    self._broker, connection, key, version, header.correlation_id, header.client_id, extension_version
+                )
+                return Exchange(handled, context, decode(frame, position, self._max_elements)[0])
             api = self._apis.get(key) or self._load(key)
             if api is None:
                 raise MalformedRequest(f"the API {api_name(key)} is not served by this broker")
@@ -164,6 +177,8 @@ class Dispatcher:
             )
             if version not in api.versions:
                 return self._refuse_version(api, context, frame, position)
+            if not has_extension_fields(api.request, version):
+                self._plain[key, version] = api, decoders_of(api.request)[version]
             return self._exchange(api, context, frame, position, refusal)
         except DecodeError as error:
             raise MalformedRequest(self._describe(frame, error)) from None
@@ -282,10 +297,18 @@ class Dispatcher:
 
         Of a large exchange it is a coroutine that makes the response in slices and returns its bytes.
         """
-        concluding = self._concluded(exchange, deferred, answer, failure)
         if exchange.is_large:
-            return run_in_slices(self._encoded(exchange, concluding))
-        return run_at_once(concluding)
+            return run_in_slices(self._encoded(exchange, self._concluded(exchange, deferred, answer, failure)))
+        try:
+            if failure is not None:
+                raise failure
+            if deferred is not None and deferred.finish is not None:
+                answer = deferred.finish(answer)
+                if type(answer) is GeneratorType:
+                    answer = run_at_once(answer)
+            return self._checked(exchange, answer)
+        except BaseException as error:
+            return run_at_once(self._failed(exchange, error))
 
     def _concluded(
         self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
@@ -297,13 +320,16 @@ class Dispatcher:
                 answer = deferred.finish(answer)
                 if isinstance(answer, GeneratorType):
                     answer = yield from answer
-            if answer is not None and not isinstance(answer, Response):
-                raise TypeError(f"the handler of {api_name(exchange.api.key)} answered with {type(answer).__name__}")
-            return answer
+            return self._checked(exchange, answer)
         except GeneratorExit:
             raise
         except BaseException as error:
             return (yield from self._failed(exchange, error))
+
+    def _checked(self, exchange: Exchange, answer: Any) -> Response | None:
+        if answer is not None and not isinstance(answer, Response):
+            raise TypeError(f"the handler of {api_name(exchange.api.key)} answered with {type(answer).__name__}")
+        return answer
 
     def _failed(self, exchange: Exchange, error: BaseException) -> Steps[Response | None]:
         """The response that says so, if there is to be one."""
@@ -335,14 +361,17 @@ class Dispatcher:
 
     def encode(self, exchange: Exchange, response: Response) -> list[Buffer]:
         """The bytes of a response, size and header included, with codes that the request's version knows."""
-        if exchange.context.answer_rows:
-            return run_at_once(self._encoded(exchange, _at_once(response))) or []
         context = exchange.context
+        if context.answer_rows > FEW_ROWS:
+            return run_at_once(self._encoded(exchange, _at_once(response))) or []
         rule = self._code_rule(context)
         if rule[1]:
             replace_codes(response, *rule)
         try:
-            return encode_response(response, context.api_version, context.correlation_id)
+            pieces = encode_response(response, context.api_version, context.correlation_id)
+            if context.answer_rows and sum(map(len, pieces)) > self._max_bytes:
+                raise AnswerTooLarge(f"{type(response).__name__} would be too large")
+            return pieces
         except EncodeError as error:
             return run_at_once(self._encoded(exchange, self._failed(exchange, error))) or []
 

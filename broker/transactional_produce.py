@@ -71,10 +71,9 @@ class ProduceAppend:
             return True
 
     @property
-    def looked_through(self) -> int:
-        """Bytes that `begin_inspection` had to do with, compressed or not."""
-        size = 0 if self.records is None else len(self.records)
-        return size if self.inspection is None else max(size, self.inspection.expanded)
+    def expanded(self) -> int:
+        """Bytes that `begin_inspection` has decompressed."""
+        return 0 if self.inspection is None else self.inspection.expanded
 
     async def finish_inspection(self, slots: asyncio.Semaphore) -> None:
         """Check the rest of the batch, or all of it where that has not begun; afterwards it is sound, or has failed."""

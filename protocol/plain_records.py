@@ -12,6 +12,9 @@ from typing import Final
 MOST_PLAIN: Final = 24
 """Batches of up to so many records are visited here; from there on the walk's runs of neighbours are faster."""
 
+MAX_PLAIN_BYTES: Final = 8193
+"""A larger record has a size of three bytes."""
+
 _FEWEST_ALIKE: Final = 6
 
 _OFFSET_DELTAS: Final = bytes(range(0, 2 * MOST_PLAIN, 2))
@@ -93,7 +96,7 @@ def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int
     return lowest >> 1, highest >> 1, null_keys
 
 
-def _deltas_of_alike(data: bytes | bytearray, size: int, count: int) -> bytes | None:
+def _deltas_of_alike(data: bytes | bytearray, size: int, count: int) -> bytes | bytearray | None:
     """The timestamp deltas of `count` records, as encoded, if all have the first one's form.
 
     The first record has `size` bytes and is plain. None where another differs, or has a longer timestamp delta.

@@ -50,6 +50,11 @@ PARTITIONS_AT_ONCE: Final = 100
 
 _PARTITIONS_PER_STEP: Final = 20
 
+SMALL_BATCH_BYTES: Final = 8192
+"""Plain batches of up to so many bytes, a thousand records at most, are checked when they are appended."""
+
+_WORTH_OF_SMALL_BATCH: Final = 4 * SMALL_BATCH_BYTES
+
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
 
@@ -60,7 +65,10 @@ def handle(context: RequestContext, request: ProduceRequest) -> Execution:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all).")
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
-    if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_AT_ONCE:
+    partitions = 0
+    for topic in request.topic_data:
+        partitions += len(topic.partition_data)
+    if partitions > PARTITIONS_AT_ONCE:
         preparing = _prepare_in_steps(context, request, response, appends)
         return _append_prepared(context, request, response, appends, preparing)
     transactional = False
@@ -98,13 +106,23 @@ def _append_known(
 
 
 def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
-    """Check what is inside the batches, as far as that is done at once; returns those whose check is not finished."""
+    """Check what is inside the batches, as far as that is done at once; returns those whose check is not finished.
+
+    Small batches are left to the log, which checks them when it appends them: it costs little.
+    """
     unfinished: list[ProduceAppend] = []
     left = AT_ONCE_BYTES
     for append in appends:
+        records = append.records
+        if records is None or append.partition is None:
+            continue
+        size = len(records)
+        if left > 0 and size <= SMALL_BATCH_BYTES and not records[ATTRIBUTES] & (_CODEC | TRANSACTIONAL):
+            left -= _WORTH_OF_SMALL_BATCH
+            continue
         if left <= 0 or not append.begin_inspection():
             unfinished.append(append)
-        left -= append.looked_through
+        left -= max(size, append.expanded)
     return unfinished
 
 

@@ -12,12 +12,12 @@ Bounds: what expands beyond AT_ONCE_BYTES waits for one of a few slots, so that 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, TypeAlias
 
-from ...protocol.batch_header import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
+from ...protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
 from ...protocol.compression import expand
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.plain_records import MOST_PLAIN, visit_plain
+from ...protocol.plain_records import MAX_PLAIN_BYTES, MOST_PLAIN, visit_plain
 from ...protocol.record_walk import RecordLimits, RecordWalk
 from ..ports import Buffer
 
@@ -33,6 +33,35 @@ _INT64_MAX: Final = (1 << 63) - 1
 _scratch: Final = bytearray(AT_ONCE_BYTES)
 """What is decompressed on the event loop goes in here first, so that its size need not be guessed."""
 
+Content: TypeAlias = tuple[int, int, list[int]]
+"""The smallest and the largest timestamp of the records in ms, and the indexes of the first ones without a key."""
+
+
+def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits) -> Content | None:
+    """What is inside a batch of few plain records that are not compressed; None for any other, which needs an
+    inspection.
+
+    `batch` is one whole batch with the checksum verified.
+    """
+    count = header[12]
+    if count > MOST_PLAIN or header[1] > count * MAX_PLAIN_BYTES + HEADER_SIZE or header[5] & COMPRESSION_MASK:
+        return None
+    return _visit(bytes(memoryview(batch)[HEADER_SIZE:]), header, limits)
+
+
+def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits) -> Content | None:
+    count = header[12]
+    if count > MOST_PLAIN or count > limits.batch_objects:
+        return None
+    plain = visit_plain(records, count)
+    if plain is None:
+        return None
+    base_timestamp = header[7]
+    lowest, highest, null_keys = plain
+    if base_timestamp + highest > _INT64_MAX:
+        return None
+    return base_timestamp + lowest, base_timestamp + highest, null_keys
+
 
 class Inspection:
     """The check of one batch, which stays as it is in `batch` until it is appended.
@@ -41,27 +70,16 @@ class Inspection:
     raise KafkaError INVALID_RECORD for records that cannot be read, MESSAGE_TOO_LARGE for more than the limits allow.
     """
 
-    __slots__ = (
-        "_batch",
-        "_limits",
-        "_walk",
-        "_where",
-        "expanded",
-        "header",
-        "max_timestamp",
-        "min_timestamp",
-        "null_keys",
-    )
+    __slots__ = ("_batch", "_limits", "_walk", "_where", "content", "expanded", "header")
 
     def __init__(self, batch: Buffer, header: BatchHeader, limits: RecordLimits, where: str) -> None:
         """`header`: that of `batch`, with the checksum verified. `where`: the partition, for messages.
 
-        `expanded`: bytes that `begin` has decompressed.
+        `expanded`: bytes that `begin` has decompressed. `content`: what was found, when the check has ended.
         """
         self.header = header
         self.expanded = 0
-        self.min_timestamp = self.max_timestamp = -1
-        self.null_keys: list[int] = []
+        self.content: Content = (-1, -1, [])
         self._batch = batch
         self._limits = limits
         self._where = where
@@ -91,7 +109,6 @@ class Inspection:
     def _begin(self, max_bytes: int) -> bool:
         """Decompress at most `max_bytes` and begin the walk; True where few plain records have been checked whole."""
         header = self.header
-        count = header.record_count
         codec = header.compression
         if codec:
             self._check_count()
@@ -100,13 +117,10 @@ class Inspection:
             self.expanded = len(payload)
         else:
             payload = bytes(memoryview(self._batch)[HEADER_SIZE:])
-        if count <= MOST_PLAIN and count <= self._limits.batch_objects:
-            plain = visit_plain(payload, count)
-            if plain is not None and header.base_timestamp + plain[1] <= _INT64_MAX:
-                lowest, highest, self.null_keys = plain
-                self.min_timestamp = header.base_timestamp + lowest
-                self.max_timestamp = header.base_timestamp + highest
-                return True
+        content = _visit(payload, header, self._limits)
+        if content is not None:
+            self.content = content
+            return True
         self._walk = RecordWalk(payload, header, self._limits)
         return False
 
@@ -158,8 +172,7 @@ class Inspection:
                 return False
         except CorruptBatch as error:
             raise self._refusal(error) from None
-        self.min_timestamp, self.max_timestamp = walk.min_timestamp, walk.max_timestamp
-        self.null_keys = walk.null_keys
+        self.content = (walk.min_timestamp, walk.max_timestamp, walk.null_keys)
         self._walk = None
         return True
 

@@ -25,7 +25,7 @@ from ...protocol.batch_header import (
 from ...protocol.compression import Compression
 from ...protocol.errors import ErrorCode, KafkaError
 from ..ports import Buffer
-from .batch_inspection import Inspection
+from .batch_inspection import Content
 from .log_config import INT64_MAX, LogConfig
 from .results import AppendOrigin, InvalidRecords
 
@@ -74,8 +74,8 @@ def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: 
     return header
 
 
-def inspection_of(batch: Buffer, config: LogConfig, where: str) -> Inspection:
-    """The inspection of a client's batch, which must be the only one in the buffer, ready to begin.
+def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
+    """The header of a client's batch, which must be the only one in the buffer.
 
     Raises what `read_and_check` does.
     """
@@ -83,15 +83,11 @@ def inspection_of(batch: Buffer, config: LogConfig, where: str) -> Inspection:
     size = header[1] + LENGTH_END
     if size != len(batch):
         raise invalid(where, f"{len(batch)} bytes hold more than one batch of {size}")
-    return Inspection(batch, header, config.record_limits, where)
+    return header
 
 
-def check_client_batch(inspection: Inspection, config: LogConfig, now_ms: int, where: str) -> None:
-    """Check what only clients can get wrong; raises KafkaError INVALID_RECORD or INVALID_TIMESTAMP.
-
-    `inspection` has ended.
-    """
-    header = inspection.header
+def check_client_batch(header: BatchHeader, content: Content, config: LogConfig, now_ms: int, where: str) -> None:
+    """Check what only clients can get wrong; raises KafkaError INVALID_RECORD or INVALID_TIMESTAMP."""
     if header.producer_id >= 0:
         if header.base_sequence < 0 or header.producer_epoch < 0:
             raise invalid(
@@ -106,7 +102,7 @@ def check_client_batch(inspection: Inspection, config: LogConfig, now_ms: int, w
             ErrorCode.INVALID_TIMESTAMP, f"{where}: a producer must not say that the log has set the timestamps"
         )
     if not config.log_append_time:
-        latest, earliest = inspection.max_timestamp, inspection.min_timestamp
+        earliest, latest, _ = content
         if latest - now_ms > config.message_timestamp_after_max_ms or (
             config.message_timestamp_before_max_ms != INT64_MAX
             and 0 <= earliest < now_ms - config.message_timestamp_before_max_ms
@@ -117,9 +113,9 @@ def check_client_batch(inspection: Inspection, config: LogConfig, now_ms: int, w
                 f" {config.message_timestamp_before_max_ms} and message.timestamp.after.max.ms ="
                 f" {config.message_timestamp_after_max_ms} of the broker's clock, {now_ms}",
             )
-    if config.compacted and inspection.null_keys:
+    if content[2] and config.compacted:
         reason = "the topic is compacted, so every record needs a key"
-        raise InvalidRecords(f"{where}: {reason}", [(index, reason) for index in inspection.null_keys])
+        raise InvalidRecords(f"{where}: {reason}", [(index, reason) for index in content[2]])
 
 
 def invalid(where: str, reason: str) -> KafkaError:

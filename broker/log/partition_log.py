@@ -31,13 +31,13 @@ from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Buffer, Clock, FileSystem, RandomIds
 from ..steps import Steps, run_at_once
-from .batch_inspection import Inspection
+from .batch_inspection import Content, Inspection, content_at_a_glance
 from .disk_space import DiskSpace
 from .flusher import LogFlusher
 from .indexes import CorruptIndex
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
-from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, inspection_of, read_and_check
+from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, client_header, read_and_check
 from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
 from .results import AppendOrigin, AppendResult, CorruptLog, IsolationLevel, LogRead, storage_error
@@ -113,7 +113,8 @@ class PartitionLog(RetainedLog):
         """The check of what is inside a client's batch, for `append`; raises KafkaError as `append` does."""
         if self._failure is not None:
             raise self._failure
-        return inspection_of(batch, self.config, self.name)
+        header = client_header(batch, self.config, self.name)
+        return Inspection(batch, header, self.config.record_limits, self.name)
 
     def append(
         self,
@@ -138,11 +139,16 @@ class PartitionLog(RetainedLog):
         if self._failure is not None:
             raise self._failure
         config = self.config
-        if origin is AppendOrigin.CLIENT:
-            if inspection is None:
-                inspection = self.inspection_of(batches)
+        content: Content | None = None
+        if inspection is not None:
+            header, content = inspection.header, inspection.content
+        elif origin is AppendOrigin.CLIENT:
+            header = client_header(batches, config, self.name)
+            content = content_at_a_glance(batches, header, config.record_limits)
+            if content is None:
+                inspection = Inspection(batches, header, config.record_limits, self.name)
                 inspection.inspect_whole()
-            header = inspection.header
+                content = inspection.content
         else:
             header = read_and_check(batches, 0, origin, config, self.name)
         size = header[1] + LENGTH_END
@@ -151,8 +157,8 @@ class PartitionLog(RetainedLog):
         now_ms = self.clock.now_ms()
         producers = self.producers
         marker: ControlRecord | None = None
-        if inspection is not None:
-            check_client_batch(inspection, config, now_ms, self.name)
+        if content is not None:
+            check_client_batch(header, content, config, now_ms, self.name)
             if header.producer_id >= 0:
                 duplicate = producers.find_duplicate(header)
                 if duplicate is not None:
@@ -167,8 +173,8 @@ class PartitionLog(RetainedLog):
         base_offset = self.log_end_offset
         if isinstance(batches, bytes) or (isinstance(batches, memoryview) and batches.readonly):
             batches = bytearray(batches)
-        if inspection is not None:
-            header = _corrected(batches, inspection)
+        if content is not None and (header.attributes & ~CLIENT_ATTRIBUTES or header.max_timestamp != content[1]):
+            header = _corrected(batches, header, content[1])
         log_append_time = -1
         if config.log_append_time and not header.is_control:
             log_append_time = now_ms
@@ -181,7 +187,7 @@ class PartitionLog(RetainedLog):
             if config.internal:
                 if not (essential or header.is_control):
                     self._disk_space.require_internally(size)
-            elif inspection is not None:
+            elif content is not None:
                 self._disk_space.require(size)
         self._write(batches, size, last_offset, header.max_timestamp, now_ms)
         self._take_up(header, marker, base_offset, leader_epoch)
@@ -519,14 +525,11 @@ class PartitionLog(RetainedLog):
         self._directory_unsynced = True
 
 
-def _corrected(batch: bytearray | memoryview, inspection: Inspection) -> BatchHeader:
+def _corrected(batch: bytearray | memoryview, header: BatchHeader, max_timestamp: int) -> BatchHeader:
     """The header of a client's batch, rid of what is not for clients to say, with the largest timestamp that it has."""
-    header = inspection.header
-    max_timestamp = max(inspection.max_timestamp, -1)
+    max_timestamp = max(max_timestamp, -1)
     if header.attributes & ~CLIENT_ATTRIBUTES:
         clear_attributes(batch, 0, CLIENT_ATTRIBUTES)
     if header.max_timestamp != max_timestamp:
         set_max_timestamp(batch, 0, max_timestamp)
-    elif not header.attributes & ~CLIENT_ATTRIBUTES:
-        return header
     return read_batch_header(batch)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oncelog.protocol.batch_header import BatchHeader, CorruptBatch
+from oncelog.protocol.plain_records import MOST_PLAIN, visit_plain
 from oncelog.protocol.record_walk import RecordLimits, RecordWalk
 from oncelog.protocol.records import HEADER_SIZE, Record, decode_batch, encode_record, read_batch_header
 from support.crooked_batches import NOW, raw_batch
@@ -113,3 +114,34 @@ def test_limits_count_records_and_headers(parts: list[Any], objects: int, fields
     else:
         assert total <= objects
         assert most <= fields
+
+
+few_rows = st.tuples(st.integers(-3, 300) | deltas, blobs, blobs, headers)
+few = st.lists(st.tuples(few_rows, st.integers(1, 8)), min_size=1, max_size=4)
+
+
+@given(few, st.integers(0, 2), st.data())
+@settings(max_examples=300, deadline=None)
+def test_the_short_loop_over_few_records_agrees_with_the_walk(parts: list[Any], step: int, data: st.DataObject) -> None:
+    payload, count = payload_of(parts, step)
+    changed = bytearray(payload)
+    for _ in range(data.draw(st.integers(0, 2))):
+        changed[data.draw(st.integers(0, min(len(payload), 400) - 1))] = data.draw(st.integers(0, 255))
+    if count > MOST_PLAIN:
+        return
+    plain = visit_plain(bytes(changed), count)
+    if plain is None:
+        return
+    walk = walked(raw_batch(bytes(changed), count))
+    lowest, highest, null_keys = plain
+    assert (walk.min_timestamp, walk.max_timestamp, walk.null_keys) == (NOW + lowest, NOW + highest, null_keys)
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, MOST_PLAIN])
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+@pytest.mark.parametrize("size", [0, 10, 63, 64, 8_000])
+def test_plain_records_are_visited_in_the_short_loop(count: int, key: bytes | None, size: int) -> None:
+    payload, _ = payload_of([((7, key, b"v" * size, []), count)])
+    assert visit_plain(payload, count) == (7, 7, list(range(count)) if key is None else [])
+    assert visit_plain(payload, count - 1) is None
+    assert visit_plain(payload[:-1], count) is None

@@ -27,6 +27,7 @@ class Peer:
         self.local_address = ("127.0.0.1", 9092)
         self.state: dict[str, Any] = {}
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answer_allowance = 1 << 20
         self.is_open = True
 
     def close(self, reason: str) -> None:
