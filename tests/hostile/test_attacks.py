@@ -17,7 +17,7 @@ MODULES = (requests, records, groups, connections, fuzz)
 """Imported because each declares its attacks."""
 
 PEAK_MB = 512
-SMALL_PEAK_MB = 320
+SMALL_PEAK_MB = 400
 P99_MS = 100
 WORST_MS = 500
 
