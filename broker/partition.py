@@ -6,6 +6,7 @@ The log is made when it is first needed, so a topic of many partitions costs not
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .log import PartitionLog
@@ -13,6 +14,10 @@ from .metadata_store import Topic
 
 LEADER_EPOCH = 0
 """The leader epoch of every partition: one broker leads all of them from the first day on."""
+
+
+OPENING_WORK: Final = 250
+"""Units of work (`steps.py`) that making the files of a new log takes."""
 
 
 class Partition:
@@ -35,6 +40,13 @@ class Partition:
         if log is None:
             log = self._log = self._open(self)
         return log
+
+    def open(self) -> int:
+        """Open the log if that was not done; returns the units of work that it took. Raises as `log` does."""
+        if self._log is not None:
+            return 0
+        self._log = self._open(self)
+        return OPENING_WORK
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Compare the epoch that a client believes in (-1: none) with ours (KIP-320).

@@ -84,9 +84,11 @@ class _Fetch:
         """Whether the answer should not wait: `min_bytes` are there, or an error or a divergence is to be told."""
         for target in self.plan.targets:
             try:
-                log = self._partition(target).log
+                partition = self._partition(target)
+                yield partition.open()
             except KafkaError:
                 return True
+            log = partition.log
             visible = self._visible(log)
             available = self._available(target, log, visible)
             self.missing -= available

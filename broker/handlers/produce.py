@@ -175,7 +175,20 @@ def _prepare_in_steps(
             part = rows[start : start + _PARTITIONS_PER_STEP]
             transactional |= _prepare(context, topic, part, answers, appends)
             yield 4 * len(part)
+            for append in appends[-len(part) :]:
+                yield _open(append)
     return transactional
+
+
+def _open(append: ProduceAppend) -> int:
+    """Open the log of a partition; returns the units of work that it took."""
+    if append.partition is None:
+        return 0
+    try:
+        return append.partition.open()
+    except KafkaError as error:
+        append.fail(error)
+        return 0
 
 
 def _prepare(

@@ -26,7 +26,7 @@ from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.schema import Request
-from support.raw_connection import RawConnection
+from support.raw_connection import RawConnection, batch
 
 pytestmark = [pytest.mark.oncelog_only(reason="looks at this broker's turns"), pytest.mark.timeout(120)]
 
@@ -137,3 +137,40 @@ async def test_others_are_answered_while_a_large_session_is_looked_through(broke
     again = FetchRequest(session_id=opened.session_id, session_epoch=1, min_bytes=1, max_bytes=1000)
     turns = await turns_until_answered(broker, again, 12)
     assert turns >= TURNS
+
+
+UNUSED = 104
+"""Partitions whose files are made: far fewer than what makes a request large."""
+
+
+@pytest.mark.parametrize("api", ["ListOffsets", "Produce", "Fetch"])
+async def test_others_are_answered_while_the_files_of_many_partitions_are_made(broker: Broker, api: str) -> None:
+    indexes = range(UNUSED)
+    requests: dict[str, tuple[Request[Any], int]] = {
+        "ListOffsets": (
+            ListOffsetsRequest(-1, 0, [ListOffsetsTopic("wide", [ListOffsetsPartition(n) for n in indexes])]),
+            6,
+        ),
+        "Produce": (
+            ProduceRequest(
+                acks=1,
+                timeout_ms=1000,
+                topic_data=[
+                    TopicProduceData("wide", partition_data=[PartitionProduceData(n, batch(b"x")) for n in indexes])
+                ],
+            ),
+            9,
+        ),
+        "Fetch": (
+            FetchRequest(
+                max_wait_ms=1,
+                min_bytes=1,
+                max_bytes=1000,
+                topics=[
+                    FetchTopic("wide", partitions=[FetchPartition(n, -1, 0, partition_max_bytes=100) for n in indexes])
+                ],
+            ),
+            12,
+        ),
+    }
+    assert await turns_until_answered(broker, *requests[api]) >= TURNS

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -74,6 +75,15 @@ async def dripping_frames(siege: Siege, whole: bool) -> None:
             await asyncio.sleep(0.1)
 
 
+async def create_wide_topics(siege: Siege, count: int) -> None:
+    """Create `count` topics of 10,000 partitions, whose logs nobody opens."""
+    async with siege.wire() as wire:
+        for number in range(count):
+            topic = CreatableTopic(f"t-{number}", 10_000, -1, [], [])
+            response = await wire.call(CreateTopicsRequest([topic], 10_000), 7)
+            assert [topic.error_code for topic in response.topics] == [0]
+
+
 async def fill(siege: Siege, topic: str, megabytes: int) -> None:
     async with siege.wire() as wire:
         await wire.create_topic(topic)
@@ -97,9 +107,7 @@ async def unread_fetches(siege: Siege, whole: bool) -> None:
 
 @attack("40 peers that ask for the metadata of 50,000 partitions and never read")
 async def unread_metadata(siege: Siege, whole: bool) -> None:
-    async with siege.wire() as wire:
-        for number in range(5 if whole else 1):
-            await wire.create_topic(f"t-{number}", 10_000)
+    await create_wide_topics(siege, 5 if whole else 1)
     frame = b"".join(encode_request(MetadataRequest(None), 12, 1, "attacker"))
     async with sockets(siege, 40, 4096) as opened:
         async with asyncio.TaskGroup() as tasks:
@@ -110,9 +118,7 @@ async def unread_metadata(siege: Siege, whole: bool) -> None:
 
 @attack("63 Metadata of 50,000 partitions behind a long poll")
 async def metadata_behind_a_long_poll(siege: Siege, whole: bool) -> None:
-    async with siege.wire() as wire:
-        for number in range(5 if whole else 1):
-            await wire.create_topic(f"t-{number}", 10_000)
+    await create_wide_topics(siege, 5 if whole else 1)
     partition = FetchPartition(0, -1, 0, partition_max_bytes=1)
     fetch = FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[FetchTopic("t-0", partitions=[partition])])
     frame = b"".join(encode_request(fetch, 12, 1, "attacker"))
