@@ -24,6 +24,8 @@ EVICTION_AGE_S: Final = 120.0
 
 FIRST_TOPIC_ID_VERSION: Final = 13
 
+_TARGETS_PER_STEP: Final = 50
+
 Key = tuple[str | bytes, int]
 """(topic name, or topic id from v13 on; partition index)"""
 
@@ -47,7 +49,10 @@ class FetchTarget:
         self.partition = asked.partition
         self.known_high_watermark = -1
         self.known_log_start_offset = -1
-        self.update(asked)
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
 
     def update(self, asked: FetchPartition) -> None:
         """Take over what a later request says of the partition."""
@@ -122,9 +127,13 @@ def _asked(request: FetchRequest, by_id: bool) -> Iterator[tuple[str | bytes, Fe
 def _targets(request: FetchRequest, by_id: bool) -> Steps[dict[Key, FetchTarget]]:
     """What a full request asks for. Of a partition that is named several times the last one counts, as in Kafka."""
     targets: dict[Key, FetchTarget] = {}
-    for name, asked in _asked(request, by_id):
-        targets[name, asked.partition] = FetchTarget(name, asked)
-        yield 1
+    for topic in request.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for start in range(0, len(topic.partitions), _TARGETS_PER_STEP):
+            rows = topic.partitions[start : start + _TARGETS_PER_STEP]
+            for asked in rows:
+                targets[name, asked.partition] = FetchTarget(name, asked)
+            yield len(rows)
     return targets
 
 

@@ -74,6 +74,9 @@ async def run_in_slices(steps: Steps[ResultT]) -> ResultT:
 
 def run_at_once(steps: Steps[ResultT]) -> ResultT:
     """Run steps to their end without a pause, where there is no event loop to give way to."""
-    while (finished := run_slice(steps)) is None:
-        pass
-    return finished.result
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result

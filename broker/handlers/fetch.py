@@ -139,36 +139,18 @@ class _Fetch:
         has_more = read.next_offset < visible  # then the next batch went past what was wanted
         return max(len(read.records), wanted) if has_more else len(read.records)
 
-    def answer(self, _: None = None) -> Steps[FetchResponse]:
-        """Read what is there now."""
-        response = FetchResponse(session_id=self.plan.session_id)
-        topics: dict[str | bytes, FetchableTopicResponse] = {}
-        left = min(self.max_bytes, self.context.connection.answer_allowance)
-        nothing_yet = True
-        session = self.plan.session
-        for target in self.plan.targets:
-            data = self._read(target, left, nothing_yet)
-            yield 10
-            if data.records:
-                left -= len(data.records)
-                nothing_yet = False
-                if session is not None:
-                    session.served(target)
-            if session is not None and not target.worth_telling(data) and self.plan.incremental:
-                continue
-            topic = topics.get(target.topic)
-            if topic is None:
-                topic = FetchableTopicResponse()
-                if isinstance(target.topic, str):
-                    topic.topic = target.topic
-                else:
-                    topic.topic_id = target.topic
-                topics[target.topic] = topic
-                response.responses.append(topic)
-            topic.partitions.append(data)
-        return response
+    def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
+        """Read what is there now; of many partitions in steps."""
+        answer = _Answer(self)
+        targets = self.plan.targets
+        if len(targets) > SLICE:
+            return answer.in_steps(targets)
+        for target in targets:
+            answer.add(target)
+        return answer.response
 
-    def _read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData:
+    def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData:
+        """Read at most `left` bytes of one partition, but a first batch whole."""
         try:
             log = self._partition(target).log
             divergence = self._divergence(target, log) if target.last_fetched_epoch >= 0 else None
@@ -198,3 +180,45 @@ class _Fetch:
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
         return EpochEndOffset(epoch, end_offset)
+
+
+class _Answer:
+    """The answer to a Fetch while it is read; `left` is how many bytes of records it may still have."""
+
+    __slots__ = ("fetch", "left", "nothing_yet", "response", "topics")
+
+    def __init__(self, fetch: _Fetch) -> None:
+        self.fetch = fetch
+        self.left = min(fetch.max_bytes, fetch.context.connection.answer_allowance)
+        self.nothing_yet = True
+        self.response = FetchResponse(session_id=fetch.plan.session_id)
+        self.topics: dict[str | bytes, FetchableTopicResponse] = {}
+
+    def in_steps(self, targets: list[FetchTarget]) -> Steps[FetchResponse]:
+        for target in targets:
+            self.add(target)
+            yield 10
+        return self.response
+
+    def add(self, target: FetchTarget) -> None:
+        """Read one partition."""
+        data = self.fetch.read(target, self.left, self.nothing_yet)
+        plan = self.fetch.plan
+        session = plan.session
+        if data.records:
+            self.left -= len(data.records)
+            self.nothing_yet = False
+            if session is not None:
+                session.served(target)
+        if session is not None and not target.worth_telling(data) and plan.incremental:
+            return
+        topic = self.topics.get(target.topic)
+        if topic is None:
+            topic = FetchableTopicResponse()
+            if isinstance(target.topic, str):
+                topic.topic = target.topic
+            else:
+                topic.topic_id = target.topic
+            self.topics[target.topic] = topic
+            self.response.responses.append(topic)
+        topic.partitions.append(data)

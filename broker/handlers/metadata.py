@@ -30,6 +30,8 @@ FIRST_VERSION_BY_ID = 12
 CREATED_AT_A_TIME = 20
 """Topics that are created, and made durable, together."""
 
+_PARTITIONS_PER_STEP = 50
+
 Asked: TypeAlias = dict[str | bytes, None]
 """Names of topics, or ids. Each once, as in Kafka: a topic of many partitions, asked for over and over, would make a
 gigantic answer."""
@@ -119,18 +121,25 @@ def _code_of_missing(name: str, failures: dict[str, KafkaError]) -> int:
 def _topic(
     context: RequestContext, request: MetadataRequest, topic: Topic, offline: Collection[int]
 ) -> Steps[MetadataResponseTopic]:
-    node = context.broker.node_id
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     answer = MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, [], operations)
-    for index in range(topic.partitions):
-        if index in offline:
-            code = int(ErrorCode.LEADER_NOT_AVAILABLE)
-            row = MetadataResponsePartition(code, index, -1, LEADER_EPOCH, [node], [], [node])
-        else:
-            row = MetadataResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [])
-        answer.partitions.append(row)
-        yield context.rows()
+    for start in range(0, topic.partitions, _PARTITIONS_PER_STEP):
+        indexes = range(start, min(start + _PARTITIONS_PER_STEP, topic.partitions))
+        yield context.rows(len(indexes))
+        answer.partitions += _partitions(context.broker.node_id, indexes, offline)
     return answer
+
+
+def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[MetadataResponsePartition]:
+    if not offline:
+        return [MetadataResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], []) for index in indexes]
+    code = int(ErrorCode.LEADER_NOT_AVAILABLE)
+    return [
+        MetadataResponsePartition(code, index, -1, LEADER_EPOCH, [node], [], [node])
+        if index in offline
+        else MetadataResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [])
+        for index in indexes
+    ]
 
 
 def _response(context: RequestContext, request: MetadataRequest) -> MetadataResponse:

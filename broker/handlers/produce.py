@@ -53,7 +53,8 @@ _PARTITIONS_PER_STEP: Final = 20
 SMALL_BATCH_BYTES: Final = 8192
 """Plain batches of up to so many bytes, a thousand records at most, are checked when they are appended."""
 
-_WORTH_OF_SMALL_BATCH: Final = 4 * SMALL_BATCH_BYTES
+_WORTH_OF_SMALL_BYTE: Final = 8
+"""A byte of a small batch counts for so many: its records may be tiny, and are all visited in one step."""
 
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
@@ -118,7 +119,7 @@ def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
             continue
         size = len(records)
         if left > 0 and size <= SMALL_BATCH_BYTES and not records[ATTRIBUTES] & (_CODEC | TRANSACTIONAL):
-            left -= _WORTH_OF_SMALL_BATCH
+            left -= _WORTH_OF_SMALL_BYTE * size
             continue
         if left <= 0 or not append.begin_inspection():
             unfinished.append(append)
