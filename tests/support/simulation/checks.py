@@ -264,6 +264,8 @@ async def memory_is_what_the_log_says(world: World) -> None:
     after = snapshot(world)
     for part, value in before.items():
         now = after[part]
+        if part == "claims" and world.scenario.may_lose:
+            continue  # offsets that became committed since the loss bring theirs back
         if part == "transactions" and world.scenario.may_lose:
             # Epochs were raised to those of logs, of which some may be deleted by now.
             value, now = ({name: entry[:1] + entry[2:] for name, entry in of.items()} for of in (value, now))
