@@ -9,6 +9,11 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("oncelog", deadline=None)
+settings.load_profile("oncelog")
 
 _numbers = itertools.count()
 
