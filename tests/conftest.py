@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # How long an example takes says how busy the machine is, and nothing about the code.
@@ -48,6 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if not mark.kwargs.get("reason"):
                 raise pytest.UsageError(f"{item.nodeid}: oncelog_only needs a reason")
             item.add_marker(pytest.mark.skip(reason=f"oncelog only: {mark.kwargs['reason']}"))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A broker in this process configures structlog, and its log lines would not be captured in later tests."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

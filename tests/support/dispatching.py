@@ -29,6 +29,7 @@ class Peer:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.answer_allowance = 1 << 20
         self.is_open = True
+        self.answer_allowance = 1 << 30
 
     def close(self, reason: str) -> None:
         self.is_open = False

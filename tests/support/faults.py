@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oncelog.protocol.records import iter_batches
 
 from .broker import BrokerProcess
 from .raw_connection import RawConnection, batch, values_in
@@ -70,9 +71,8 @@ async def read_all(wire: RawConnection, topic: str = "t", offset: int = 0) -> tu
         data = (await wire.fetch(topic, offset)).responses[0].partitions[0]
         if data.error_code or not data.records:
             return data.error_code, values
-        more = values_in(data.records)
-        values += more
-        offset += len(more)
+        values += values_in(data.records)
+        offset = max(header.next_offset for _, header in iter_batches(data.records))  # behind markers, too
 
 
 async def until(condition: Callable[[], Any], step_s: float = 0.05) -> None:
