@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ...protocol.errors import KafkaError
 from ..options import NAME
 from ..sink.ownership import let_go
-from ..sink.writer import SinkSettings
+from ..sink.settings import SinkSettings
 from .checks import PROBE_S, SilenceWatch
 from .failures import SPARK_FAILURES, JobSupersededError, SparkGoneError, final, is_gone, is_superseded, reason, told_of
 from .frames import JobFrames

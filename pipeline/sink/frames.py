@@ -29,7 +29,8 @@ from .hadoop_notes import notes_of
 from .ownership import StateError, take_over
 from .plans import LocalNotes, Notes, digest
 from .rows import COLUMNS, RowError, check_columns, enough, targets
-from .writer import QUERY_ID, SinkSettings
+from .settings import SinkSettings
+from .writer import QUERY_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -7,15 +7,13 @@ a start after that, which somebody has asked for, counts as a new one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...client.errors import ConfigError, IllegalStateError
 from ..blocking import BlockingCluster
 from .plans import Notes, done_and_pending
+from .settings import SinkSettings
 from .transaction import Record, SinkTransaction, SupersededError
-
-if TYPE_CHECKING:
-    from .writer import SinkSettings
 
 
 class StateError(IllegalStateError):

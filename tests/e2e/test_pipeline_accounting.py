@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from oncelog import Admin, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, Producer
 from oncelog.client.producer.partitioner import partition_for_key
-from oncelog.pipeline.sink.writer import _of_checkpoint
+from oncelog.pipeline.sink.settings import _of_checkpoint
 from support.pipeline_topics import PARTITIONS, STATE, PipelineTopics
 
 ROWS = 40

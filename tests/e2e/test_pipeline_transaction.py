@@ -22,6 +22,7 @@ from oncelog.pipeline.arrow.encoder import Payload, encode  # noqa: E402
 from oncelog.pipeline.sink.ownership import StateError, let_go, take_over  # noqa: E402
 from oncelog.pipeline.sink.plans import LocalNotes  # noqa: E402
 from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
+from oncelog.pipeline.sink.settings import SinkSettings  # noqa: E402
 from oncelog.pipeline.sink.transaction import (  # noqa: E402
     Attempt,
     BatchTooSlowError,
@@ -32,7 +33,6 @@ from oncelog.pipeline.sink.transaction import (  # noqa: E402
     TakenOverError,
     UnclaimedPartitionsError,
 )
-from oncelog.pipeline.sink.writer import SinkSettings  # noqa: E402
 from oncelog.protocol.errors import KafkaError  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 

@@ -28,8 +28,8 @@ STATE_TOPIC = "__oncelog_pipeline"
 try:
     require_spark()
     from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS
+    from oncelog.pipeline.sink.settings import _of_checkpoint
     from oncelog.pipeline.sink.transaction import SinkTransaction
-    from oncelog.pipeline.sink.writer import _of_checkpoint
 except RequirementError:
     collect_ignore_glob = ["test_*.py"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from oncelog import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from oncelog.client.producer.partitioner import partition_for_key
-from oncelog.pipeline.sink.writer import _of_checkpoint
+from oncelog.pipeline.sink.settings import _of_checkpoint
 from oncelog.protocol.errors import ErrorCode
 
 PARTITIONS = 3

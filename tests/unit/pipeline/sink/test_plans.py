@@ -29,8 +29,9 @@ from oncelog.pipeline.sink.plans import (  # noqa: E402
     recent_plans,
 )
 from oncelog.pipeline.sink.rows import RowError, grouped  # noqa: E402
+from oncelog.pipeline.sink.settings import SinkSettings  # noqa: E402
 from oncelog.pipeline.sink.transaction import Attempt, SinkState  # noqa: E402
-from oncelog.pipeline.sink.writer import SinkSettings, StreamWriter  # noqa: E402
+from oncelog.pipeline.sink.writer import StreamWriter  # noqa: E402
 from oncelog.pipeline.source.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
 from oncelog.pipeline.source.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
 from oncelog.pipeline.source.reader import source_schema  # noqa: E402

@@ -1,0 +1,73 @@
+"""The options of a sink, read and checked once: by the driver, before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructType
+
+from ...client.config import ProducerConfig
+from ...client.errors import ConfigError
+from ..blocking import BlockingCluster
+from ..options import BATCH, DONE, PLAN, QUERY, RUN, SINK_OPTIONS, Options
+from .plans import normalised
+from .produce import CLIENT_DEFAULTS
+from .rows import check_columns
+
+
+class SinkSettings:
+    """The options of a sink, read and checked. Travels to the tasks."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, streaming: bool) -> None:
+        options = Options(given, SINK_OPTIONS)
+        self.config = options.client(ProducerConfig, **CLIENT_DEFAULTS)
+        self.topic = options.text("topic")
+        self.headers = options.flag("includeHeaders", True)
+        self.state_topic = options.text("stateTopic", "__oncelog_pipeline")
+        self.adopt = options.flag("adoptQuery", False)
+        self.write_id = options.text("writeId")
+        self.query, self.batch_id = options.text(QUERY), options.number(BATCH, at_least=0)
+        """Of a stream's micro-batch that is written as a batch."""
+        self.plan = options.text(PLAN)
+        """Digest of that batch's plan, as the driver has read it."""
+        self.run, self.done = options.text(RUN), options.number(DONE, at_least=0)
+        """The start of the query, and the newest batch that was done then; empty without `write_stream`."""
+        streaming = streaming or bool(self.query)
+        self.streaming = streaming
+        self.checkpoint = options.text("checkpointLocation") if streaming else ""
+        if streaming and self.write_id:
+            raise ConfigError("writeId", "is of batch writes: a stream's batches are told apart by themselves")
+        named = options.text("transactionalId")
+        if named and self.write_id:
+            raise ConfigError(
+                "transactionalId",
+                f"and writeId exclude each other: what is kept of a write is kept under its own transactional id, "
+                f"{_of_write(self.write_id)!r}, or a second write would make the first one forgotten",
+            )
+        self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write_id))
+        check_columns(schema, self.topic, self.headers)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a question to the cluster may take, retries included."""
+        return self.config.max_block_ms / 1000
+
+    def open(self) -> BlockingCluster:
+        """Connect."""
+        return BlockingCluster(self.config, self.timeout_s, create_topics=True)
+
+
+def _of_checkpoint(location: str) -> str:
+    if not location:
+        raise ConfigError(
+            "checkpointLocation",
+            "is needed as an option of this query, .option('checkpointLocation', ...), to name it to Kafka; or give "
+            "it a transactionalId that is stable over restarts",
+        )
+    return f"oncelog-query-{hashlib.sha256(normalised(location).encode()).hexdigest()[:32]}"
+
+
+def _of_write(write_id: str) -> str:
+    return f"oncelog-write-{write_id or uuid.uuid4()}"
