@@ -147,8 +147,7 @@ class LogFlusher:
     def request(self, log: Flushable) -> None:
         """Flush `log` in the next round."""
         self._dirty[log] = None
-        if not self._scheduled:
-            self._schedule()
+        self._schedule()
 
     def submit(self, job: Callable[[], None], what: str = "housekeeping") -> asyncio.Future[None]:
         """Run `job` in the flush thread, between rounds; its OSError fails the future.
@@ -172,8 +171,7 @@ class LogFlusher:
             return lambda: self._job_done(what, future)
 
         self._jobs.append(run)
-        if not self._scheduled:
-            self._schedule()
+        self._schedule()
         return future
 
     def try_again(self) -> None:
@@ -203,8 +201,9 @@ class LogFlusher:
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
+        """Begin a round once, after this turn of the loop; the end of a round that is under way calls this again."""
         self._idle.clear()
-        if not self._busy:
+        if not self._busy and not self._scheduled:
             self._scheduled = True
             # The rest of this turn of the loop may append more; it shall be in the same round.
             self._loop.call_soon(self._begin)

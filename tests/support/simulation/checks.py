@@ -261,8 +261,12 @@ async def memory_is_what_the_log_says(world: World) -> None:
         ]
         raise AssertionError(f"the broker doesn't come to rest: {logs}, {entries}")
     before = snapshot(world)
+    unfinished = bool(world.broker.broker.metadata._undropped)
     await world.restart_broker(power=False, down_s=0.0)
     after = snapshot(world)
+    if unfinished:  # the start has noted that the files of a deleted topic are gone, for which there was no space
+        for logs in (before["logs"], after["logs"]):
+            del logs["__cluster_metadata-0"]
     for part, value in before.items():
         now = after[part]
         if part == "claims" and world.scenario.may_lose:

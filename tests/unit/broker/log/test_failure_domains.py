@@ -48,6 +48,23 @@ def deleted_directories(fs: FaultyFileSystem) -> list[str]:
 # --- one partition, or all of them -----------------------------------------------------------------------------------
 
 
+async def test_a_drain_waits_for_the_round_behind_a_failure(fs: FaultyFileSystem, manager: LogManager) -> None:
+    log, other = manager.create("t", 0, CONFIG), manager.create("u", 0, CONFIG)
+    await settle(manager)
+    loop = asyncio.get_running_loop()
+
+    def meanwhile(operation: str, path: str) -> None:
+        if operation == "fdatasync" and path == FIRST:
+            loop.call_soon_threadsafe(other.append, batch("b"))
+
+    fs.before = meanwhile
+    fs.fail("fdatasync")
+    log.append(batch("a"))
+    await settle(manager)
+    assert log.failure is not None
+    assert other.flushed_offset == 1
+
+
 async def test_a_failed_sync_takes_writes_from_its_partition_alone(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     await manager.start()
