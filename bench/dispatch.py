@@ -134,12 +134,11 @@ async def requests(bench: Bench) -> Callable[[], None]:
         topics = [produce.TopicProduceData("ten", partition_data=rows)]
         return frame_of(produce.ProduceRequest(None, -1, 30_000, topics), 11)
 
-    def fetching(partitions: int, **session: int) -> memoryview:
-        rows = [fetch.FetchPartition(index, fetch_offset=0, partition_max_bytes=300) for index in range(partitions)]
-        topics = [fetch.FetchTopic("ten", partitions=rows)]
-        request = fetch.FetchRequest(
-            max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics, **session
-        )
+    def fetching(partitions: int, topic: str = "ten", size: int = 300, **options: int) -> memoryview:
+        rows = [fetch.FetchPartition(index, fetch_offset=0, partition_max_bytes=size) for index in range(partitions)]
+        topics = [fetch.FetchTopic(topic, partitions=rows)]
+        options = {"max_wait_ms": 500, **options}
+        request = fetch.FetchRequest(min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics, **options)
         return frame_of(request, 11)
 
     asked = [metadata.MetadataRequestTopic(name="ten")]
@@ -149,9 +148,13 @@ async def requests(bench: Bench) -> Callable[[], None]:
         "Produce, 10 partitions": producing(1, 100, 10),
         "Fetch, 1 partition": fetching(1),
         "Fetch, 10 partitions": fetching(10),
+        "Fetch, 100 empty partitions": fetching(100, "hundred", max_wait_ms=0),
+        "Fetch, 1 MB": fetching(1, "large", 1 << 20),
         "Metadata, 10 partitions": frame_of(metadata.MetadataRequest(asked, allow_auto_topic_creation=False), 9),
     }
     bench.answer(frames["Produce, 10 partitions"])
+    for _ in range(100):
+        bench.broker.replica_manager.partition("large", 0).log.append(batch_of(16, 1000))
     parts = bench.answer(frames["Fetch, 10 partitions"]).responses[0].partitions
     assert all(part.error_code == 0 and part.records for part in parts), parts
 
@@ -257,7 +260,7 @@ async def measure(rounds: int, only: str) -> dict[str, float]:
 
     settings = {"durability": "os", "log_segment_bytes": 20_000_000, "log_retention_bytes": 20_000_000}
     async with Broker(logging_level="error", **settings) as broker:
-        for name, partitions in (("one", 1), ("ten", 10)):
+        for name, partitions in (("one", 1), ("ten", 10), ("hundred", 100), ("large", 1)):
             await broker.metadata.create_topic(name, partitions, {})
         bench = Bench(broker, only)
         cases = [await make(bench) for make in (requests, appends, transactions)]

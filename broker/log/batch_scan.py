@@ -20,7 +20,7 @@ from ...protocol.batch_header import (
     read_batch_header,
     verify_crc,
 )
-from ..ports import File
+from ..ports import Buffer, File
 
 _WINDOW: Final = 256 * 1024
 _SMALL_WINDOW: Final = 4 * 1024
@@ -28,6 +28,7 @@ _SEARCHED: Final = 1 << 20
 _MAGIC_POSITION: Final = 16
 _MAGIC_BYTE: Final = bytes((MAGIC,))
 _LENGTH_AT_8: Final = Struct(">8xi")
+_unpack_extent: Final = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
 
 
 class BrokenBatch(Exception):
@@ -63,6 +64,35 @@ def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
         yield position, header
         position += size
         window_size = _WINDOW if size < _WINDOW // 8 else _SMALL_WINDOW
+
+
+def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
+    """(where the first batch begins that ends behind byte `end` or holds offset `limit` or a later one, its offset).
+
+    `data` has batches from `start`, a batch boundary, on. Where all of them are passed: (the end of `data`, the offset
+    behind them). Raises BrokenBatch.
+    """
+    position, next_offset = start, -1
+    while position < len(data):
+        if len(data) - position < HEADER_SIZE:
+            raise BrokenBatch(position, f"a batch header is cut off: {len(data) - position} of {HEADER_SIZE} bytes")
+        base_offset, length, magic, last_offset_delta = _unpack_extent(data, position)
+        if magic != MAGIC or length < HEADER_SIZE - LENGTH_END or last_offset_delta < 0:
+            raise BrokenBatch(position, _complaint(data, position))
+        size = length + LENGTH_END
+        if position + size > end or base_offset + last_offset_delta >= limit:
+            return position, base_offset
+        position += size
+        next_offset = base_offset + last_offset_delta + 1
+    return position, next_offset
+
+
+def _complaint(data: Buffer, position: int) -> str:
+    try:
+        read_batch_header(data, position, whole=False)
+    except CorruptBatch as error:
+        return error.message
+    raise AssertionError("a header that can be read is not broken")
 
 
 def scan_batches(

@@ -66,6 +66,11 @@ class OffsetIndex:
         slot = bisect_right(self._positions, position)
         return self._positions[slot - 1] if slot else 0
 
+    def ceiling(self, offset: int, log_size: int) -> int:
+        """The smallest known batch boundary at or behind the batch that holds `offset`; `log_size` without one."""
+        slot = bisect_left(self._offsets, offset - self.base_offset)
+        return self._positions[slot] if slot < len(self._positions) else log_size
+
     def last_position(self) -> int:
         """Where the last indexed batch begins; 0 without one."""
         return self._positions[-1] if self._positions else 0

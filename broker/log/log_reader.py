@@ -1,7 +1,8 @@
 """Reading a log: ranges of whole batches, aborted transactions. Offsets by timestamp are `timestamp_search.py`.
 
 Owns: finding positions and the memory of where readers will continue. Never decides up to where a reader may see: the
-caller passes the limit. Costs of a read in sequence: one pread, two small ones for the boundaries.
+caller passes the limit. A read in sequence costs one pread: what it got beyond the last whole batch that it may return
+is cut off in memory.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ...protocol.batch_header import LENGTH_END, BatchHeader
-from .batch_scan import BrokenBatch
+from ...protocol.batch_header import HEADER_SIZE, BatchHeader
+from ..ports import Buffer
+from .batch_scan import BrokenBatch, whole_batches
 from .results import CorruptLog
 from .segment import LogSegment
 from .segments import LogSegments
 from .timestamp_search import TimestampSearch
 
 _REMEMBERED: Final = 64
+
+_LEAST: Final = 4 * 1024
+"""Bytes that are read at least, so that a small first batch comes with its header."""
 
 
 class LogReader:
@@ -34,24 +39,27 @@ class LogReader:
         self._version += 1
         self._continuations.clear()
 
-    def read(self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool) -> tuple[bytes, int]:
+    def read(self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool) -> tuple[Buffer, int]:
         """(whole batches from the one holding `offset`, all below `limit`; the offset behind them).
 
         `end_offset` is the log's. Up to `max_bytes` of one segment; `min_one`: the first batch comes whatever its size.
         """
-        if offset >= limit:
+        if offset >= limit or (max_bytes <= 0 and not min_one):
             return b"", offset
-        found = self._continuations.get(offset)
+        continuation = self._continuations.get(offset)
         segment: LogSegment | None
-        segment, start = found if found is not None else (self._segments.floor(offset), -1)
+        segment, start = continuation if continuation is not None else (self._segments.floor(offset), -1)
         while segment is not None and segment.base_offset < limit:
             try:
                 if start < 0:
                     start = segment.position_of(offset)
-                segment_end = self._segments.end_offset(segment, end_offset)
-                end = segment.size if limit >= segment_end else self._position(segment, limit)
-                if start < end:
-                    return self._read(segment, start, end, min(limit, segment_end), max_bytes, min_one, offset)
+                    self._remember(offset, segment, start)
+                outcome = self._read(segment, start, limit, end_offset, max_bytes)
+                if outcome is not None:
+                    records, next_offset = outcome
+                    if records or not min_one:
+                        return records or b"", next_offset if records else offset
+                    return self._first(segment, start)
             except BrokenBatch as error:
                 raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
             # Nothing here at or behind `offset` (compaction, or the segment ends just there): look in the next one.
@@ -59,32 +67,55 @@ class LogReader:
         return b"", offset
 
     def _read(
-        self, segment: LogSegment, start: int, end: int, end_offset: int, max_bytes: int, min_one: bool, offset: int
-    ) -> tuple[bytes, int]:
-        next_offset = end_offset
-        if end - start > max_bytes:
-            boundary = segment.last_boundary(start, start + max_bytes)
-            if boundary <= start:
-                if not min_one:
-                    return b"", offset
-                boundary = start + segment.batch_at(start)[1] + LENGTH_END
-            if boundary < end:
-                end = boundary
-                next_offset = segment.batch_at(end).base_offset
-        data = segment.file.read_at(end - start, start)
-        if len(data) != end - start:
-            raise BrokenBatch(start + len(data), f"the file ends early, {segment.size} bytes were written")
-        self._remember(next_offset, segment, end)
-        return data, next_offset
+        self, segment: LogSegment, start: int, limit: int, end_offset: int, max_bytes: int
+    ) -> tuple[Buffer, int] | None:
+        """(the whole batches from byte `start` on that fit, the offset behind them); None if none lies below `limit`.
 
-    def _position(self, segment: LogSegment, offset: int) -> int:
-        """Where the batch of `offset` begins; remembered, because the limit of many reads is the same."""
-        found = self._continuations.get(offset)
-        if found is not None and found[0] is segment:
-            return found[1]
-        position = segment.position_of(offset)
-        self._remember(offset, segment, position)
-        return position
+        There are no records where the first batch is larger than `max_bytes`.
+        """
+        segment_end = self._segments.end_offset(segment, end_offset)
+        if limit >= segment_end:
+            end, exact, limit = segment.size, True, segment_end
+        else:
+            end, exact = self._end(segment, limit)
+        available = end - start
+        if available <= 0:
+            return None
+        if exact and available <= max_bytes:
+            records = self._bytes(segment, start, available)
+            self._remember(limit, segment, end)
+            return records, limit
+        index = segment.offset_index
+        known = min(index.floor(start + max_bytes), index.lookup(limit)) if max_bytes > _LEAST else 0
+        data = self._bytes(segment, start, min(available, max(max_bytes + HEADER_SIZE, _LEAST)))
+        try:
+            cut, next_offset = whole_batches(data, max(known - start, 0), max_bytes, limit)
+        except BrokenBatch as error:
+            raise BrokenBatch(start + error.position, error.reason) from None
+        if not cut and next_offset >= limit:
+            return None
+        self._remember(next_offset, segment, start + cut)
+        # A view of a much larger piece would keep all of it in memory until the answer has left.
+        return (memoryview(data)[:cut] if 2 * cut > len(data) else data[:cut]), next_offset
+
+    def _end(self, segment: LogSegment, limit: int) -> tuple[int, bool]:
+        """(a batch boundary at or behind the batch that holds `limit`, whether it is exactly where that one begins)."""
+        continuation = self._continuations.get(limit)
+        if continuation is not None and continuation[0] is segment:
+            return continuation[1], True
+        return segment.offset_index.ceiling(limit, segment.size), False
+
+    def _first(self, segment: LogSegment, start: int) -> tuple[Buffer, int]:
+        """The batch at byte `start`, whatever its size, and the offset behind it."""
+        header = segment.batch_at(start)
+        self._remember(header.next_offset, segment, start + header.size)
+        return self._bytes(segment, start, header.size), header.next_offset
+
+    def _bytes(self, segment: LogSegment, start: int, size: int) -> bytes:
+        data = segment.file.read_at(size, start)
+        if len(data) != size:
+            raise BrokenBatch(start + len(data), f"the file ends early, {segment.size} bytes were written")
+        return data
 
     def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
         continuations = self._continuations

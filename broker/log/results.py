@@ -6,6 +6,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..ports import Buffer
 
 
 class AppendOrigin(Enum):
@@ -47,7 +48,7 @@ class LogRead(NamedTuple):
     aborted transaction that may overlap it; None when the reader is not read_committed.
     """
 
-    records: bytes
+    records: Buffer
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from ...protocol.batch_header import LENGTH_END, BatchHeader
+from ...protocol.batch_header import BatchHeader
 from ..ports import Buffer, File, FileSystem
 from .batch_scan import BrokenBatch, scan_batches, walk_headers
 from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
@@ -375,14 +375,6 @@ class LogSegment:
         """
         for position, header in walk_headers(self.file, self.offset_index.lookup(offset), self.size):
             if header.last_offset >= offset:
-                return position
-        return self.size
-
-    def last_boundary(self, start: int, limit: int) -> int:
-        """The largest batch boundary not beyond byte `limit`; the boundary `start` if the next one is beyond."""
-        boundary = max(start, self.offset_index.floor(limit))
-        for position, header in walk_headers(self.file, boundary, self.size):
-            if position + header[1] + LENGTH_END > limit:
                 return position
         return self.size
 

@@ -37,6 +37,8 @@ def test_an_offset_index_is_read_as_it_was_written(steps: list[tuple[int, int]],
             OffsetIndex.decode(data, BASE, entries[-1][1], checked=True)
     slot = bisect_right([relative for relative, _ in entries], sought)
     assert again.lookup(BASE + sought) == (entries[slot - 1][1] if slot else 0)
+    slot = bisect_left([relative for relative, _ in entries], sought)
+    assert again.ceiling(BASE + sought, 1 << 31) == (entries[slot][1] if slot < len(entries) else 1 << 31)
     slot = bisect_right([position for _, position in entries], sought)
     assert again.floor(sought) == (entries[slot - 1][1] if slot else 0)
 

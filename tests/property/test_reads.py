@@ -1,0 +1,87 @@
+"""Reads of a log against a list of its batches: every limit, size and place, over segments, after flushes and alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oncelog.broker.log import PartitionLog
+from oncelog.protocol.records import iter_batches
+from support.faulty_filesystem import FaultyFile, FaultyFileSystem
+from support.logs import batch, open_log
+
+SIZES = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 40, 400, 5_000])), min_size=1, max_size=40)
+
+
+def filled(
+    sizes: list[tuple[int, int]], flushed: int, **config: int
+) -> tuple[PartitionLog, list[tuple[int, int, int]]]:
+    """A log of batches of (records, bytes of each), the first `flushed` of them on disk; (base, end, size) of each."""
+    log = open_log(FaultyFileSystem(), **config)
+    batches = []
+    for number, (count, size) in enumerate(sizes):
+        data = batch(*["x" * size] * count)
+        base = log.append(data).base_offset
+        batches.append((base, base + count, len(data)))
+        if number + 1 == flushed:
+            log.flush()
+    return log, batches
+
+
+@settings(max_examples=200)
+@given(
+    SIZES,
+    st.integers(1, 40),
+    st.sampled_from([20_200, 30_000, 1 << 20]),
+    st.sampled_from([0, 300, 4096]),
+    st.lists(
+        st.tuples(st.integers(0, 200), st.sampled_from([0, 1, 200, 700, 4_096, 6_000, 20_000, 1 << 20]), st.booleans()),
+        min_size=1,
+        max_size=15,
+    ),
+)
+def test_a_read_gives_the_whole_batches_that_fit(
+    sizes: list[tuple[int, int]], flushed: int, segment: int, interval: int, reads: list[tuple[int, int, bool]]
+) -> None:
+    log, batches = filled(sizes, flushed, segment_bytes=segment, index_interval_bytes=interval)
+    visible = [each for each in batches if each[1] <= log.high_watermark]
+    bases = {each.base_offset for each in log.segments}
+    for offset, max_bytes, min_one in reads:
+        if offset > log.log_end_offset:
+            continue
+        expected: list[tuple[int, int, int]] = []
+        for base, end, size in visible:
+            if end <= offset:
+                continue
+            fits = sum(each[2] for each in expected) + size <= max_bytes
+            new_segment = bool(expected) and base in bases
+            if new_segment or not (fits or (min_one and not expected)):
+                break
+            expected.append((base, end, size))
+        read = log.read(offset, max_bytes, min_one=min_one)
+        found = [(header.base_offset, header.next_offset, header.size) for _, header in iter_batches(read.records)]
+        assert found == expected
+        assert len(read.records) == sum(each[2] for each in expected)
+        assert read.next_offset == (expected[-1][1] if expected else offset)
+
+
+@pytest.mark.parametrize("flushed", [200, 150])
+def test_reading_on_costs_one_read_of_the_file_each(flushed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = filled([(1, 100)] * 200, flushed)
+    asked: list[int] = []
+    read_at = FaultyFile.read_at
+
+    def counted(file: FaultyFile, size: int, position: int) -> bytes:
+        asked.append(size)
+        return read_at(file, size, position)
+
+    offset = log.read(0, 5_000).next_offset
+    monkeypatch.setattr(FaultyFile, "read_at", counted)
+    reads = 0
+    while offset < log.high_watermark:
+        offset = log.read(offset, 5_000).next_offset
+        reads += 1
+    assert offset == flushed
+    assert reads > 3
+    assert len(asked) == reads
+    assert max(asked) < 5_000 + 100
