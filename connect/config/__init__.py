@@ -1,0 +1,39 @@
+"""What settings a plugin has, and what is wrong with the values that it was given.
+
+`types` parses one value, `validators` judge one, `definition` is the table of a plugin's settings, `validation` applies
+a table to a whole configuration, `report` puts the result into the JSON of Kafka Connect's validate endpoint.
+"""
+
+from .definition import REQUIRED, ConfigDef, ConfigKey, Importance, Recommender, Width
+from .types import Password, Type
+from .validation import ConfigValue
+from .validators import (
+    NonEmptyString,
+    NonNull,
+    OneOf,
+    OneOfIgnoringCase,
+    Range,
+    Validator,
+    at_least,
+    between,
+)
+
+__all__ = [
+    "REQUIRED",
+    "ConfigDef",
+    "ConfigKey",
+    "ConfigValue",
+    "Importance",
+    "NonEmptyString",
+    "NonNull",
+    "OneOf",
+    "OneOfIgnoringCase",
+    "Password",
+    "Range",
+    "Recommender",
+    "Type",
+    "Validator",
+    "Width",
+    "at_least",
+    "between",
+]

@@ -1,0 +1,115 @@
+"""`ConfigDef`: the table of a plugin's settings, one row per setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from ..errors import MissingConfigError
+from .types import Type, parse
+from .validation import ConfigValue, validate
+from .validators import Validator
+
+REQUIRED: Final = object()
+"""As a default: the setting has none and must be given."""
+
+
+class Importance(Enum):
+    """How much a reader of the documentation should care."""
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+
+class Width(Enum):
+    """How wide a form shows the setting."""
+
+    NONE = "NONE"
+    SHORT = "SHORT"
+    MEDIUM = "MEDIUM"
+    LONG = "LONG"
+
+
+class Recommender(Protocol):
+    """Proposes values of a setting, knowing the values of the others."""
+
+    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
+        """Return the values to propose; raises ConfigValueError."""
+
+    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
+        """Return whether the setting matters, given the others."""
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """One setting. `default` is a parsed value, or REQUIRED; `dependents` are settings that this one decides about."""
+
+    name: str
+    type: Type
+    default: Any
+    importance: Importance
+    doc: str
+    validator: Validator | None = None
+    group: str | None = None
+    order: int = -1
+    width: Width = Width.NONE
+    display_name: str = ""
+    dependents: tuple[str, ...] = ()
+    recommender: Recommender | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is REQUIRED
+
+
+class ConfigDef:
+    """The settings of a plugin, in the order in which they are shown.
+
+    ::
+
+        ConfigDef(
+            ConfigKey("file", Type.STRING, REQUIRED, Importance.HIGH, "Path of the file to read."),
+            ConfigKey("batch.size", Type.INT, 2000, Importance.LOW, "Most lines of one poll.", at_least(1)),
+        )
+    """
+
+    def __init__(self, *keys: ConfigKey) -> None:
+        """Raise ValueError where two rows have the same name."""
+        self.keys: dict[str, ConfigKey] = {}
+        for key in keys:
+            if key.name in self.keys:
+                raise ValueError(f"the setting {key.name} is defined twice")
+            self.keys[key.name] = key
+
+    def __iter__(self) -> Iterator[ConfigKey]:
+        return iter(self.keys.values())
+
+    def __add__(self, other: ConfigDef) -> ConfigDef:
+        return ConfigDef(*self, *other)
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups of the settings, in order."""
+        return list(dict.fromkeys(key.group for key in self if key.group is not None))
+
+    def parse(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the value of each setting, defaults among them; raises ConfigValueError for the first wrong one."""
+        values: dict[str, Any] = {}
+        for key in self:
+            if key.name in config:
+                values[key.name] = parse(key.name, config[key.name], key.type)
+            elif key.required:
+                raise MissingConfigError(key.name)
+            else:
+                values[key.name] = parse(key.name, key.default, key.type)
+            if key.validator is not None:
+                key.validator(key.name, values[key.name])
+        return values
+
+    def validate(self, config: Mapping[str, str | None]) -> list[ConfigValue]:
+        """Return value, recommendations and errors of each setting; raises nothing for wrong values."""
+        return validate(self.keys, config)

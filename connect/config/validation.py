@@ -1,0 +1,92 @@
+"""Applies a table of settings to a configuration: what each setting's value is, and what is wrong with it.
+
+A setting that depends on another one is parsed and judged after it (Kafka's ConfigDef.validateAll).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigValueError
+from .types import parse
+
+if TYPE_CHECKING:
+    from .definition import ConfigKey
+
+
+@dataclass
+class ConfigValue:
+    """The outcome for one setting."""
+
+    name: str
+    value: Any = None
+    recommended_values: list[Any] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    visible: bool = True
+
+
+def validate(keys: Mapping[str, ConfigKey], config: Mapping[str, str | None]) -> list[ConfigValue]:
+    """Return the outcome for every setting of the table, and for dependents that the table lacks."""
+    outcomes = {name: ConfigValue(name) for name in keys}
+    dependents = {name for key in keys.values() for name in key.dependents}
+    for name in sorted(dependents - keys.keys()):
+        problem = f"{name} is referred in the dependents, but not defined."
+        outcomes[name] = ConfigValue(name, errors=[problem], visible=False)
+    roots = [name for name in keys if name not in dependents]
+    parsed: dict[str, Any] = {}
+    for name in roots:
+        _parse(name, keys, config, parsed, outcomes)
+    for name in roots:
+        _recommend(name, keys, parsed, outcomes)
+    return list(outcomes.values())
+
+
+def _parse(
+    name: str,
+    keys: Mapping[str, ConfigKey],
+    config: Mapping[str, str | None],
+    parsed: dict[str, Any],
+    outcomes: Mapping[str, ConfigValue],
+) -> None:
+    key = keys.get(name)
+    if key is None:
+        return
+    outcome, value = outcomes[name], None
+    if name in config:
+        try:
+            value = parse(name, config[name], key.type)
+        except ConfigValueError as error:
+            outcome.errors.append(str(error))
+    elif key.required:
+        outcome.errors.append(f'Missing required configuration "{name}" which has no default value.')
+    else:
+        value = parse(name, key.default, key.type)
+    if key.validator is not None:
+        try:
+            key.validator(name, value)
+        except ConfigValueError as error:
+            outcome.errors.append(str(error))
+    outcome.value = parsed[name] = value
+    for dependent in key.dependents:
+        _parse(dependent, keys, config, parsed, outcomes)
+
+
+def _recommend(
+    name: str, keys: Mapping[str, ConfigKey], parsed: Mapping[str, Any], outcomes: Mapping[str, ConfigValue]
+) -> None:
+    key = keys.get(name)
+    if key is None:
+        return
+    if key.recommender is not None:
+        outcome = outcomes[name]
+        try:
+            proposed = list(key.recommender.valid_values(name, parsed))
+            earlier = outcome.recommended_values
+            outcome.recommended_values = [value for value in proposed if not earlier or value in earlier]
+            outcome.visible = key.recommender.visible(name, parsed)
+        except ConfigValueError as error:
+            outcome.errors.append(str(error))
+    for dependent in key.dependents:
+        _recommend(dependent, keys, parsed, outcomes)

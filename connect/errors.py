@@ -1,0 +1,63 @@
+"""The exceptions of connectors and of the worker, and what each one makes the worker do.
+
+A connector raises `ConnectError` for a failure that needs a person, `RetriableError` for one that passes by itself and
+`DataError` for a record that cannot be converted. The others are answers of the worker to a request: the REST
+interface has one table from them to status codes.
+"""
+
+from __future__ import annotations
+
+
+class ConnectError(Exception):
+    """A connector or a worker cannot go on; the task or connector that raised it becomes FAILED."""
+
+
+class RetriableError(ConnectError):
+    """The operation failed this time; the worker repeats it, within errors.retry.timeout where that applies."""
+
+
+class DataError(ConnectError):
+    """A value does not fit its schema, or cannot be converted; errors.tolerance decides about its record."""
+
+
+class SchemaError(DataError):
+    """A schema contradicts itself."""
+
+
+class ConfigValueError(ConnectError):
+    """A setting has a value that cannot be; the text is Kafka's, so that tools recognise it."""
+
+    def __init__(self, name: str, value: object, problem: str) -> None:
+        super().__init__(f"Invalid value {_shown(value)} for configuration {name}: {problem}")
+        self.name = name
+
+
+class MissingConfigError(ConfigValueError):
+    """A setting without a default is missing."""
+
+    def __init__(self, name: str) -> None:
+        ConnectError.__init__(self, f'Missing required configuration "{name}" which has no default value.')
+        self.name = name
+
+
+class BadRequestError(ConnectError):
+    """The request is wrong in itself (400)."""
+
+
+class NotFoundError(ConnectError):
+    """There is no connector, task, plugin or logger of that name (404)."""
+
+
+class AlreadyExistsError(ConnectError):
+    """There is a connector of that name already (409)."""
+
+
+def _shown(value: object) -> str:
+    """Return a value as Kafka prints it in its messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value)

@@ -1,0 +1,97 @@
+"""Finds the classes of plugins by their names: connectors, converters, transforms, predicates.
+
+A plugin is named by the full name of the Java class that it stands for, by that class's short name with or without its
+suffix (FileStreamSource), by an entry point in the group `oncelog.connectors`, or as `package.module:Class`. A class is
+imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Final, NamedTuple
+
+from .errors import ConnectError
+
+ENTRY_POINTS: Final = "oncelog.connectors"
+
+
+class PluginKind(Enum):
+    """What a plugin is, in the words of `GET /connector-plugins`."""
+
+    SOURCE = "source"
+    CONVERTER = "converter"
+    HEADER_CONVERTER = "header_converter"
+    TRANSFORMATION = "transformation"
+    PREDICATE = "predicate"
+
+
+class BuiltIn(NamedTuple):
+    """A plugin that is shipped: the Java class that it stands for, and where it is below oncelog.connect."""
+
+    java_name: str
+    location: str
+    kinds: tuple[PluginKind, ...]
+
+
+BUILT_IN: Final[tuple[BuiltIn, ...]] = ()
+
+
+_SUFFIXES: Final = ("Connector", "Converter", "Predicate")
+
+
+def aliases(java_name: str) -> list[str]:
+    """Return the names by which a plugin may be called: the full one, the simple one, the one without its suffix."""
+    simple = java_name.rpartition(".")[2]
+    pruned = [simple.removesuffix(suffix) for suffix in _SUFFIXES if simple.endswith(suffix) and simple != suffix]
+    return [java_name, simple, *pruned]
+
+
+@cache
+def _locations() -> dict[str, str]:
+    package = __name__.rpartition(".")[0]
+    return {
+        alias: f"{package}.{plugin.location}" for plugin in reversed(BUILT_IN) for alias in aliases(plugin.java_name)
+    }
+
+
+def load_class(name: str) -> type:
+    """Return the class of a plugin; raises ConnectError that says how plugins are named."""
+    location = _locations().get(name)
+    if location is None:
+        points = entry_points(group=ENTRY_POINTS, name=name)
+        location = next(iter(points)).value if points else name
+    module, colon, attribute = location.partition(":")
+    if not colon or not module or not attribute:
+        raise ConnectError(
+            f"no plugin has the name {name!r}: give a name that GET /connector-plugins?connectorsOnly=false lists, or "
+            "package.module:Class"
+        )
+    try:
+        found: object = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConnectError(f"plugin {name!r} cannot be imported from {location}: {error}") from error
+    if not isinstance(found, type):
+        raise ConnectError(f"plugin {name!r}: {location} is not a class but {found!r}")
+    return found
+
+
+def class_name(cls: type) -> str:
+    """Return the name under which the REST interface shows a class: Java's name of what is built in."""
+    own = f"{cls.__module__}:{cls.__qualname__}"
+    package = __name__.rpartition(".")[0]
+    return next((plugin.java_name for plugin in BUILT_IN if f"{package}.{plugin.location}" == own), own)
+
+
+def installed(kinds: Iterable[PluginKind]) -> list[tuple[str, PluginKind]]:
+    """Return the names of all plugins of these kinds, sorted; entry points are source connectors."""
+    wanted = set(kinds)
+    names = [(plugin.java_name, kind) for plugin in BUILT_IN for kind in plugin.kinds if kind in wanted]
+    if PluginKind.SOURCE in wanted:
+        names += [(point.value, PluginKind.SOURCE) for point in entry_points(group=ENTRY_POINTS)]
+    return sorted(set(names), key=lambda named: (named[0], named[1].value))
