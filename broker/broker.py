@@ -11,6 +11,7 @@ is stopped; `failure` and `wait_failed` say so to who runs it.
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
@@ -32,9 +33,10 @@ from .metadata_store import MetadataStore
 from .metrics import Metrics
 from .network.listener import Listener as ListeningSocket
 from .pooled_files import PooledFileSystem
-from .ports import Clock, FileSystem, RandomIds, RealFileSystem, SystemClock, SystemRandomIds
+from .ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads
 from .replica_manager import ReplicaManager
 from .services import ServedApi
+from .threads import RealThreads
 from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Broker:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         ids: RandomIds | None = None,
+        threads: Threads | None = None,
         logger: Any = None,
         **settings: object,
     ) -> None:
@@ -88,12 +91,16 @@ class Broker:
         self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id
-        ids = ids or SystemRandomIds()
+        self.threads = threads or RealThreads({Lane.DECOMPRESSION: self.config.max_concurrent_decompressions})
+        self._ids = ids = ids or SystemRandomIds()
         self.log_manager = LogManager(
             self.data_dir,
-            fs=PooledFileSystem(fs or RealFileSystem(), descriptors.open_files(self.config.max_open_files)),
+            fs=PooledFileSystem(
+                fs or RealFileSystem(), descriptors.open_files(self.config.max_open_files), self.threads.lock()
+            ),
             clock=self.clock,
             ids=ids,
+            threads=self.threads,
             node_id=self.node_id,
             reserve_bytes=self.config.log_reserve_bytes,
             decision_reserve_bytes=self.config.log_reserve_decision_bytes,
@@ -107,6 +114,7 @@ class Broker:
         self.fetch_sessions = FetchSessionCache(
             self.config.max_incremental_fetch_session_cache_slots,
             self.config.max_incremental_fetch_session_cache_partitions,
+            random.Random(ids.uuid()),
         )
         self.fetch_purgatory = FetchPurgatory()
         self.group_aware = group_aware(self.config)
@@ -191,6 +199,7 @@ class Broker:
             state_log=log,
             metadata=self.metadata,
             clock=self.clock,
+            ids=self._ids,
             logger=self.log,
             group_aware=self.group_aware,
         )
@@ -367,6 +376,7 @@ class Broker:
                 await self._listener.finish(self.config.shutdown_timeout_ms / 1000)
         finally:
             await self.log_manager.stop()
+            self.threads.close()
             if self._temporary is not None:
                 self._temporary.cleanup()
         self.log.info("stopped")

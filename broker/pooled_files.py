@@ -31,8 +31,9 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from .descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from .ports import Buffer, File, FileLock, FileSystem
@@ -189,10 +190,10 @@ class PooledFile:
 class DescriptorPool:
     """The descriptors of the files of one `PooledFileSystem`, and the names of the files."""
 
-    def __init__(self, fs: FileSystem, capacity: int) -> None:
+    def __init__(self, fs: FileSystem, capacity: int, lock: AbstractContextManager[Any]) -> None:
         assert capacity > 0
         self.capacity = capacity
-        self.lock = threading.Lock()
+        self.lock = lock
         # Files with a descriptor, used longest ago first: all bytes synced; some not; never closed by the pool.
         self.clean: OrderedDict[PooledFile, None] = OrderedDict()
         self.dirty: OrderedDict[PooledFile, None] = OrderedDict()
@@ -338,10 +339,13 @@ class DescriptorPool:
 
 
 class PooledFileSystem:
-    """A `FileSystem` over `fs` whose files have about `capacity` descriptors at most."""
+    """A `FileSystem` over `fs` whose files have about `capacity` descriptors at most.
 
-    def __init__(self, fs: FileSystem, capacity: int) -> None:
-        self.pool = DescriptorPool(fs, capacity)
+    `lock` guards the bookkeeping, as calls come from any thread; None: a lock of the threading module.
+    """
+
+    def __init__(self, fs: FileSystem, capacity: int, lock: AbstractContextManager[Any] | None = None) -> None:
+        self.pool = DescriptorPool(fs, capacity, threading.Lock() if lock is None else lock)
         self._fs = fs
 
     def open(self, path: str, *, create: bool = False) -> PooledFile:
@@ -389,6 +393,9 @@ class PooledFileSystem:
 
     def free_space(self, path: str) -> int:
         return self._fs.free_space(path)
+
+    def total_space(self, path: str) -> int:
+        return self._fs.total_space(path)
 
     def lock(self, directory: str, name: str) -> FileLock | None:
         return self.pool.retried(lambda: self._fs.lock(directory, name))

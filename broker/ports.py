@@ -1,8 +1,9 @@
-"""Everything nondeterministic that the broker touches besides the network: files, time, random ids.
+"""Everything nondeterministic that the broker touches besides the network: files, time, random ids, threads.
 
-Owns the interfaces and their real implementations. Nothing else in the broker calls `os`, `time` or `uuid` for these
-purposes, so that tests can put a file system that loses power, a clock that stands still and ids that repeat in their
-place. Decides nothing: no retries, no paths, no policy.
+Owns the interfaces and their real implementations (that of `Threads` is in `threads.py`). Nothing else in the broker
+calls `os`, `time`, `uuid` or `threading` for these purposes, so that tests can put a file system that loses power, a
+clock that stands still, ids that repeat and threads that a seed schedules in their place. Decides nothing: no retries,
+no paths, no policy.
 
 Rules for a `FileSystem`:
 
@@ -10,20 +11,25 @@ Rules for a `FileSystem`:
   `sync_directory` puts the creation, renaming and removal of the names in a directory there.
 * Every method raises OSError as the system does (ENOSPC, EIO, ...). After a failed write the caller knows nothing about
   the bytes at and behind its position. After a failed fdatasync nobody knows what is on disk: never try it again.
-* Plain blocking calls. `fdatasync` and `sync_directory` may be called from another thread than the rest.
+* Plain blocking calls, from any thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import time
 import uuid
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+T = TypeVar("T")
 
 
 class File(Protocol):
@@ -97,6 +103,9 @@ class FileSystem(Protocol):
     def free_space(self, path: str) -> int:
         """Bytes that this process may still write on the file system of `path`."""
 
+    def total_space(self, path: str) -> int:
+        """Bytes of the file system of `path`, free or not."""
+
     def lock(self, directory: str, name: str) -> FileLock | None:
         """An exclusive lock on `directory` and its file `name` (made if missing), or None while another process holds
         one of them: removing the file lets nobody else in."""
@@ -121,6 +130,47 @@ class RandomIds(Protocol):
 
     def uuid(self) -> bytes:
         """16 random bytes (a version 4 uuid)."""
+
+
+class Lane(Enum):
+    """What a job in a thread is for. Each lane has threads of its own: no job waits for those of another lane."""
+
+    FLUSH = "flush"
+    """Puts on disk what was appended."""
+
+    COMPACTION = "compaction"
+    """Reads segments, and writes what is kept of them."""
+
+    DECOMPRESSION = "decompression"
+    """Expands large batches before they are appended."""
+
+    SEARCH = "search"
+    """Expands large batches for a look-up by timestamp."""
+
+
+class Threads(Protocol):
+    """Where blocking work runs beside the event loop.
+
+    Rules:
+
+    * A lane starts its jobs in the order in which they were given to it, as many at a time as it has threads. With
+      more than one thread they overlap and end in any order; between two lanes there is no order at all.
+    * The event loop runs on meanwhile. A job shares with it only what a `lock` guards, or what nobody changes.
+    * A job that was given to a lane runs to its end, whatever becomes of its future, unless the process ends. Then it
+      may stop between any two operations on files.
+    """
+
+    def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Run `job` in a thread of `lane`; a future of its result or exception, which are set on the running loop.
+
+        Called on the event loop's thread. Cancelling the future does not keep the job from running.
+        """
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """A lock for what jobs and the event loop share. It is not reentrant."""
+
+    def close(self) -> None:
+        """End the threads when the jobs that were given to them have ended."""
 
 
 class RealFile:
@@ -247,6 +297,10 @@ class RealFileSystem:
     def free_space(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def total_space(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
     def lock(self, directory: str, name: str) -> RealFileLock | None:
         fds: list[int] = []

@@ -15,7 +15,7 @@ from .fetch_wait import FetchPurgatory
 from .log import LogManager
 from .metadata_store import MetadataStore
 from .metrics import Metrics
-from .ports import Clock
+from .ports import Clock, Threads
 from .replica_manager import ReplicaManager
 
 if TYPE_CHECKING:  # imported when first used, not at start
@@ -37,6 +37,7 @@ class BrokerServices(Protocol):
 
     config: BrokerConfig
     clock: Clock
+    threads: Threads
     log_manager: LogManager
     metadata: MetadataStore
     replica_manager: ReplicaManager

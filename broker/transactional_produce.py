@@ -20,6 +20,7 @@ from ..protocol.schema import Buffer
 from .coordinator.transaction.state import TransactionVersion
 from .handling import RequestContext
 from .log import AppendOrigin, Inspection, InvalidRecords
+from .ports import Threads
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -75,14 +76,14 @@ class ProduceAppend:
         """Bytes that `begin_inspection` has decompressed."""
         return 0 if self.inspection is None else self.inspection.expanded
 
-    async def finish_inspection(self, slots: asyncio.Semaphore) -> None:
+    async def finish_inspection(self, threads: Threads, slots: asyncio.Semaphore) -> None:
         """Check the rest of the batch, or all of it where that has not begun; afterwards it is sound, or has failed."""
         try:
             if self.inspection is not None:
-                await self.inspection.finish(slots)
+                await self.inspection.finish(threads, slots)
             elif not self.begin_inspection():
                 assert self.inspection is not None
-                await self.inspection.finish(slots)
+                await self.inspection.finish(threads, slots)
         except KafkaError as error:
             self.fail(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_log_dirs import (
@@ -36,9 +37,6 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[De
             context.rows()
         yield 2
     result.topics = [DescribeLogDirsTopic(name, partitions) for name, partitions in sorted(topics.items())]
-    try:
-        disk = os.statvfs(broker.data_dir)
-    except OSError:
-        return DescribeLogDirsResponse(results=[result])
-    result.total_bytes, result.usable_bytes = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    with suppress(OSError):  # -1 says that it is not known
+        result.total_bytes, result.usable_bytes = broker.log_manager.space()
     return DescribeLogDirsResponse(results=[result])

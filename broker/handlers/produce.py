@@ -135,9 +135,10 @@ async def _append_inspected(
     unfinished: list[ProduceAppend],
     transactional: bool,
 ) -> Answer:
+    broker = context.broker
     for append in unfinished:
         await asyncio.sleep(0)
-        await append.finish_inspection(context.broker.replica_manager.decompression_slots)
+        await append.finish_inspection(broker.threads, broker.replica_manager.decompression_slots)
     execution = _admit(context, request, response, appends, transactional)
     return await execution if isinstance(execution, Coroutine) else execution
 

@@ -19,7 +19,7 @@ from ...protocol.compression import expand
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.plain_records import MAX_PLAIN_BYTES, MOST_PLAIN, visit_plain
 from ...protocol.record_walk import RecordLimits, RecordWalk
-from ..ports import Buffer
+from ..ports import Buffer, Lane, Threads
 
 STEPS_AT_ONCE: Final = 2_000
 """Records that are checked without a pause, about 1 ms; neighbours of one size count for a sixteenth of that."""
@@ -124,14 +124,15 @@ class Inspection:
         self._walk = RecordWalk(payload, header, self._limits)
         return False
 
-    async def finish(self, slots: asyncio.Semaphore) -> None:
-        """Check the rest, letting other tasks run in between. `slots`: how many may be decompressed at a time."""
+    async def finish(self, threads: Threads, slots: asyncio.Semaphore) -> None:
+        """Check the rest, letting other tasks run in between. `slots`: how many may be in memory, expanded."""
         if self._walk is not None:
             await self._finish_walk()
             return
         await slots.acquire()
         # The thread cannot be interrupted: the slot is free when both it and this call have ended.
-        job = asyncio.get_running_loop().run_in_executor(None, self._expand_copy, bytes(self._batch))
+        batch = bytes(self._batch)
+        job = threads.run(Lane.DECOMPRESSION, lambda: self._expand_copy(batch))
         try:
             payload = await asyncio.shield(job)
             self._walk = RecordWalk(payload, self.header, self._limits)

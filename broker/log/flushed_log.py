@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..ports import File, FileSystem
+from ..ports import File, FileSystem, Threads
 from .batch_scan import BrokenBatch
 from .flushed_mark import write_flushed_offset
 from .flusher import FlushTask, LogFlusher
@@ -38,7 +37,8 @@ Listener = Callable[[Any], None]
 class FlushedLog:
     """A log's durability and visibility.
 
-    `flusher` None (tools, tests): nothing is flushed but by `flush`. `on_disk_failure` is called with the log and the
+    `flusher` and `threads` None (tools, tests): nothing is flushed but by `flush`, and all work is done in the caller's
+    thread. `on_disk_failure` is called with the log and the
     error after a write or sync failed in a way that took the log offline.
     """
 
@@ -54,10 +54,11 @@ class FlushedLog:
         log_start_offset: int,
         log_end_offset: int,
         flusher: LogFlusher | None,
+        threads: Threads | None,
         on_disk_failure: Callable[[Any, OSError], None] | None,
     ) -> None:
-        self.files_lock = threading.Lock()
-        """Held by the flush thread while it makes or removes files by name, and by who renames the directory."""
+        self.files_lock = nullcontext() if threads is None else threads.lock()
+        """Held by a job in a thread while it makes or removes files by name, and by who renames the directory."""
         self.name = name
         self.directory = directory
         self.fs = fs
@@ -203,7 +204,7 @@ class FlushedLog:
         self._close_after_flush.clear()
 
     def _note_flushed(self, end_offset: int) -> None:
-        """Leave a mark of what is on disk for the next start; in the flush thread."""
+        """Leave a mark of what is on disk for the next start; in a thread of the flush lane."""
         with self.files_lock:
             if not self.closed:  # the directory's name may be another partition's by now
                 with suppress(OSError):  # an older mark is true as well

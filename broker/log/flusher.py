@@ -1,9 +1,9 @@
-"""Group commit: one thread that puts on disk what all logs of a data directory have appended, round after round.
+"""Group commit: puts on disk, round after round, what all logs of a data directory have appended.
 
-Owns: the thread, which logs are dirty, the order of rounds, housekeeping jobs. A round takes every log that is dirty
-when it begins; whoever appends meanwhile is part of the next one, so any number of writers share a flush. The thread
-does nothing but sync files and run jobs; all state is changed on the event loop, where `PartitionLog.finish_flush`
-moves the high watermark and wakes the writers.
+Owns: which logs are dirty, the order of rounds, housekeeping jobs. A round takes every log that is dirty when it
+begins; whoever appends meanwhile is part of the next one, so any number of writers share a flush. A round runs in the
+flush lane of the threads, one at a time, and does nothing but sync files and run jobs; all state is changed on the
+event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
 
 What a failure means:
 
@@ -18,20 +18,21 @@ What a failure means:
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import structlog
 
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import File, FileSystem
+from ..ports import File, FileSystem, Lane, Threads
 from .episodes import Episodes
 
 logger = structlog.get_logger(__name__)
+
+_Outcome: TypeAlias = Callable[[], None]
+_Work: TypeAlias = Callable[[], _Outcome]
 
 RETRY_S: Final = 0.5
 """Seconds until a flush that lacked a descriptor or space is tried again."""
@@ -122,13 +123,13 @@ class LogFlusher:
     `on_failure` is called once, when nothing in the directory can be trusted to be on disk any more.
     """
 
-    def __init__(self, fs: FileSystem, on_failure: Callable[[OSError], None]) -> None:
+    def __init__(self, fs: FileSystem, threads: Threads, on_failure: Callable[[OSError], None]) -> None:
         self._fs = fs
+        self._threads = threads
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[list[Callable[[], Callable[[], None]]] | None] = SimpleQueue()
         self._dirty: dict[Flushable, None] = {}
-        self._jobs: list[Callable[[], Callable[[], None]]] = []
+        self._jobs: list[_Work] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._episodes = Episodes()
         self._undone: dict[str, Callable[[], None]] = {}
@@ -141,8 +142,6 @@ class LogFlusher:
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._thread = threading.Thread(target=self._run, name="log-flusher", daemon=True)
-        self._thread.start()
 
     def request(self, log: Flushable) -> None:
         """Flush `log` in the next round."""
@@ -150,7 +149,7 @@ class LogFlusher:
         self._schedule()
 
     def submit(self, job: Callable[[], None], what: str = "housekeeping") -> asyncio.Future[None]:
-        """Run `job` in the flush thread, between rounds; its OSError fails the future.
+        """Run `job` in the flush lane, as part of a round; its OSError fails the future.
 
         A failed job is kept under its name `what`, in place of one of that name that failed before, for `try_again`;
         so it must bear being run again.
@@ -163,7 +162,7 @@ class LogFlusher:
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
 
-        def run() -> Callable[[], None]:
+        def run() -> _Outcome:
             try:
                 job()
             except OSError as error:
@@ -184,19 +183,18 @@ class LogFlusher:
         await self._idle.wait()
 
     async def stop(self) -> None:
-        """Flush what is dirty, try what failed once more, then end the thread."""
+        """Flush what is dirty, and try what failed once more. Nothing is flushed afterwards."""
         self._stopping = True
         self._flush_postponed()
         self.try_again()
         await self.drain()
         self.abandon()
-        await self._loop.run_in_executor(None, self._thread.join)
 
     def abandon(self) -> None:
-        """End the thread after the round in hand, without another."""
+        """Begin no further round, and let nobody wait for the one in hand."""
         self._give_up()
         self._dirty.clear()
-        self._queue.put(None)
+        self._idle.set()
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
@@ -224,12 +222,12 @@ class LogFlusher:
                     work.append(self._work(log, task))
         if work and not self._failed:
             self._busy = True
-            self._queue.put(work)
+            self._threads.run(Lane.FLUSH, lambda: _outcomes(work)).add_done_callback(self._finish)
         else:
             self._idle.set()
 
-    def _work(self, log: Flushable, task: FlushTask) -> Callable[[], Callable[[], None]]:
-        def run() -> Callable[[], None]:
+    def _work(self, log: Flushable, task: FlushTask) -> _Work:
+        def run() -> _Outcome:
             try:
                 task.run(self._fs)
             except RootSyncFailed as error:
@@ -265,10 +263,13 @@ class LogFlusher:
         for log in self._postponed:
             self.request(log)
 
-    def _finish(self, outcomes: list[Callable[[], None]]) -> None:
+    def _finish(self, round_: asyncio.Future[list[_Outcome | Exception]]) -> None:
         self._busy = False
-        for outcome in outcomes:
-            outcome()
+        for outcome in round_.result():
+            if isinstance(outcome, Exception):  # a bug: whatever it was, nothing of this round may count as flushed
+                self._fail(OSError(f"flushing failed: {outcome!r}"))
+            else:
+                outcome()
         if (self._dirty or self._jobs) and not self._failed:
             # Writers woken just now append in this turn of the loop; the next round begins behind them.
             self._schedule()
@@ -308,18 +309,13 @@ class LogFlusher:
             if not future.done():
                 future.set_exception(OSError("the log directory has failed or is closed"))
 
-    # --- in the thread -----------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (work := self._queue.get()) is not None:
-            outcomes: list[Callable[[], None]] = []
-            for run in work:
-                try:
-                    outcomes.append(run())
-                except Exception as error:  # a bug: whatever it was, nothing of this round may count as flushed
-                    failure = OSError(f"flushing failed: {error!r}")
-                    outcomes.append(lambda failure=failure: self._fail(failure))  # type: ignore[misc]
-            try:
-                self._loop.call_soon_threadsafe(self._finish, outcomes)
-            except RuntimeError:
-                return  # the loop is closed: nobody is left to tell
+def _outcomes(work: list[_Work]) -> list[_Outcome | Exception]:
+    """Do the work of a round, in a thread; what came of each is for the event loop to act on."""
+    outcomes: list[_Outcome | Exception] = []
+    for run in work:
+        try:
+            outcomes.append(run())
+        except Exception as error:
+            outcomes.append(error)
+    return outcomes

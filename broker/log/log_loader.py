@@ -27,7 +27,7 @@ from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE
-from ..ports import Clock, FileSystem, RandomIds
+from ..ports import Clock, FileSystem, RandomIds, Threads
 from .batch_scan import BrokenBatch, find_batch
 from .disk_space import DiskSpace
 from .file_names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, parse_segment_name, segment_name
@@ -75,6 +75,7 @@ def load_log(
     config: LogConfig,
     point: LoadPoint,
     flusher: LogFlusher | None = None,
+    threads: Threads | None = None,
     ids: RandomIds | None = None,
     indexes: IndexCache | None = None,
     disk_space: DiskSpace | None = None,
@@ -98,6 +99,7 @@ def load_log(
         log_end_offset=end_offset,
         indexes_current=not loader.changed,
         flusher=flusher,
+        threads=threads,
         ids=ids,
         disk_space=disk_space,
         on_disk_failure=on_disk_failure,

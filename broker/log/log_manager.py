@@ -1,6 +1,6 @@
 """All partition logs of a data directory: opening, creating, deleting, and what has to be done time and again.
 
-Owns the directory's lock and checkpoints, the flush thread, the maintenance timers, and what is out of order:
+Owns the directory's lock and checkpoints, the flusher, the maintenance timers, and what is out of order:
 
 * `offline`: partitions that were damaged, or lost, when they were loaded. They are neither read nor written.
 * A log whose write or sync failed takes no more writes until a restart has looked at the disk (`PartitionLog.failure`);
@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 import structlog
 
 from ...protocol.errors import KafkaError
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import Clock, FileSystem, RandomIds
+from ..ports import Clock, FileSystem, Lane, RandomIds, Threads
+from ..threads import RealThreads
 from ..topic_names import METADATA_TOPIC
 from . import index_cache
 from .cleaner import Cleaner, CleaningPlan, CleaningStopped
@@ -75,6 +75,7 @@ class LogManager:
         fs: FileSystem,
         clock: Clock,
         ids: RandomIds,
+        threads: Threads | None = None,
         config: LogConfig = UNTIL_CONFIGURED,
         node_id: int = 1,
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
@@ -93,6 +94,7 @@ class LogManager:
         self._fs = fs
         self._clock = clock
         self._ids = ids
+        self._threads = threads or RealThreads()
         self._config = config
         self._indexes = index_cache.IndexCache(index_cache_bytes)
         self._disk_space = DiskSpace(fs, directory, reserve_bytes, decision_reserve_bytes)
@@ -104,7 +106,7 @@ class LogManager:
         self._start_offsets: dict[TopicPartition, int] = {}
         # What the file says while a newer state waits to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
-        self._checkpoint_lock = threading.Lock()
+        self._checkpoint_lock = self._threads.lock()
         self._callbacks: list[Callable[[KafkaError], None]] = []
         self._flusher: LogFlusher | None = None
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
@@ -118,6 +120,10 @@ class LogManager:
     @property
     def path(self) -> str:
         return self.directory.path
+
+    def space(self) -> tuple[int, int]:
+        """(all, usable) bytes of the file system; raises OSError."""
+        return self._fs.total_space(self.path), self._fs.free_space(self.path)
 
     @property
     def cluster_id(self) -> str:
@@ -147,7 +153,7 @@ class LogManager:
         self._opened = True
 
     def _load_all(self) -> None:
-        started = time.perf_counter()
+        started = self._clock.monotonic()
         unclean = self.directory.clean_shutdown()
         self.clean_start = unclean is not None
         self._recovery_points = self.directory.read_offsets(RECOVERY_POINTS) or {}
@@ -199,7 +205,7 @@ class LogManager:
                 partitions=len(self._logs),
                 offline=len(self.offline),
                 clean=self.clean_start,
-                seconds=round(time.perf_counter() - started, 3),
+                seconds=round(self._clock.monotonic() - started, 3),
             )
 
     def _load(self, key: TopicPartition, path: str, *, clean: bool, start_known: bool) -> None:
@@ -262,6 +268,7 @@ class LogManager:
             config=config,
             point=point,
             flusher=self._flusher,
+            threads=self._threads,
             ids=self._ids,
             indexes=self._indexes,
             disk_space=self._disk_space,
@@ -270,10 +277,10 @@ class LogManager:
         )
 
     async def start(self) -> None:
-        """Open the directory if that was not done, start the flush thread and the timers. Raises DataDirectoryError."""
+        """Open the directory if that was not done, start the flusher and the timers. Raises DataDirectoryError."""
         if not self._opened:
             self.open()
-        self._flusher = LogFlusher(self._fs, self._fail_directory)
+        self._flusher = LogFlusher(self._fs, self._threads, self._fail_directory)
         for log in self._logs.values():
             log.flusher = self._flusher
         checkpoint, retention, cleaner = self._intervals
@@ -452,7 +459,7 @@ class LogManager:
         others = (*self.offline, *self.lost)
         return points | {key: self._recovery_points[key] for key in others if key in self._recovery_points}
 
-    # In the flush thread or on the loop; each writes what holds when its turn comes, so that the last one is right.
+    # In a thread or on the loop; each writes what holds when its turn comes, so that the last one is right.
 
     def _write_recovery_points(self) -> None:
         with self._checkpoint_lock:
@@ -521,12 +528,11 @@ class LogManager:
         # Recovery must know that all of what is compacted was on disk: a hole in offsets is no torn tail then.
         self._checkpoint()
         await self._flusher.submit(lambda: None)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._cleaner.map_keys, plan)
+        await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
         for group in plan.groups:
             if log.failure is not None:
                 return
-            cleaned = await loop.run_in_executor(None, self._cleaner.clean_group, plan, group)
+            cleaned = await self._threads.run(Lane.COMPACTION, partial(self._cleaner.clean_group, plan, group))
             if not self._cleaner.replace(log, plan, group, cleaned):
                 return
         if log.failure is not None:

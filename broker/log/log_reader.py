@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...protocol.batch_header import HEADER_SIZE, BatchHeader
-from ..ports import Buffer
+from ..ports import Buffer, Threads
 from .batch_scan import BrokenBatch, whole_batches
 from .results import CorruptLog
 from .segment import LogSegment
@@ -27,12 +27,12 @@ _LEAST: Final = 4 * 1024
 class LogReader:
     """Reads the segments that the log owns. Raises CorruptLog where the files are not what was written."""
 
-    def __init__(self, segments: LogSegments) -> None:
+    def __init__(self, segments: LogSegments, threads: Threads | None) -> None:
         self._segments = segments
         # Offset → (segment, byte) where it begins: a consumer continues where its last fetch ended.
         self._continuations: dict[int, tuple[LogSegment, int]] = {}
         self._version = 0
-        self.timestamps = TimestampSearch(segments, lambda: self._version)
+        self.timestamps = TimestampSearch(segments, lambda: self._version, threads)
 
     def forget(self) -> None:
         """Positions have changed (truncation, compaction, deletion)."""

@@ -29,7 +29,7 @@ from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import Buffer, Clock, FileSystem, RandomIds
+from ..ports import Buffer, Clock, FileSystem, RandomIds, Threads
 from ..steps import Steps, run_at_once
 from .batch_inspection import Content, Inspection, content_at_a_glance
 from .disk_space import DiskSpace
@@ -79,6 +79,7 @@ class PartitionLog(RetainedLog):
         log_end_offset: int,
         indexes_current: bool,
         flusher: LogFlusher | None = None,
+        threads: Threads | None = None,
         ids: RandomIds | None = None,
         disk_space: DiskSpace | None = None,
         on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
@@ -95,6 +96,7 @@ class PartitionLog(RetainedLog):
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
             flusher=flusher,
+            threads=threads,
             on_disk_failure=on_disk_failure,
             on_start_offset=on_start_offset,
         )

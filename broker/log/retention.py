@@ -7,7 +7,6 @@ the active segment, nor anything that readers have not been allowed to see.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..ports import Clock
+from ..ports import Clock, Threads
 from .flushed_log import FlushedLog
 from .flusher import sync_path
 from .log_reader import LogReader
@@ -28,14 +27,19 @@ class RetainedLog(FlushedLog):
     """See the module. `on_start_offset` puts the log start offset on disk."""
 
     def __init__(
-        self, name: str, directory: str, *, clock: Clock, on_start_offset: Callable[[], None] | None, **parts: Any
+        self,
+        name: str,
+        directory: str,
+        *,
+        clock: Clock,
+        threads: Threads | None,
+        on_start_offset: Callable[[], None] | None,
+        **parts: Any,
     ) -> None:
-        super().__init__(name, directory, **parts)
+        super().__init__(name, directory, threads=threads, **parts)
         self.clock = clock
-        self.reader = LogReader(self.segments)
+        self.reader = LogReader(self.segments, threads)
         self._on_start_offset = on_start_offset
-        self.files_lock = threading.Lock()
-        """Held by the flush thread while it removes files by name, and by who renames the directory."""
 
     def roll(self) -> None:
         """Begin a new segment unless the active one is empty."""

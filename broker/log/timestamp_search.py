@@ -10,16 +10,16 @@ or gone begins anew.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import BoundedSemaphore
 from typing import Final, NamedTuple
 
 from ...protocol.batch_header import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
 from ...protocol.compression import expand
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.record_skim import SkimmedRecord, skim
+from ..ports import Lane, Threads
 from ..steps import SLICE, Steps
 from .batch_inspection import AT_ONCE_BYTES
 from .batch_scan import BrokenBatch
@@ -37,9 +37,9 @@ _ATTEMPTS: Final = 10
 """So often a search begins anew because the log has changed under it."""
 
 _LARGE_AT_A_TIME: Final = 2
+"""Large batches that are in memory at a time, expanded, in this process."""
 
-_large = threading.BoundedSemaphore(_LARGE_AT_A_TIME)
-_decompression = ThreadPoolExecutor(_LARGE_AT_A_TIME, "decompression")
+_large = BoundedSemaphore(_LARGE_AT_A_TIME)
 
 
 class FoundRecord(NamedTuple):
@@ -51,11 +51,15 @@ class FoundRecord(NamedTuple):
 
 
 class TimestampSearch:
-    """Searches the segments of one log. `version` changes whenever segments are replaced, removed or cut."""
+    """Searches the segments of one log. `version` changes whenever segments are replaced, removed or cut.
 
-    def __init__(self, segments: LogSegments, version: Callable[[], int]) -> None:
+    `threads` None: large batches are expanded in the caller's thread.
+    """
+
+    def __init__(self, segments: LogSegments, version: Callable[[], int], threads: Threads | None) -> None:
         self._segments = segments
         self._version = version
+        self._threads = threads
 
     def first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
         """Find the first record from offset `start` on whose timestamp is at least `timestamp`.
@@ -109,7 +113,7 @@ class TimestampSearch:
                 yield _HEADERS
                 if candidate is None:
                     continue
-                found = yield from _first_in_batch(segment, *candidate, timestamp, start)
+                found = yield from _first_in_batch(segment, *candidate, timestamp, start, self._threads)
                 if found is not None:
                     return found if found.offset < limit else None
         return None
@@ -139,12 +143,12 @@ class TimestampSearch:
                 newest = candidate[1].max_timestamp
                 if candidate[1].base_offset < start:
                     # Some of its records are deleted already: only those that are left count.
-                    newest = yield from _newest_in_batch(segment, *candidate, start)
+                    newest = yield from _newest_in_batch(segment, *candidate, start, self._threads)
                 if newest > largest:
                     best = (segment, *candidate, newest)
         if best is None:
             return None
-        return (yield from _first_in_batch(*best, start))
+        return (yield from _first_in_batch(*best, start, self._threads))
 
 
 @contextmanager
@@ -190,7 +194,7 @@ def _pass(
 
 
 def _first_in_batch(
-    segment: LogSegment, position: int, header: BatchHeader, timestamp: int, start: int
+    segment: LogSegment, position: int, header: BatchHeader, timestamp: int, start: int, threads: Threads | None
 ) -> Steps[FoundRecord | None]:
     """Find the first record of a batch that is neither older than `timestamp` nor before offset `start`.
 
@@ -203,7 +207,7 @@ def _first_in_batch(
     whole = header.record_count == header.last_offset_delta + 1
     if whole and (header.record_count == 1 or header.timestamp_type):
         return FoundRecord(header.max_timestamp, max(header.base_offset, start), epoch)
-    records = _records(segment, position, header)
+    records = _records(segment, position, header, threads)
     try:
         while True:
             try:
@@ -220,12 +224,14 @@ def _first_in_batch(
         records.close()
 
 
-def _newest_in_batch(segment: LogSegment, position: int, header: BatchHeader, start: int) -> Steps[int]:
+def _newest_in_batch(
+    segment: LogSegment, position: int, header: BatchHeader, start: int, threads: Threads | None
+) -> Steps[int]:
     """The largest timestamp of the records of a batch from offset `start` on, -1 if there is none."""
     if header.timestamp_type:
         return header.max_timestamp
     newest = -1
-    records = _records(segment, position, header)
+    records = _records(segment, position, header, threads)
     try:
         for passed in records:
             newest = max([newest, *(record.timestamp for record in passed if record.offset >= start)])
@@ -237,7 +243,9 @@ def _newest_in_batch(segment: LogSegment, position: int, header: BatchHeader, st
     return newest
 
 
-def _records(segment: LogSegment, position: int, header: BatchHeader) -> Generator[list[SkimmedRecord], None, None]:
+def _records(
+    segment: LogSegment, position: int, header: BatchHeader, threads: Threads | None
+) -> Generator[list[SkimmedRecord], None, None]:
     """The records of a batch, in portions; an empty portion while it is waited for. Raises CorruptBatch."""
     with _damage(segment, header.base_offset):
         _, _, batch = next(segment.batches(position, verify=False))
@@ -248,10 +256,13 @@ def _records(segment: LogSegment, position: int, header: BatchHeader) -> Generat
         return
     except BatchBudgetExceeded:
         pass
+    if threads is None:
+        yield from _portions(expand(header.compression, data), header)
+        return
     while not _large.acquire(blocking=False):
         yield []
     try:
-        job = _decompression.submit(expand, header.compression, data)
+        job = threads.run(Lane.SEARCH, lambda: expand(header.compression, data))
         while not job.done():
             yield []
         yield from _portions(job.result(), header)

@@ -272,6 +272,7 @@ class FaultyFileSystem:
         if parent:
             self.make_directory(parent)
         if self._find(path) is None:
+            self.check("make_directory", path)
             self._add(path, directory=True)
 
     def rename(self, source: str, target: str) -> None:
@@ -292,6 +293,7 @@ class FaultyFileSystem:
         parent.changes.append(("remove", name))
 
     def remove_directory(self, path: str) -> None:
+        self.check("remove_directory", path)
         assert not self._get(path).names, f"{path} is not empty"
         parent, name = self._parent(path)
         del parent.names[name]
@@ -305,6 +307,9 @@ class FaultyFileSystem:
 
     def free_space(self, path: str) -> int:
         return 1 << 40 if self.capacity is None else max(self.capacity - self.used(), 0)
+
+    def total_space(self, path: str) -> int:
+        return 1 << 40 if self.capacity is None else self.capacity
 
     def lock(self, directory: str, name: str) -> FaultyLock | None:
         if directory in self.locks:

@@ -16,6 +16,7 @@ from oncelog.broker.coordinator.group.coordinator import Commit, Committer, Grou
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.state_log import StateRecord
+from oncelog.broker.ports import SystemRandomIds
 from oncelog.protocol.control_records import ControlRecord, ControlType
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
@@ -111,6 +112,7 @@ class GroupWorld:
             state_log=self.log,
             metadata=self.topics,
             clock=LoopClock(),
+            ids=SystemRandomIds(),
             logger=Silent(),
             group_aware=self.group_aware,
         )

@@ -23,7 +23,7 @@ from ....protocol.messages.join_group import JoinGroupResponse
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...config import BrokerConfig
-from ...ports import Clock
+from ...ports import Clock, RandomIds
 from ..claims import Claim, ClaimKeeper
 from ..state_log import StateLog
 from .claims import ClaimMap
@@ -85,6 +85,7 @@ class GroupCoordinator:
         state_log: StateLog,
         metadata: MetadataStore,
         clock: Clock,
+        ids: RandomIds,
         logger: Any = None,
         group_aware: bool = True,
     ) -> None:
@@ -105,7 +106,7 @@ class GroupCoordinator:
             self._rebalance,
             self._log,
             clock,
-            lambda: str(uuid.uuid4()),
+            lambda: str(uuid.UUID(bytes=ids.uuid())),
             config.group_max_size,
             self._logger,
             max_groups=config.group_max_groups,

@@ -1,4 +1,4 @@
-"""The real broker on a disk that loses power and on simulated connections; one process, no threads, no sockets.
+"""The real broker on a disk that loses power, on simulated threads and simulated connections; no sockets.
 
 `SimulatedBroker` outlives its crashes: each start is a new `Broker` over what the disk still has.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,9 +34,10 @@ from oncelog.broker.network.listener import Listener
 from support.faulty_filesystem import FaultyFileSystem, _Node
 from support.virtual_time import LoopClock
 
-from .disk import SimulatedFlusher
+from .threads import Schedule, SimulatedThreads
 
 DATA = "/data"
+DEFAULT_SCHEDULE = Schedule(lambda: 0.001, pieces=0.0)
 _EPOCHS = (decisions, metadata, state)
 _LOGGING = (
     cleaner,
@@ -99,17 +99,10 @@ class SocketlessListener(Listener):
 
 
 @contextmanager
-def simulated_parts(latency: Callable[[], float], log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterator[None]:
-    """While brokers are made and started: their flush thread and their sockets are simulated ones, and producer epochs
-    end where the history wants it."""
-
-    def simulated_flusher(fs: Any, on_failure: Any) -> SimulatedFlusher:
-        return SimulatedFlusher(fs, on_failure, latency)
-
-    with (
-        mock.patch.object(log_manager, "LogFlusher", simulated_flusher),
-        mock.patch.object(broker_module, "ListeningSocket", SocketlessListener),
-    ):
+def simulated_parts(log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterator[None]:
+    """While brokers are made and started: their sockets are simulated ones, and producer epochs end where the history
+    wants it."""
+    with mock.patch.object(broker_module, "ListeningSocket", SocketlessListener):
         before = [module.logger for module in _LOGGING]
         for module in _EPOCHS:
             module.MAX_PRODUCER_EPOCH = max_epoch  # type: ignore[misc]
@@ -125,9 +118,17 @@ def simulated_parts(latency: Callable[[], float], log: Silent, max_epoch: int = 
 
 
 class SimulatedBroker:
-    """Use inside of `simulated_parts`."""
+    """Use inside of `simulated_parts`. `note` gets a line for everything that happens in a thread."""
 
-    def __init__(self, fs: FaultyFileSystem, config: BrokerConfig, rng: random.Random, log: Silent) -> None:
+    def __init__(
+        self,
+        fs: FaultyFileSystem,
+        config: BrokerConfig,
+        rng: random.Random,
+        log: Silent,
+        schedule: Schedule = DEFAULT_SCHEDULE,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.fs = fs
         self.log = log
         self.clock = LoopClock()
@@ -135,7 +136,14 @@ class SimulatedBroker:
         self._stopping = False
         self._config = config
         self._rng = rng
+        self._thread_rng = random.Random(rng.getrandbits(32))
+        self._schedule = schedule
+        self._note = note
+        self._threads: SimulatedThreads | None = None
+        self._operations_left: int | None = None
+        self._power_fails = asyncio.Event()
         self._broker: Broker | None = None
+        fs.before = self._operation
 
     @property
     def up(self) -> bool:
@@ -157,34 +165,48 @@ class SimulatedBroker:
         """Start on what is on disk."""
         self.lives += 1
         self.fs.heal_operations()
-        made = Broker(DATA, self._config, fs=self.fs, clock=self.clock, ids=SeededIds(self._rng), logger=self.log)
-        self._broker = made
+        self._threads = SimulatedThreads(self._thread_rng, self._schedule, self._note)
+        made = self._broker = Broker(
+            DATA,
+            self._config,
+            fs=self.fs,
+            clock=self.clock,
+            ids=SeededIds(self._rng),
+            threads=self._threads,
+            logger=self.log,
+        )
         await made.start()
         if made._warm_up is not None:
             made._warm_up.cancel()
 
     async def start_and_crash(self, after: int) -> None:
-        """The power fails with the operation `after` so many, or as soon as it has started."""
-        left = after
-
-        def count_down(operation: str, path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerCut
-
-        self.fs.before = count_down
-        try:
-            with contextlib.suppress(PowerCut):
-                await self.start()
-        finally:
-            self.fs.before = None
+        """The power fails with the operation `after` so many, in whatever thread, or as soon as it has started."""
+        self._operations_left = after
+        self._power_fails.clear()
+        starting = asyncio.ensure_future(self.start())
+        failing = asyncio.ensure_future(self._power_fails.wait())
+        await asyncio.wait({starting, failing}, return_when=asyncio.FIRST_COMPLETED)
+        failing.cancel()
         await self.crash(power=True)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        self._operations_left = None
+
+    def _operation(self, name: str, path: str) -> None:
+        if self._threads is not None:
+            self._threads.operation(name, path)
+        if self._operations_left is not None:
+            self._operations_left -= 1
+            if self._operations_left < 0:
+                self._power_fails.set()
+                raise PowerCut
 
     async def crash(self, *, power: bool) -> None:
         """The process ends; with `power` what was not synced is lost. Its connections are the caller's to break."""
         broker, self._broker = self._broker, None
         assert broker is not None
+        assert self._threads is not None
+        self._threads.end()
         if power:
             self.fs.crash(self._rng)
         else:
@@ -231,7 +253,7 @@ async def new_disk(config: BrokerConfig, topics: dict[str, int]) -> FaultyFileSy
     """A data directory with these topics, cleanly stopped."""
     fs = FaultyFileSystem()
     log = Silent()
-    with simulated_parts(lambda: 0.001, log):
+    with simulated_parts(log):
         broker = SimulatedBroker(fs, config, random.Random(0), log)
         await broker.start()
         await asyncio.gather(*[broker.broker.metadata.create_topic(name, n, {}) for name, n in topics.items()])

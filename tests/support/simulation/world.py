@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import cache
 from random import Random
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from .kinds import AWARE, Kind
 from .network import Disconnected, Link, Network, Weather
 from .producer import EXTRA, GROUPS, INPUT, OUTPUT, Transaction
 from .scenario import Event, Scenario
+from .threads import Schedule
 from .worker import Worker, WorkerPlan
 
 R = TypeVar("R", bound=Response)
@@ -72,26 +74,25 @@ BROKERS = {
 """Settings of the broker; a forgetful one lets ids expire that are idle for a moment."""
 
 
+TURN_S = 1e-6
+"""Seconds of one turn of the event loop: who looks again and again whether a job has ended sees it end."""
+
+
 class _BlindSelector(JumpingSelector):
-    """Nobody else is there: no sockets, no threads."""
+    """Nobody else is there: no sockets, no threads but the simulated ones."""
 
     def select(self, timeout: float | None = None) -> Any:
-        self.jump(timeout)
+        self.jump(timeout if timeout is None else max(timeout, TURN_S))
         return []
 
 
 class SimulationLoop(VirtualTimeLoop):
-    """Work for threads is done at once."""
+    """Simulated time, in which nothing but the simulation happens."""
 
     selector = _BlindSelector
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        future: asyncio.Future[Any] = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+        raise AssertionError(f"{func} would run in a thread that the seed does not schedule")
 
 
 @cache
@@ -113,9 +114,12 @@ class World:
         self.tracing = tracing
         self.trace: list[str] = []
         self.log = Silent()
+        self._time: Callable[[], float] = float
         self.weather = Weather(Random(self.rng.getrandbits(32)))
         config, disk = _prepared(scenario.broker)
-        self.broker = SimulatedBroker(copy_of(disk), config, Random(self.rng.getrandbits(32)), self.log)
+        self.broker = SimulatedBroker(
+            copy_of(disk), config, Random(self.rng.getrandbits(32)), self.log, self._schedule(), self.note
+        )
         self.network = Network(self.broker, self.weather)
         self.transactions: list[Transaction] = []
         self.workers: dict[int, Worker] = {}
@@ -131,12 +135,27 @@ class World:
         self._crash_when_told: dict[str, float] = {}
         self._disk_is_slow_until = 0.0
 
+    def _schedule(self) -> Schedule:
+        """How the broker's threads are scheduled."""
+        rng, sync_s = Random(self.rng.getrandbits(32)), self.scenario.sync_s
+
+        def latency() -> float:
+            is_slow = self._time() < self._disk_is_slow_until
+            return sync_s * rng.random() * (50 if is_slow else 2)
+
+        return Schedule(
+            latency,
+            pieces=rng.choice((0.3, 1.0)),
+            pauses=rng.choice((0.0, 0.2, 0.5)),
+            delay_s=rng.choice((0.0, 0.02, 0.5)),
+        )
+
     # ---- for workers
 
     def note(self, text: str) -> None:
         """Part of the trace."""
         if self.tracing:
-            self.trace.append(f"{asyncio.get_running_loop().time() - 1000:8.3f} {text}")
+            self.trace.append(f"{self._time() - 1000:8.3f} {text}")
 
     def begin(self, worker: Worker, transactional_id: str, inputs: dict[int, tuple[int, int]]) -> Transaction:
         """A worker begins a transaction."""
@@ -207,13 +226,8 @@ class World:
 
     async def run(self) -> None:
         """Everything; raises AssertionError where a promise is broken."""
-        sync_s = self.scenario.sync_s
-
-        def latency() -> float:
-            is_slow = asyncio.get_running_loop().time() < self._disk_is_slow_until
-            return sync_s * self._disk.random() * (50 if is_slow else 2)
-
-        with simulated_parts(latency, self.log, self.scenario.max_epoch):
+        self._time = asyncio.get_running_loop().time
+        with simulated_parts(self.log, self.scenario.max_epoch):
             try:
                 await self.broker.start()
                 await self._play()

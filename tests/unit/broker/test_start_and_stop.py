@@ -53,7 +53,7 @@ def test_slow_start_empties_no_group() -> None:
     async def run() -> None:
         log = Silent()
         broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log)
-        with simulated_parts(lambda: 0.001, log):
+        with simulated_parts(log):
             await broker.start()
             member_id = await join(broker)
             await broker.stop()

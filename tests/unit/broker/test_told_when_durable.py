@@ -27,6 +27,7 @@ from oncelog.protocol.messages.txn_offset_commit import (
 from support.faulty_filesystem import FaultyFileSystem
 from support.raw_connection import batch
 from support.simulation.broker import Silent, SimulatedBroker, simulated_parts
+from support.simulation.threads import Schedule
 from support.simulation.world import SETTINGS, SimulationLoop
 
 CAUSE = Cause("test")
@@ -39,8 +40,9 @@ def on_a_slow_disk(work: Callable[[Broker], Awaitable[None]]) -> None:
 
     async def run() -> None:
         log = Silent()
-        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log)
-        with simulated_parts(lambda: FLUSH_S, log):
+        slowly = Schedule(lambda: FLUSH_S, pieces=0.0)
+        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log, slowly)
+        with simulated_parts(log):
             await broker.start()
             await broker.broker.metadata.create_topic("t", 1, {})
             await work(broker.broker)
@@ -136,7 +138,7 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
         log = Silent()
         broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log)
         handed_out: list[int] = []
-        with simulated_parts(lambda: 0.001, log):
+        with simulated_parts(log):
             for power in (True, False, True, None):
                 await broker.start()
                 ids = [await broker.broker.transaction_coordinator.init_producer_id(None, 1) for _ in range(3)]

@@ -214,7 +214,7 @@ async def test_who_appends_during_a_flush_waits_for_the_next_one(fs: FaultyFileS
     loop = asyncio.get_running_loop()
 
     def hold(operation: str, path: str) -> None:
-        if operation == "fdatasync" and threading.current_thread().name == "log-flusher":
+        if operation == "fdatasync" and threading.current_thread().name == "oncelog-flush":
             loop.call_soon_threadsafe(entered.set)
             assert leave.wait(10)
 

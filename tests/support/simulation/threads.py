@@ -1,0 +1,227 @@
+"""The threads of a broker, as a seed schedules them: jobs wait, overtake those of other lanes, stop in their middle.
+
+A job runs in one piece, or operation by operation: before each operation on a file the event loop may have its turn, a
+sync takes its time, and the power may fail. Everything happens on the simulated clock; the same seed gives the same
+order, whatever the system does with the threads beneath.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from oncelog.broker.ports import Lane
+from oncelog.broker.threads import DEFAULT_SIZES
+
+from .carriers import Carrier, carrier_of
+
+T = TypeVar("T")
+
+SYNCS: Final = frozenset({"fdatasync", "sync_directory"})
+"""Operations that take time."""
+
+_PATIENCE: Final = 10_000
+"""Looks at a lock after which it counts as lost."""
+
+_LOCK_POLL_S: Final = 0.0005
+"""Seconds between two looks of a job at a lock that another one has."""
+
+
+class ProcessEnded(BaseException):
+    """Raised in a job whose process is gone: it does nothing more."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How jobs are scheduled. `latency`: seconds that a sync takes. `pieces`: the share of the jobs that run operation
+    by operation. `pauses`: the share of their operations, besides syncs, before which the loop has its turn. `delay_s`:
+    the longest time until a job begins, in a lane other than that of flushes."""
+
+    latency: Callable[[], float]
+    pieces: float = 1.0
+    pauses: float = 0.2
+    delay_s: float = 0.0
+
+
+class SimulatedThreads:
+    """The `Threads` of one life of a broker. `note` gets a line for everything that happens."""
+
+    def __init__(self, rng: Random, schedule: Schedule, note: Callable[[str], None] = lambda _: None) -> None:
+        self.note = note
+        self._rng = rng
+        self._schedule = schedule
+        self._waiting: dict[Lane, deque[_Job]] = {lane: deque() for lane in Lane}
+        self._running: dict[Lane, list[_Job]] = {lane: [] for lane in Lane}
+        self._current: _Job | None = None
+        self.ended = False
+
+    # --- the port
+
+    def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting[lane].append(_Job(self, lane, job, future))
+        self._begin(lane)
+        return future
+
+    def lock(self) -> SimulatedLock:
+        return SimulatedLock(self)
+
+    def close(self) -> None: ...
+
+    # --- the world
+
+    def operation(self, name: str, path: str) -> None:
+        """An operation on a file is about to happen; called in whatever thread does it."""
+        job = self._current
+        if job is None:
+            return
+        if self.ended:
+            raise ProcessEnded
+        if name in SYNCS:
+            job.pause(self._schedule.latency())
+        elif self._rng.random() < self._schedule.pauses:
+            job.pause(0.0)
+        self.note(f"{job.lane.value}: {name} {path}")
+
+    def end(self) -> None:
+        """The process ends: jobs stop where they are, and those that wait never begin."""
+        self.ended = True
+        for lane in Lane:
+            self._waiting[lane].clear()
+            running, self._running[lane] = self._running[lane], []
+            for job in running:
+                self._current = job
+                job.end()
+                self._current = None
+
+    # --- jobs
+
+    def _begin(self, lane: Lane) -> None:
+        schedule, rng = self._schedule, self._rng
+        while self._waiting[lane] and len(self._running[lane]) < DEFAULT_SIZES[lane]:
+            job = self._waiting[lane].popleft()
+            self._running[lane].append(job)
+            job.in_pieces = rng.random() < schedule.pieces
+            delay = 0.0 if lane is Lane.FLUSH else rng.random() * schedule.delay_s
+            job.wake_in(delay if job.in_pieces else delay + schedule.latency())
+
+    def step(self, job: _Job) -> None:
+        """Run the next piece of a job; called on the event loop's thread, while no job runs."""
+        self._current = job if job.in_pieces else None
+        try:
+            job.step()
+        finally:
+            self._current = None
+        if job.has_ended:
+            self._running[job.lane].remove(job)
+            if not self.ended:
+                self.note(f"{job.lane.value}: ended")
+                job.settle()
+                self._begin(job.lane)
+
+    @property
+    def current(self) -> _Job | None:
+        """The job that is running in pieces; None on the event loop's thread."""
+        return self._current
+
+
+class _Job:
+    """One job. It goes on whenever its timer fires, and each pause sets the timer anew."""
+
+    def __init__(
+        self, threads: SimulatedThreads, lane: Lane, call: Callable[[], Any], future: asyncio.Future[Any]
+    ) -> None:
+        self.lane = lane
+        self.in_pieces = False
+        self.has_ended = False
+        self._threads = threads
+        self._call = call
+        self._future = future
+        self._carrier: Carrier | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause_s = 0.0
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def wake_in(self, delay_s: float) -> None:
+        """Go on after so many seconds."""
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._threads.step, self)
+
+    def step(self) -> None:
+        """Run until the next pause or the end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.in_pieces:
+            self._run()
+            return
+        if self._carrier is None:
+            self._carrier = carrier_of(self._run)
+        if self._carrier.resume():
+            self.wake_in(self._pause_s)
+        else:
+            self._carrier = None
+
+    def pause(self, seconds: float) -> None:
+        """Let others run for so long; called within the job. Raises ProcessEnded."""
+        assert self._carrier is not None
+        self._pause_s = seconds
+        self._carrier.pause()
+        if self._threads.ended:
+            raise ProcessEnded
+
+    def end(self) -> None:
+        """The process is gone: nothing of the job happens any more but the unwinding of its calls."""
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._carrier is not None:
+            self.step()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._error = error
+        self.has_ended = True
+
+    def settle(self) -> None:
+        """Tell who waits. Where the power failed within the job, nobody is left to be told."""
+        error = self._error
+        if self._future.done() or (error is not None and not isinstance(error, Exception)):
+            return
+        if error is None:
+            self._future.set_result(self._result)
+        else:
+            self._future.set_exception(error)
+
+
+class SimulatedLock:
+    """A lock between jobs and the event loop. While a job has it, the loop waits as a thread would: the job goes on."""
+
+    def __init__(self, threads: SimulatedThreads) -> None:
+        self._threads = threads
+        self._is_held = False
+        self._owner: _Job | None = None
+
+    def __enter__(self) -> None:
+        threads = self._threads
+        job = threads.current
+        for _ in range(_PATIENCE):
+            if not self._is_held or threads.ended:
+                self._is_held, self._owner = True, job
+                return
+            if job is not None:
+                job.pause(_LOCK_POLL_S)
+            else:
+                assert self._owner is not None, "the lock is not reentrant"
+                threads.step(self._owner)
+        raise AssertionError("a deadlock: nobody gives the lock back")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_held, self._owner = False, None
