@@ -23,6 +23,9 @@ def write_varint(target: bytearray, value: int) -> None:
 
 def read_varint(data: Buffer, at: int, max_bytes: int = 5) -> tuple[int, int]:
     """(number before zigzag decoding, position behind it); IndexError at the end of data, CorruptBatch if too long."""
+    value = data[at]
+    if value < 0x80:  # most are so small
+        return value, at + 1
     value = shift = 0
     for position in range(at, at + max_bytes):
         byte = data[position]

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar, overload
+from itertools import chain, repeat
+from typing import Final, TypeAlias, TypeVar, overload
 
 from .batch_header import (
     CONTROL,
@@ -35,6 +36,7 @@ from .batch_header import (
     verify_crc,
 )
 from .compression import Compression, UnsupportedCompression, compress, decompress
+from .record_runs import read_run
 from .record_varint import read_varint, write_varint
 from .record_walk import DEFAULT_LIMITS, MIN_RECORD_SIZE, RecordLimits
 from .schema import Buffer
@@ -66,6 +68,15 @@ _R = TypeVar("_R")
 
 RecordMaker: TypeAlias = Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R]
 """Makes a record of (offset, timestamp, key, value, headers)."""
+
+
+Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers, object]
+"""A record as it is read: offset, timestamp, key, value, headers (() for none), and what its reader was told to add."""
+
+MIN_SINGLES: Final = 8
+MAX_SINGLES: Final = 256
+"""How many records are read one by one before it is tried again whether those behind them have one shape: twice as many
+after each failure."""
 
 
 @dataclass(slots=True)
@@ -193,25 +204,26 @@ def decode_batch(
 
     `header` is what `read_batch_header` gave for this position. Raises as `BatchReader`.
     """
-    return BatchReader(buffer, position, header, make, limits).read(header.record_count)
+    rows = BatchReader(buffer, position, header, None, limits).read(header.record_count)
+    return [make(offset, timestamp, key, value, list(headers)) for offset, timestamp, key, value, headers, _ in rows]
 
 
-class BatchReader(Generic[_R]):
-    """Decodes the records of one batch in portions, each as `make(offset, timestamp, key, value, headers)`.
+class BatchReader:
+    """Decodes the records of one batch in portions, each record as a `Row` that ends with `common`.
 
     The checksum is not verified here. Header names that are not UTF-8 come with replacement characters. Making one
     decompresses the batch; this and `read` raise CorruptBatch, BatchBudgetExceeded when the batch has more records and
     headers, or decompressed bytes, than `limits` allow, and UnsupportedCompression.
     """
 
-    __slots__ = ("_at", "_data", "_header", "_make", "_objects", "_previous", "left")
+    __slots__ = ("_at", "_common", "_data", "_header", "_objects", "_previous", "left")
 
     def __init__(
         self,
         buffer: Buffer,
         position: int,
         header: BatchHeader,
-        make: RecordMaker[_R],
+        common: object = None,
         limits: RecordLimits = DEFAULT_LIMITS,
     ) -> None:
         count = header.record_count
@@ -227,17 +239,17 @@ class BatchReader(Generic[_R]):
         """Records that were not read yet."""
         self._data = payload
         self._header = header
-        self._make = make
+        self._common = common
         self._objects = limits.batch_objects - count
         self._at = 0
         self._previous = -1
 
-    def read(self, most: int) -> list[_R]:
-        """The next records, at most so many; an empty list when there are none left."""
+    def read(self, most: int) -> Iterable[Row]:
+        """The next records, at most so many, to be iterated once; none when there are none left."""
         header = self._header
         count = min(most, self.left)
         try:
-            records = self._decode(count)
+            rows = self._decode(count)
         except IndexError:
             raise CorruptBatch(f"a record of the batch at offset {header.base_offset} is cut off") from None
         self.left -= count
@@ -247,18 +259,51 @@ class BatchReader(Generic[_R]):
             if self._at != len(self._data):
                 behind = len(self._data) - self._at
                 raise CorruptBatch(f"{behind} bytes follow the last record of the batch at {header.base_offset}")
-        return records
+        return rows
 
-    def _decode(self, count: int) -> list[_R]:
+    def _decode(self, count: int) -> Iterable[Row]:
+        """Read runs of records of one shape where there are some, and single records between them."""
+        pieces: list[Iterable[Row]] = []
+        singles = MIN_SINGLES
+        header = self._header
+        while count:
+            delta = (self._previous >> 1) + 1
+            run = read_run(self._data, self._at, count, delta, header.base_timestamp)
+            if run is not None:
+                taken = run.record_count
+                offset = header.base_offset + delta
+                timestamps = repeat(header.max_timestamp) if header.timestamp_type else run.timestamps
+                pieces.append(
+                    zip(
+                        range(offset, offset + taken),
+                        timestamps,
+                        run.keys,
+                        run.values,
+                        repeat(()),
+                        repeat(self._common),
+                    )
+                )
+                self._at += taken * run.size
+                self._previous += taken << 1
+                singles = MIN_SINGLES
+            else:
+                taken = min(count, singles)
+                pieces.append(self._decode_singles(taken))
+                singles = min(2 * singles, MAX_SINGLES)
+            count -= taken
+        return pieces[0] if len(pieces) == 1 else chain.from_iterable(pieces)
+
+    def _decode_singles(self, count: int) -> list[Row]:
         # The consumer's inner loop. Varints of one and two bytes are read in place, because a call costs as much as the
         # rest of a field. Reading beyond the end is an IndexError; slices cannot raise, but lengths only move `at`
         # forward, so that `at == end` at the end of a record proves that every slice lay within it.
-        data, header, make = self._data, self._header, self._make
+        data = self._data
+        header, common = self._header, self._common
         base_offset = header.base_offset
         base_timestamp = header.base_timestamp
         fixed_timestamp = header.max_timestamp if header.timestamp_type else None
-        records: list[_R] = []
-        add = records.append
+        rows: list[Row] = []
+        add = rows.append
         previous, at = self._previous, self._at
         size = len(data)
         for _ in range(count):
@@ -328,28 +373,23 @@ class BatchReader(Generic[_R]):
                 value = data[at:stop]
                 at = stop
 
-            headers: list[tuple[str, bytes | None]] = []
+            headers: Headers = ()
             if data[at]:
-                at = _decode_headers(data, at, end, headers, self._objects)
+                headers, at = _decode_headers(data, at, end, self._objects)
                 self._objects -= len(headers)
             else:
                 at += 1
             if at != end:
                 raise CorruptBatch(f"a record of the batch at offset {base_offset} does not end where its length says")
-            add(
-                make(
-                    base_offset + (delta >> 1),
-                    timestamp if fixed_timestamp is None else fixed_timestamp,
-                    key,
-                    value,
-                    headers,
-                )
-            )
+            if fixed_timestamp is not None:
+                timestamp = fixed_timestamp
+            add((base_offset + (delta >> 1), timestamp, key, value, headers, common))
         self._previous, self._at = previous, at
-        return records
+        return rows
 
 
-def _decode_headers(data: bytes, at: int, end: int, headers: list[tuple[str, bytes | None]], most: int) -> int:
+def _decode_headers(data: bytes, at: int, end: int, most: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    headers: list[tuple[str, bytes | None]] = []
     count, at = read_varint(data, at)
     if count & 1 or (count >> 1) * 2 > end - at:
         raise CorruptBatch("a record has an impossible number of headers")
@@ -370,4 +410,4 @@ def _decode_headers(data: bytes, at: int, end: int, headers: list[tuple[str, byt
             stop = at + (length >> 1)
             headers.append((name, data[at:stop]))
             at = stop
-    return at
+    return headers, at

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from ...protocol.errors import KafkaError
@@ -25,7 +24,7 @@ from ...protocol.schema import Buffer
 from ..values import TopicPartition
 from .aborted import AbortedTransactions
 from .errors import RecordCorruptError
-from .record import BatchOrigin, ConsumerRecord
+from .record import BatchOrigin, ConsumerRecord, records_of
 
 PORTION: Final = 2_000
 """At most so many records are decoded at a time: about 2 ms."""
@@ -80,7 +79,7 @@ class FetchedPartition:
         self._header: BatchHeader | None = None
         self._at = 0
         self._limits = limits
-        self._reader: BatchReader[ConsumerRecord] | None = None
+        self._reader: BatchReader | None = None
         self._records: list[ConsumerRecord] = []
         self._index = 0
 
@@ -102,12 +101,14 @@ class FetchedPartition:
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """Return up to `most` next records; an empty list means that there are none left."""
+        taken: list[ConsumerRecord] = []
         if self._index >= len(self._records) and not self._load():
-            return []
-        first = self._index
-        self._index = end = min(first + most, len(self._records))
-        taken = self._records if end - first == len(self._records) else self._records[first:end]
-        self._advance(taken[-1])
+            return taken
+        while self._index < len(self._records) and len(taken) < most:
+            first = self._index
+            self._index = end = min(first + most - len(taken), len(self._records))
+            taken += self._records[first:end]
+            self._advance(taken[-1])
         return taken
 
     def take_one(self) -> ConsumerRecord | None:
@@ -169,19 +170,19 @@ class FetchedPartition:
             elif self._read(reader, position, header):
                 return True
 
-    def _visible(self, position: int, header: BatchHeader) -> BatchReader[ConsumerRecord] | None:
+    def _visible(self, position: int, header: BatchHeader) -> BatchReader | None:
         """The reader of a batch, None if its records are not to be handed out."""
         if self._check_crcs and not verify_crc(self._data, position, header):
             raise CorruptBatch("its checksum does not match its content")
         if self._aborted.hides(self._data, position, header):
             return None
         origin = BatchOrigin(self.partition, header.partition_leader_epoch, header.timestamp_type)
-        return BatchReader(self._data, position, header, partial(ConsumerRecord, origin), self._limits)
+        return BatchReader(self._data, position, header, origin, self._limits)
 
-    def _read(self, reader: BatchReader[ConsumerRecord], position: int, header: BatchHeader) -> bool:
+    def _read(self, reader: BatchReader, position: int, header: BatchHeader) -> bool:
         """Decode the next portion of a batch; False when none of its records are to be handed out."""
         try:
-            records = reader.read(PORTION)
+            records = records_of(reader.read(PORTION))
         except KafkaError as error:
             raise self._corrupt(position, header, error) from error
         self._reader = reader if reader.left else None

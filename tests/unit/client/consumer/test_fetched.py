@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from oncelog import TopicPartition
 from oncelog.client.consumer.errors import RecordCorruptError
@@ -80,11 +82,32 @@ def test_records_say_where_they_come_from() -> None:
     assert "offset=0" in repr(record)
 
 
+def test_records_are_values_that_travel_and_differ_by_identity() -> None:
+    first, second = FetchedPartition(PARTITION, encode_batch([Record(n, 1, None, b"v") for n in (0, 1)]), 0).take(2)
+    assert (first.headers, second.headers) == ([], [])
+    assert first.headers is not second.headers
+    copy = pickle.loads(pickle.dumps(first))
+    assert (repr(copy), copy.origin) == (repr(first), first.origin)
+    assert copy != first
+    assert len({first, second, copy}) == 3
+    with pytest.raises(AttributeError):
+        first.value = b"other"  # type: ignore[misc]
+
+
+def test_one_take_goes_beyond_the_end_of_a_batch() -> None:
+    data = b"".join(batch(start) for start in range(0, 10, 2))
+    fetched = FetchedPartition(PARTITION, data, 1)
+    assert [record.offset for record in fetched.take(6)] == [1, 2, 3, 4, 5, 6]
+    assert fetched.next_offset == 7
+    assert [record.offset for record in fetched.take(6)] == [7, 8, 9]
+    assert (fetched.next_offset, fetched.waiting_bytes) == (10, 0)
+
+
 def test_a_large_batch_is_decoded_in_portions() -> None:
     count = 2 * PORTION + 10
     data = packed_batch(many_records(count), count)
     fetched = FetchedPartition(PARTITION, data, 5)
-    first = fetched.take(count)
+    first = fetched.take(PORTION - 5)
     assert [record.offset for record in first] == list(range(5, PORTION))
     assert fetched.next_offset == PORTION
     record = fetched.take_one()
