@@ -37,7 +37,25 @@ class BuiltIn(NamedTuple):
     kinds: tuple[PluginKind, ...]
 
 
-BUILT_IN: Final[tuple[BuiltIn, ...]] = ()
+_CONVERTER: Final = (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER)
+_JAVA: Final = "org.apache.kafka.connect"
+
+BUILT_IN: Final = (
+    BuiltIn(f"{_JAVA}.converters.BooleanConverter", "converters.numbers:BooleanConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.converters.ByteArrayConverter", "converters.byte_arrays:ByteArrayConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.converters.DoubleConverter", "converters.numbers:DoubleConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.converters.FloatConverter", "converters.numbers:FloatConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.converters.IntegerConverter", "converters.numbers:IntegerConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.converters.LongConverter", "converters.numbers:LongConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.converters.ShortConverter", "converters.numbers:ShortConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.json.JsonConverter", "converters.json_converter:JsonConverter", _CONVERTER),
+    BuiltIn(f"{_JAVA}.storage.StringConverter", "converters.strings:StringConverter", _CONVERTER),
+    BuiltIn(
+        f"{_JAVA}.storage.SimpleHeaderConverter",
+        "converters.simple_headers:SimpleHeaderConverter",
+        (PluginKind.HEADER_CONVERTER,),
+    ),
+)
 
 
 _SUFFIXES: Final = ("Connector", "Converter", "Predicate")

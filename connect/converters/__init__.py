@@ -1,0 +1,1 @@
+"""Converters: from the data of a record to the bytes of its key, value and headers, and back."""

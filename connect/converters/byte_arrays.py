@@ -1,0 +1,31 @@
+"""`ByteArrayConverter`: bytes as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import ConfigDef
+from ..data.schema import OPTIONAL_BYTES, Schema, SchemaType
+from ..errors import DataError
+from .converter import Converter, SchemaAndValue
+
+
+class ByteArrayConverter(Converter):
+    """Kafka Connect's org.apache.kafka.connect.converters.ByteArrayConverter."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the converter's settings: none are needed."""
+        return ConfigDef()
+
+    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """Return the bytes; raises DataError for other types."""
+        if schema is not None and schema.type is not SchemaType.BYTES:
+            raise DataError(f"Invalid schema type for ByteArrayConverter: {schema.type.name}")
+        if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+            raise DataError(f"ByteArrayConverter is not compatible with objects of type {type(value).__name__}")
+        return None if value is None else bytes(value)
+
+    def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
+        """Return the bytes."""
+        return OPTIONAL_BYTES, data

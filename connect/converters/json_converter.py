@@ -1,0 +1,122 @@
+"""`JsonConverter`: JSON, with each value's schema beside it or without."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from ..config import ConfigDef, ConfigKey, Importance, OneOfIgnoringCase, Type, Width
+from ..data import json_text
+from ..data.schema import Schema
+from ..errors import DataError
+from .converter import CONVERTER_TYPE, Converter, SchemaAndValue
+from .json_schemas import schema_from_json, schema_to_json
+from .json_values import value_from_json, value_to_json
+
+_SETTINGS = ConfigDef(
+    CONVERTER_TYPE,
+    ConfigKey(
+        "schemas.enable",
+        Type.BOOLEAN,
+        True,
+        Importance.HIGH,
+        "Write each key and value together with its schema.",
+        group="Schemas",
+        order=0,
+        width=Width.MEDIUM,
+        display_name="Enable Schemas",
+    ),
+    ConfigKey(
+        "schemas.cache.size",
+        Type.INT,
+        1000,
+        Importance.HIGH,
+        "Most schemas that the converter keeps in memory as JSON.",
+        group="Schemas",
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Schema Cache Size",
+    ),
+    ConfigKey(
+        "decimal.format",
+        Type.STRING,
+        "BASE64",
+        Importance.LOW,
+        "How decimals are written: BASE64 (their bytes) or NUMERIC (a number), in upper or lower case.",
+        OneOfIgnoringCase("BASE64", "NUMERIC"),
+        group="Serialization",
+        order=0,
+        width=Width.MEDIUM,
+        display_name="Decimal Format",
+    ),
+    ConfigKey(
+        "replace.null.with.default",
+        Type.BOOLEAN,
+        True,
+        Importance.LOW,
+        "Write a field's default where the field is null.",
+        group="Serialization",
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Replace null with default",
+    ),
+)
+
+
+class JsonConverter(Converter):
+    """Kafka Connect's org.apache.kafka.connect.json.JsonConverter."""
+
+    def __init__(self) -> None:
+        self._with_schemas, self._numeric, self._defaults, self._cache_size = True, False, True, 1000
+        self._schemas: OrderedDict[int, tuple[Schema, bytes]] = OrderedDict()
+        """The JSON of schemas, by their identity: hashing a large schema costs more than writing it."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the converter's settings."""
+        return _SETTINGS
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Take settings; raises ConfigValueError."""
+        values = _SETTINGS.parse(config)
+        self._with_schemas = values["schemas.enable"]
+        self._numeric = values["decimal.format"].upper() == "NUMERIC"
+        self._defaults = values["replace.null.with.default"]
+        self._cache_size = values["schemas.cache.size"]
+
+    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """Return the JSON; None for no value without a schema. Raises DataError."""
+        if schema is None and value is None:
+            return None
+        payload = json_text.dumps(value_to_json(schema, value, self._numeric, self._defaults))
+        if not self._with_schemas:
+            return payload
+        return b'{"schema":%b,"payload":%b}' % (self._schema_json(schema), payload)
+
+    def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
+        """Return schema and value; raises DataError for what is not JSON of this form."""
+        if data is None:
+            return None, None
+        given = json_text.loads(data)
+        if not self._with_schemas:
+            return None, given
+        if not isinstance(given, dict) or given.keys() != {"schema", "payload"}:
+            raise DataError(
+                'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
+                "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in your "
+                "converter configuration."
+            )
+        schema = schema_from_json(given["schema"])
+        return schema, value_from_json(schema, given["payload"], self._defaults)
+
+    def _schema_json(self, schema: Schema | None) -> bytes:
+        if schema is None:
+            return b"null"
+        cached = self._schemas.get(id(schema))
+        if cached is None:
+            cached = (schema, json_text.dumps(schema_to_json(schema, self._numeric)))
+            self._schemas[id(schema)] = cached
+            while len(self._schemas) > self._cache_size:
+                self._schemas.popitem(last=False)
+        return cached[1]

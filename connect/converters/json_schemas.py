@@ -1,0 +1,105 @@
+"""Schemas as JSON, in the form of Kafka Connect's JsonConverter: `{"type":"int32","optional":false}`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..data.schema import Schema, SchemaType, array, mapping, struct
+from ..errors import DataError, SchemaError
+from .json_values import value_from_json, value_to_json
+
+_TYPES: Final = {kind.value: kind for kind in SchemaType}
+
+
+def schema_to_json(schema: Schema | None, numeric_decimals: bool = False) -> dict[str, Any] | None:
+    """Return a schema as JSON objects; None for no schema."""
+    if schema is None:
+        return None
+    answer: dict[str, Any] = {"type": schema.type.value}
+    match schema.type:
+        case SchemaType.ARRAY:
+            answer["items"] = schema_to_json(schema.value_schema, numeric_decimals)
+        case SchemaType.MAP:
+            answer["keys"] = schema_to_json(schema.key_schema, numeric_decimals)
+            answer["values"] = schema_to_json(schema.value_schema, numeric_decimals)
+        case SchemaType.STRUCT:
+            answer["fields"] = [
+                {**(schema_to_json(each.schema, numeric_decimals) or {}), "field": each.name} for each in schema.fields
+            ]
+    answer["optional"] = schema.optional
+    if schema.name is not None:
+        answer["name"] = schema.name
+    if schema.version is not None:
+        answer["version"] = schema.version
+    if schema.doc is not None:
+        answer["doc"] = schema.doc
+    if schema.parameters:
+        answer["parameters"] = dict(schema.parameters)
+    if schema.default is not None:
+        answer["default"] = value_to_json(schema, schema.default, numeric_decimals)
+    return answer
+
+
+def schema_from_json(given: Any) -> Schema | None:
+    """Return the schema that JSON objects describe; raises DataError."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not isinstance(given.get("type"), str):
+        raise DataError("Schema must contain 'type' field")
+    kind = _TYPES.get(given["type"])
+    if kind is None:
+        raise DataError(f"Unknown schema type: {given['type']}")
+    attributes = _attributes(given)
+    try:
+        match kind:
+            case SchemaType.ARRAY:
+                schema = array(_inner(given, "items", "Array schema did not specify the element type"), **attributes)
+            case SchemaType.MAP:
+                keys = _inner(given, "keys", "Map schema did not specify the key type")
+                values = _inner(given, "values", "Map schema did not specify the value type")
+                schema = mapping(keys, values, **attributes)
+            case SchemaType.STRUCT:
+                schema = struct(_fields(given), **attributes)
+            case _:
+                schema = Schema(kind, **attributes)
+        if "default" in given:
+            default = value_from_json(schema, given["default"])
+            schema = Schema(**{**schema.__dict__, "default": default}) if default is not None else schema
+    except SchemaError as error:
+        raise DataError(str(error)) from None
+    return schema
+
+
+def _attributes(given: dict[str, Any]) -> dict[str, Any]:
+    kinds = {"name": str, "version": int, "doc": str}
+    attributes: dict[str, Any] = {
+        name: given[name] for name, kind in kinds.items() if isinstance(given.get(name), kind)
+    }
+    attributes["optional"] = given.get("optional") is True
+    parameters = given.get("parameters")
+    if isinstance(parameters, dict):
+        if not all(isinstance(value, str) for value in parameters.values()):
+            raise DataError("Schema parameters must have string values.")
+        attributes["parameters"] = parameters
+    return attributes
+
+
+def _inner(given: dict[str, Any], name: str, problem: str) -> Schema:
+    schema = schema_from_json(given.get(name))
+    if schema is None:
+        raise DataError(problem)
+    return schema
+
+
+def _fields(given: dict[str, Any]) -> list[tuple[str, Schema]]:
+    fields = given.get("fields")
+    if not isinstance(fields, list):
+        raise DataError('Struct schema\'s "fields" argument is not an array.')
+    pairs = []
+    for each in fields:
+        if not isinstance(each, dict) or not isinstance(each.get("field"), str):
+            raise DataError("Struct schema's field name not specified properly")
+        schema = schema_from_json(each)
+        assert schema is not None
+        pairs.append((each["field"], schema))
+    return pairs

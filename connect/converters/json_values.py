@@ -1,0 +1,138 @@
+"""Values as JSON and back, by their schemas, as Kafka Connect's JsonConverter does."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from ..data import logical
+from ..data.schema import INTEGER_BITS, Schema, SchemaType
+from ..data.struct import Struct, check
+from ..errors import DataError
+
+
+def value_to_json(schema: Schema | None, value: Any, numeric_decimals: bool = False, defaults: bool = True) -> Any:
+    """Return a value as what JSON can hold; bytes in base64. With `defaults`, a default takes the place of null.
+
+    Raises DataError where the value does not fit its schema.
+    """
+    if schema is None:
+        return _plain(value)
+    if value is None:
+        if schema.default is not None and defaults:
+            return value_to_json(schema, schema.default, numeric_decimals, defaults)
+        if schema.optional:
+            return None
+        raise DataError("Conversion error: null value for field that is required and has no default value")
+    if logical.python_type(schema.name) is not None:
+        check(schema, value)
+        if schema.name == logical.DECIMAL and numeric_decimals:
+            return value
+        encoded = logical.encode(schema, value)
+        return base64.b64encode(encoded).decode() if isinstance(encoded, bytes) else encoded
+    match schema.type:
+        case SchemaType.BYTES:
+            check(schema, value)
+            return base64.b64encode(value).decode()
+        case SchemaType.ARRAY if isinstance(value, list | tuple):
+            return [value_to_json(schema.value_schema, each, numeric_decimals, defaults) for each in value]
+        case SchemaType.MAP if isinstance(value, Mapping):
+            assert schema.key_schema is not None
+            pairs = [
+                (
+                    value_to_json(schema.key_schema, key, numeric_decimals, defaults),
+                    value_to_json(schema.value_schema, each, numeric_decimals, defaults),
+                )
+                for key, each in value.items()
+            ]
+            return dict(pairs) if schema.key_schema.type is SchemaType.STRING else [list(pair) for pair in pairs]
+        case SchemaType.STRUCT if isinstance(value, Struct):
+            if value.schema is not schema and value.schema != schema:
+                raise DataError("Mismatching schema.")
+            return {
+                each.name: value_to_json(each.schema, value.values[each.index], numeric_decimals, defaults)
+                for each in schema.fields
+            }
+    check(schema, value)
+    return float(value) if schema.type in (SchemaType.FLOAT32, SchemaType.FLOAT64) else value
+
+
+def value_from_json(schema: Schema | None, given: Any, defaults: bool = True) -> Any:
+    """Return the value that JSON stands for; raises DataError where it does not fit the schema."""
+    if schema is None:
+        return given
+    if given is None:
+        if schema.default is not None and defaults:
+            return schema.default
+        if schema.optional:
+            return None
+        raise DataError(f"Invalid null value for required {schema.type.name} field")
+    if schema.name == logical.DECIMAL and isinstance(given, int | float | Decimal) and not isinstance(given, bool):
+        return Decimal(str(given))
+    match schema.type:
+        case SchemaType.BYTES:
+            data = _from_base64(given)
+            return logical.decode(schema, data) if logical.python_type(schema.name) else data
+        case SchemaType.ARRAY if isinstance(given, list):
+            return [value_from_json(schema.value_schema, each, defaults) for each in given]
+        case SchemaType.MAP:
+            return _map(schema, given, defaults)
+        case SchemaType.STRUCT if isinstance(given, dict):
+            struct = Struct(schema)
+            for each in schema.fields:
+                struct.values[each.index] = value_from_json(each.schema, given.get(each.name), defaults)
+            return struct
+    if schema.type in INTEGER_BITS and logical.python_type(schema.name) is not None:
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise DataError(f"Invalid type for {schema.name}, the underlying representation should be integer")
+        return logical.decode(schema, given)
+    if schema.type in (SchemaType.FLOAT32, SchemaType.FLOAT64) and isinstance(given, int | Decimal):
+        given = float(given)
+    check(schema, given)
+    return given
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str() | Decimal():
+            return value
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode()
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case Mapping():
+            if all(isinstance(key, str) for key in value):
+                return {key: _plain(each) for key, each in value.items()}
+            return [[_plain(key), _plain(each)] for key, each in value.items()]
+        case Struct():
+            return value_to_json(value.schema, value)
+    raise DataError(f"a {type(value).__name__} without a schema cannot be written as JSON: give the record a schema")
+
+
+def _map(schema: Schema, given: Any, defaults: bool) -> dict[Any, Any]:
+    assert schema.key_schema is not None
+    if schema.key_schema.type is SchemaType.STRING:
+        if not isinstance(given, dict):
+            raise DataError("Maps with string fields should be encoded as JSON objects")
+        return {key: value_from_json(schema.value_schema, each, defaults) for key, each in given.items()}
+    if not isinstance(given, list):
+        raise DataError("Maps with non-string fields should be encoded as JSON array of tuples")
+    pairs = {}
+    for entry in given:
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise DataError("Found invalid map entry instead of an array of two elements")
+        key = value_from_json(schema.key_schema, entry[0], defaults)
+        pairs[key] = value_from_json(schema.value_schema, entry[1], defaults)
+    return pairs
+
+
+def _from_base64(given: Any) -> bytes:
+    if not isinstance(given, str):
+        raise DataError("Invalid bytes field")
+    try:
+        return base64.b64decode(given, validate=True)
+    except binascii.Error:
+        raise DataError("Invalid bytes field") from None

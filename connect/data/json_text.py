@@ -1,0 +1,73 @@
+"""Compact JSON, byte for byte as Kafka Connect's own library (Jackson) writes it.
+
+Keys of offsets are compared as bytes: a worker in Java must find what we wrote. The differences from Python's json are
+the notation of floating point numbers, and the escapes of control characters and of characters beyond the first 65,536.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+from ..config.types import java_double
+from ..errors import DataError
+
+_OTHER_IN_JAVA: Final = re.compile(r"\d{8}\.|0\.000|\de[-+]|NaN|Infinity")
+"""What Python writes of a number that Java writes in another way; also in strings, which does no harm."""
+
+_BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
+_ESCAPES: Final = re.compile(r"\\(?:u00([0-9a-f]{2})|.)")
+
+
+def dumps(value: Any) -> bytes:
+    """Return JSON without blanks, in UTF-8. Decimals are numbers; raises DataError for what JSON cannot hold."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), check_circular=False)
+        if _OTHER_IN_JAVA.search(text):
+            text = _written(value)
+    except TypeError:
+        text = _written(value)
+    except RecursionError:
+        raise DataError("a value is nested too deeply to be written as JSON") from None
+    if "\\u" in text:
+        text = _ESCAPES.sub(lambda escape: escape[0].upper().replace("U", "u") if escape[1] else escape[0], text)
+    if not text.isascii():
+        text = _BEYOND.sub(lambda character: _surrogates(ord(character[0])), text)
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"a text has a lone surrogate, which UTF-8 cannot hold: {error}") from None
+
+
+def loads(data: bytes) -> Any:
+    """Return the value of JSON text; raises DataError, naming the place, for what is not JSON."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise DataError("the JSON is nested too deeply") from None
+    except ValueError as error:  # UnicodeDecodeError among them
+        raise DataError(f"not JSON: {error}") from None
+
+
+def _surrogates(code_point: int) -> str:
+    high, low = divmod(code_point - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04X}\\u{0xDC00 + low:04X}"
+
+
+def _written(value: Any) -> str:
+    match value:
+        case bool() | None | str() | int():
+            return json.dumps(value, ensure_ascii=False)
+        case float():
+            text = java_double(value)
+            return f'"{text}"' if text.endswith(("NaN", "Infinity")) else text
+        case Decimal():
+            return str(value)
+        case dict():
+            members = (f"{json.dumps(str(key), ensure_ascii=False)}:{_written(each)}" for key, each in value.items())
+            return f"{{{','.join(members)}}}"
+        case list() | tuple():
+            return f"[{','.join(map(_written, value))}]"
+    raise DataError(f"a {type(value).__name__} cannot be written as JSON: {value!r:.200}")

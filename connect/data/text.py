@@ -1,0 +1,97 @@
+"""Values as text, as Kafka Connect's header converter and string converter write them."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from ..config.types import java_double
+from ..errors import DataError
+from .struct import Struct
+
+
+def header_text(value: Any, embedded: bool = False) -> str:
+    """Return a value as the text of a header (Values.convertToString): JSON-like, bytes in base64, times in ISO 8601.
+
+    A text is quoted only where it is `embedded` in a list or dict.
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return java_double(value)
+        case Decimal():
+            return format(value, "f")
+        case bytes() | bytearray() | memoryview():
+            return _quoted(base64.b64encode(value).decode(), embedded)
+        case datetime.datetime():
+            return _time_text(value if value.tzinfo is None else value.astimezone(datetime.UTC))
+        case datetime.date():
+            return value.isoformat()
+        case datetime.time():
+            return f"{value:%H:%M:%S}.{value.microsecond // 1000:03}Z"
+        case Mapping():
+            members = (f"{header_text(key, True)}:{header_text(each, True)}" for key, each in value.items())
+            return f"{{{','.join(members)}}}"
+        case list() | tuple():
+            return f"[{','.join(header_text(each, True) for each in value)}]"
+        case Struct():
+            members = (
+                f"{header_text(each.name, True)}:{header_text(value.values[each.index], True)}"
+                for each in value.schema.fields
+            )
+            return f"{{{','.join(members)}}}"
+        case str():
+            return _quoted(value, embedded)
+        case int():
+            return str(value)
+    raise DataError(f"a {type(value).__name__} has no text form")
+
+
+def java_text(value: Any) -> str:
+    """Return a value as Java's toString prints it: what the string converter writes for values that are not text."""
+    match value:
+        case None:
+            return "null"
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return java_double(value)
+        case int() | Decimal():
+            return str(value)
+        case datetime.date() | datetime.time():
+            return header_text(value)
+        case Mapping():
+            return f"{{{', '.join(f'{java_text(key)}={java_text(each)}' for key, each in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(java_text, value))}]"
+        case Struct():
+            given = [(each.name, value.values[each.index]) for each in value.schema.fields]
+            shown = (f"{name}={java_text(each)}" for name, each in given if each is not None)
+            return f"Struct{{{','.join(shown)}}}"
+    raise DataError(
+        f"a {type(value).__name__} has no text form: use a converter that keeps its type, such as ByteArrayConverter"
+    )
+
+
+def _time_text(at: datetime.datetime) -> str:
+    """Return a point in time as Kafka Connect does: as a day where it is midnight, as a time where it is up to 1970."""
+    time = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}Z"
+    if (at.year, at.month, at.day) <= (1970, 1, 1):
+        return time
+    day = f"{at.year:04}-{at:%m-%d}"
+    return day if time == "00:00:00.000Z" else f"{day}T{time}"
+
+
+def _quoted(text: str, embedded: bool) -> str:
+    if not embedded:
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
