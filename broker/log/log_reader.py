@@ -86,7 +86,8 @@ class LogReader:
             self._remember(limit, segment, end)
             return records, limit
         index = segment.offset_index
-        known = min(index.floor(start + max_bytes), index.lookup(limit)) if max_bytes > _LEAST else 0
+        # No further than the batch that holds the last offset: at least one is walked, and says where it ends.
+        known = min(index.floor(start + max_bytes), index.lookup(limit - 1)) if max_bytes > _LEAST else 0
         data = self._bytes(segment, start, min(available, max(max_bytes + HEADER_SIZE, _LEAST)))
         try:
             cut, next_offset = whole_batches(data, max(known - start, 0), max_bytes, limit)

@@ -287,6 +287,18 @@ def test_aborted_transactions_are_found_across_segments(log: PartitionLog) -> No
     assert sorted(log.read(1, 10_000, IsolationLevel.READ_COMMITTED).aborted or []) == [(1, 0), (2, 1)]
 
 
+def test_a_read_up_to_a_batch_that_is_indexed_names_the_aborted_transactions_before_it(fs: FaultyFileSystem) -> None:
+    """The last stable offset is where an index entry points: no batch lies between the two."""
+    log = open_log(fs, index_interval_bytes=0, durability="os")
+    for sequence in range(3):
+        log.append(batch("a", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True))
+        log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.append(batch("open", producer_id=2, producer_epoch=0, base_sequence=0, transactional=True))
+    read = log.read(0, 10_000, IsolationLevel.READ_COMMITTED)
+    assert (read.last_stable_offset, read.next_offset) == (6, 6)
+    assert read.aborted == [(1, 0), (1, 2), (1, 4)]
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
