@@ -78,3 +78,6 @@ class ClaimedGroups(Protocol):
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""
+
+    def emptied_ms(self, group_id: str) -> int:
+        """When the group's last member left, since the epoch; -1 while it has members or where there is no group."""

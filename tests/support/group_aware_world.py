@@ -173,6 +173,7 @@ class GroupAwareWorld:
             self.world.coordinator = self.world._make()
         self.log = ClaimsLog(flush_on_ask=flush_on_ask)
         self.homes = SimulatedHomes()
+        self.clock = LoopClock()
         self.lines = Lines()
         self.metrics = Metrics()
         self.claims: GroupClaims
@@ -194,7 +195,7 @@ class GroupAwareWorld:
             groups,
             self.homes,
             self.world.topics,
-            LoopClock(),
+            self.clock,
             events,
             active=self.world.group_aware,
         )

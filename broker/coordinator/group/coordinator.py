@@ -493,6 +493,10 @@ class GroupCoordinator:
         """See ClaimedGroups."""
         return self._upkeep.is_outlived(self._membership.groups.get(group_id), claim)
 
+    def emptied_ms(self, group_id: str) -> int:
+        """See ClaimedGroups."""
+        return self._upkeep.emptied_ms(self._membership.groups.get(group_id))
+
     # ---- what goes by itself
 
     def on_topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:

@@ -146,16 +146,17 @@ class GroupUpkeep:
         except KafkaError as error:  # tried again with the next generation, and at start
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
-    @staticmethod
-    def is_outlived(group: ClassicGroup | None, claim: Claim) -> bool:
+    @classmethod
+    def is_outlived(cls, group: ClassicGroup | None, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made. Not of a group that never had members."""
-        return (
-            group is not None
-            and group.state is GroupState.EMPTY
-            and group.protocol_type is not None
-            and group.state_timestamp_ms is not None
-            and 0 <= claim.made_ms < group.state_timestamp_ms
-        )
+        return 0 <= claim.made_ms < cls.emptied_ms(group)
+
+    @staticmethod
+    def emptied_ms(group: ClassicGroup | None) -> int:
+        """When the group's last member left, since the epoch; -1 where it has members or never had any."""
+        if group is None or group.state is not GroupState.EMPTY or group.protocol_type is None:
+            return -1
+        return -1 if group.state_timestamp_ms is None else group.state_timestamp_ms
 
     # ---- with the topic
 

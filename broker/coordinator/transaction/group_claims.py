@@ -220,7 +220,7 @@ class GroupClaims:
         group = self._groups.get(group_id) or GroupAssignments()
         made: Assignment | None = None
         if partitions or generation_id > NO_GENERATION:
-            made = Assignment(generation_id, partitions, self._clock.now_ms(), group.last_order + 1)
+            made = Assignment(generation_id, partitions, self._now_ms(group_id), group.last_order + 1)
         elif transactional_id not in group.held:
             return None
         replaced = [
@@ -350,12 +350,15 @@ class GroupClaims:
         partition = self._state_log.partition_for(group_id)
         try:
             removes = all(value is None for _, value in records)
-            now_ms = self._clock.now_ms()
-            result = self._state_log.append(partition, records, timestamp_ms=now_ms, essential=removes)
+            result = self._state_log.append(partition, records, timestamp_ms=self._now_ms(group_id), essential=removes)
             flush = self._state_log.pending_flush(partition, result.last_offset + 1)
         except KafkaError as error:
             raise _coordinator_error(error) from error
         return None if flush is None else _as_coordinators(flush)
+
+    def _now_ms(self, group_id: str) -> int:
+        """The time for a record: a clock that was set back must not make a claim older than the group's emptiness."""
+        return max(self._clock.now_ms(), self._claimed.emptied_ms(group_id))
 
     def _put(self, group_id: str, group: GroupAssignments, transactional_id: str, held: Assignment | None) -> None:
         group.put(transactional_id, held)

@@ -238,6 +238,18 @@ async def test_the_last_member_may_leave_while_producers_are_initialised() -> No
 
 
 @in_virtual_time
+async def test_a_clock_that_is_set_back_makes_no_claim_older_than_its_empty_group() -> None:
+    async with GroupAwareWorld() as world:
+        (joined,) = await world.world.stable_group(1)
+        await asyncio.sleep(10)
+        world.world.leave(joined.member_id)
+        world.clock.ahead_ms -= 5_000
+        await world.init("a", joined.generation_id, P0)
+        await world.restart()
+        assert world.in_force() == {P0: ("a", joined.generation_id)}
+
+
+@in_virtual_time
 async def test_unfencing_waits_for_its_turn() -> None:
     async with GroupAwareWorld() as world:
         await world.init("a", 1, P0)
