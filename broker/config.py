@@ -283,6 +283,13 @@ class BrokerConfig(ConfigTable):
         " too.",
     )
 
+    max_concurrent_large_requests: int = integer(
+        2,
+        at_least(1),
+        doc="Large requests (those with hundreds of elements or answer rows) that are decoded, executed and answered at"
+        " the same time; others wait in order. Small requests never wait. More slots need more memory.",
+    )
+
     # topics
     num_partitions: int = integer(1, between(1, 100000), doc="Partitions of a topic created without a number.")
     topic_max_partitions: int = integer(

@@ -19,6 +19,11 @@ What can go wrong, and what then happens:
 
 Large requests are decoded, executed and answered in slices, so that others come in between; small ones at once. What is
 large shows on the way: when decoding, or the handler, has not ended after one slice.
+
+At most `max.concurrent.large.requests` large exchanges are half-made at one time; the others wait in the order in which
+they showed to be large, and small requests wait for none of them. An exchange gives its slot back when its answer is
+bytes, whether or not the peer reads them, or when its answer is deferred; a large deferred answer waits for a slot
+again when it is made.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ from .authorization import Authorizer, allow_all
 from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .error_response import code_paths, error_response, replace_codes, replace_codes_in_steps
-from .handling import Answer, Deferred, Execution, HandledApi, RequestContext
+from .handling import Answer, Deferred, HandledApi, Reply, RequestContext
 from .services import BrokerServices
 from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
@@ -67,6 +72,9 @@ class MalformedRequest(Exception):
 
 Decoded = tuple[Request[Any], KafkaError | None]
 """A request, and what is wrong with its fields of the extension."""
+
+Outcome = Answer | list[Buffer]
+"""What executing a request comes to: an answer, or the bytes of a large one."""
 
 
 class Exchange:
@@ -117,6 +125,7 @@ class Dispatcher:
         self._modules = set(_handler_modules())
         self._complete = False
         self._older_codes: dict[tuple[int, int], Any] = {}
+        self._slots = asyncio.Semaphore(config.max_concurrent_large_requests)
 
     # ---- the table
 
@@ -258,47 +267,75 @@ class Dispatcher:
         key, version = int.from_bytes(frame[:2], "big", signed=True), int.from_bytes(frame[2:4], "big", signed=True)
         return f"{api_name(key)} version {version}: {error}"
 
-    def execute(self, exchange: Exchange) -> Execution:
-        """Run the handler. Never raises: failures are responses."""
+    def execute(self, exchange: Exchange) -> Answer | Coroutine[Any, Any, Outcome]:
+        """Run the handler. Never raises: failures are responses, or come out of the coroutine."""
         if exchange.decoding is not None:
             return self._execute_decoded(exchange, exchange.decoding)
         try:
-            refusal = exchange.refusal
-            if refusal is not None:
-                if isinstance(refusal, Response):
-                    return refusal
-                raise refusal
-            self._authorize(exchange.context, exchange.api)
-            reply = exchange.api.handle(exchange.context, exchange.request)
-            return _begun(reply) if type(reply) is GeneratorType else cast(Execution, reply)
+            reply = self._handle(exchange, exchange.refusal)
         except Exception as error:
             return run_at_once(self._failed(exchange, error))
+        if reply is None or isinstance(reply, (Response, Deferred)):
+            return reply
+        return self._answered(exchange, reply)
 
-    async def _execute_decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Answer:
-        """Go on decoding a large request, then execute it. Raises MalformedRequest or what the handler raises."""
-        try:
-            exchange.request, problem = await run_in_slices(decoding)
-        except DecodeError as error:
-            raise MalformedRequest(f"{api_name(exchange.api.key)} {error}") from None
-        refusal = exchange.refusal or problem
+    def _handle(self, exchange: Exchange, refusal: KafkaError | Response | None) -> Reply:
+        """Run the handler, and the first slice of its steps. Returns what is left of them, or else what it returned."""
         if refusal is not None:
             if isinstance(refusal, Response):
                 return refusal
             raise refusal
         self._authorize(exchange.context, exchange.api)
         reply = exchange.api.handle(exchange.context, exchange.request)
-        execution = _begun(reply) if type(reply) is GeneratorType else cast(Execution, reply)
-        return await _answer(execution)
+        if type(reply) is GeneratorType:
+            finished = run_slice(reply)
+            return reply if finished is None else finished.result
+        return reply
+
+    async def _execute_decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Outcome:
+        """Decode the rest of a large request, execute it and make its answer, in a slot."""
+        async with self._slots:
+            return await self._made(exchange, self._decoded(exchange, decoding))
+
+    async def _decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Reply:
+        try:
+            exchange.request, problem = await run_in_slices(decoding)
+        except DecodeError as error:
+            raise MalformedRequest(f"{api_name(exchange.api.key)} {error}") from None
+        return self._handle(exchange, exchange.refusal or problem)
+
+    async def _answered(self, exchange: Exchange, reply: Reply) -> Outcome:
+        """Await the outcome of a request that was decoded at once; from when it shows to be large, in a slot."""
+        while isinstance(reply, Coroutine):
+            reply = await reply
+        if isinstance(reply, GeneratorType) or (isinstance(reply, Response) and exchange.is_large):
+            async with self._slots:
+                return await self._made(exchange, reply)
+        return cast(Answer, reply)
+
+    async def _made(self, exchange: Exchange, reply: Reply) -> Outcome:
+        """Run a handler's steps to its answer, and make the bytes of the answer where it is large."""
+        try:
+            while isinstance(reply, (Coroutine, GeneratorType)):
+                reply = await (reply if isinstance(reply, Coroutine) else run_in_slices(reply))
+            if isinstance(reply, Deferred) or not exchange.is_large:
+                return cast(Answer, reply)
+            concluding = self._concluded(exchange, None, reply, None)
+        except MalformedRequest:
+            raise
+        except Exception as error:
+            concluding = self._failed(exchange, error)
+        return await run_in_slices(self._encoded(exchange, concluding))
 
     def conclude(
         self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
-    ) -> Response | Coroutine[Any, Any, list[Buffer] | None] | None:
+    ) -> Response | Coroutine[Any, Any, list[Buffer]] | None:
         """The response of an exchange whose outcome is known: `answer` (through the deferred's finish) or `failure`.
 
         Of a large exchange it is a coroutine that makes the response in slices and returns its bytes.
         """
         if exchange.is_large:
-            return run_in_slices(self._encoded(exchange, self._concluded(exchange, deferred, answer, failure)))
+            return self._conclude_large(exchange, self._concluded(exchange, deferred, answer, failure))
         try:
             if failure is not None:
                 raise failure
@@ -309,6 +346,10 @@ class Dispatcher:
             return self._checked(exchange, answer)
         except BaseException as error:
             return run_at_once(self._failed(exchange, error))
+
+    async def _conclude_large(self, exchange: Exchange, concluding: Steps[Response | None]) -> list[Buffer]:
+        async with self._slots:
+            return await run_in_slices(self._encoded(exchange, concluding))
 
     def _concluded(
         self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
@@ -363,7 +404,7 @@ class Dispatcher:
         """The bytes of a response, size and header included, with codes that the request's version knows."""
         context = exchange.context
         if context.answer_rows > FEW_ROWS:
-            return run_at_once(self._encoded(exchange, _at_once(response))) or []
+            return run_at_once(self._encoded(exchange, _at_once(response)))
         rule = self._code_rule(context)
         if rule[1]:
             replace_codes(response, *rule)
@@ -373,14 +414,14 @@ class Dispatcher:
                 raise AnswerTooLarge(f"{type(response).__name__} would be too large")
             return pieces
         except EncodeError as error:
-            return run_at_once(self._encoded(exchange, self._failed(exchange, error))) or []
+            return run_at_once(self._encoded(exchange, self._failed(exchange, error)))
 
-    def _encoded(self, exchange: Exchange, concluding: Steps[Response | None]) -> Steps[list[Buffer] | None]:
-        """Conclude, then encode; raises nothing that `_failed` can say."""
+    def _encoded(self, exchange: Exchange, concluding: Steps[Response | None]) -> Steps[list[Buffer]]:
+        """Conclude, then encode: no buffers where there is no answer. Raises nothing that `_failed` can say."""
         context = exchange.context
         response = yield from concluding
         if response is None:
-            return None
+            return []
         rule = self._code_rule(context)
         try:
             if rule[1]:
@@ -389,7 +430,7 @@ class Dispatcher:
             return (yield from encode_response_in_steps(response, version, id, self._max_bytes))
         except EncodeError as error:
             response = yield from self._failed(exchange, error)
-            return None if response is None else encode_response(response, context.api_version, context.correlation_id)
+            return [] if response is None else encode_response(response, context.api_version, context.correlation_id)
 
     def _code_rule(self, context: RequestContext) -> Any:
         key = (context.api_key, context.api_version)
@@ -412,19 +453,6 @@ def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
     assert request is not None, "it was decoded"
     older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
     return code_paths(request.response, version), {code: old for code, old in older.items() if code != old}
-
-
-def _begun(steps: Steps[Execution]) -> Execution:
-    """Run the first slice of a handler: its answer, or a coroutine that runs the others."""
-    finished = run_slice(steps)
-    return finished.result if finished is not None else _answer(run_in_slices(steps))
-
-
-async def _answer(execution: Execution | Coroutine[Any, Any, Execution]) -> Answer:
-    """Await what a handler returned, and what that returns, until it is an answer."""
-    while isinstance(execution, Coroutine):
-        execution = await execution
-    return execution
 
 
 def _at_once(response: Response) -> Steps[Response | None]:

@@ -10,10 +10,11 @@ It may return
 * a `Response`: answered at once;
 * a `Deferred`: executed as far as order matters, answered later. The connection's next request is executed meanwhile;
   responses still leave in request order;
-* a coroutine (`async def handle`) that ends in one of these or None: nothing behind it on its connection is executed
-  until it returns. It is cancelled when the connection closes;
+* a coroutine (`async def handle`) that ends in one of these or None, or in `Steps`: nothing behind it on its
+  connection is executed until it returns. It is cancelled when the connection closes;
 * `Steps` (a generator, see steps.py) that end in one of these: the handler of an API whose request or answer can have
-  many rows. A small request is answered at once all the same; a large one in slices, as a coroutine is;
+  many rows. A small request is answered at once all the same; a large one in slices, as a coroutine is, and only a
+  few at a time (`max.concurrent.large.requests`): it may wait for the disk, but never for another request;
 * None: no response (Produce with acks=0).
 
 It raises `KafkaError` when the whole request fails. A failure of one partition or topic is a value in the response.
@@ -66,7 +67,7 @@ class Deferred(Generic[ResultT]):
 
 Answer: TypeAlias = Response | Deferred[Any] | None
 Execution: TypeAlias = Answer | Coroutine[Any, Any, Answer]
-Reply: TypeAlias = Execution | Steps[Execution]
+Reply: TypeAlias = Answer | Coroutine[Any, Any, "Reply"] | Steps["Reply"]
 Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 
 

@@ -16,11 +16,11 @@ from ...protocol.messages.metadata import (
 )
 from ...protocol.schema import NO_UUID
 from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from ..handling import Execution, RequestContext, handles
+from ..handling import Reply, RequestContext, handles
 from ..metadata_store import Topic
 from ..partition import LEADER_EPOCH
 from ..slices import in_slices
-from ..steps import Steps, run_in_slices
+from ..steps import Steps
 from ..topic_creation import check_new_partitions, plan_topic
 from ..topic_names import name_problem
 
@@ -38,7 +38,7 @@ gigantic answer."""
 
 
 @handles(MetadataRequest)
-def handle(context: RequestContext, request: MetadataRequest) -> Steps[Execution]:
+def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
     metadata = context.broker.metadata
     if request.topics is None or (context.api_version == 0 and not request.topics):
         names = sorted(metadata.topics)
@@ -66,13 +66,13 @@ def _check_no_ids(topics: Iterable[MetadataRequestTopic]) -> None:
 
 async def _create_and_answer(
     context: RequestContext, request: MetadataRequest, asked: Asked, missing: list[str]
-) -> MetadataResponse:
+) -> Steps[MetadataResponse]:
     broker = context.broker
     failures: dict[str, KafkaError] = {}
     try:
         check_new_partitions(broker, len(missing) * broker.config.num_partitions)
     except KafkaError as error:
-        return await run_in_slices(_answer(context, request, asked, dict.fromkeys(missing, error)))
+        return _answer(context, request, asked, dict.fromkeys(missing, error))
     async for start in in_slices(range(0, len(missing), CREATED_AT_A_TIME), 1):
         pending = []
         for name in missing[start : start + CREATED_AT_A_TIME]:
@@ -86,7 +86,7 @@ async def _create_and_answer(
                 await creation
             except KafkaError as error:
                 failures[name] = error
-    return await run_in_slices(_answer(context, request, asked, failures))
+    return _answer(context, request, asked, failures)
 
 
 def _answer(
@@ -131,13 +131,15 @@ def _topic(
 
 
 def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[MetadataResponsePartition]:
+    """The rows of some partitions, which share their lists: an answer may have 200,000 of them."""
+    nodes, nobody = [node], list[int]()
     if not offline:
-        return [MetadataResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], []) for index in indexes]
+        return [MetadataResponsePartition(0, index, node, LEADER_EPOCH, nodes, nodes, nobody) for index in indexes]
     code = int(ErrorCode.LEADER_NOT_AVAILABLE)
     return [
-        MetadataResponsePartition(code, index, -1, LEADER_EPOCH, [node], [], [node])
+        MetadataResponsePartition(code, index, -1, LEADER_EPOCH, nodes, nobody, nodes)
         if index in offline
-        else MetadataResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [])
+        else MetadataResponsePartition(0, index, node, LEADER_EPOCH, nodes, nodes, nobody)
         for index in indexes
     ]
 

@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol, cast
 
 from ...protocol.schema import Buffer, Response
 from ..config import BrokerConfig
-from ..dispatcher import Dispatcher, Exchange, MalformedRequest
-from ..handling import Answer, Deferred
+from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
+from ..handling import Deferred
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
@@ -395,24 +395,26 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
             self._process()
 
-    def _park(self, slot: _Slot, coroutine: Coroutine[Any, Any, Answer]) -> None:
-        """Run the handler's coroutine; the frame it may still look at stays where it is until it ends."""
+    def _park(self, slot: _Slot, coroutine: Coroutine[Any, Any, Outcome]) -> None:
+        """Run the coroutine that executes a request; the frame it may still look at stays where it is until it ends."""
         self._parked = True
         self._buffer.pinned = True
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
 
-        def ended(done: asyncio.Task[Answer]) -> None:
+        def ended(done: asyncio.Task[Outcome]) -> None:
             self._tasks.discard(task)
             self._parked = False
             self._buffer.pinned = False
             reply = None if done.cancelled() or done.exception() is not None else done.result()
-            if isinstance(reply, Deferred):
+            if isinstance(reply, list):
+                self._hold(slot, reply)
+            elif isinstance(reply, Deferred):
                 self._wait_for(slot, reply)
             else:
                 self._settle(slot, done)
             if self._transport is not None:
-                if slot.ready and slot.deferred is None and self._pending[0] is not slot:
+                if slot.ready and slot.deferred is None and slot.pieces is None and self._pending[0] is not slot:
                     self._encode_early(slot)
                 self._flush()
                 self._process()
@@ -454,13 +456,13 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._broken(error)
 
-    def _conclude_in_slices(self, slot: _Slot, concluding: Coroutine[Any, Any, list[Buffer] | None]) -> None:
+    def _conclude_in_slices(self, slot: _Slot, concluding: Coroutine[Any, Any, list[Buffer]]) -> None:
         """Make a large answer while others run; it keeps its place in the line until it is sent."""
         slot.ready = False
         task = self._loop.create_task(concluding)
         self._tasks.add(task)
 
-        def ended(done: asyncio.Task[list[Buffer] | None]) -> None:
+        def ended(done: asyncio.Task[list[Buffer]]) -> None:
             self._tasks.discard(task)
             if self._transport is None or done.cancelled():
                 return
@@ -468,7 +470,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(error, Exception):
                 self._broken(error)
                 return
-            self._hold(slot, done.result() or [])
+            self._hold(slot, done.result())
             self._flush()
             self._process()
 
@@ -483,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, pieces: list[Buffer]) -> None:
         transport = self._transport
-        if transport is not None and not transport.is_closing():
+        if pieces and transport is not None and not transport.is_closing():
             self.last_active = self._loop.time()
             self.answered = True
             transport.writelines(pieces)

@@ -80,6 +80,8 @@ async def _answered(broker: Broker, peer: Peer, frame: bytes) -> bytes | None:
         reply: Any = dispatcher.execute(exchange)
         if isinstance(reply, Coroutine):
             reply = await reply
+        if isinstance(reply, list):
+            return b"".join(reply)[4:] or None
         if isinstance(reply, Deferred):
             deferred = reply
             if reply.awaitable is not None:
@@ -93,4 +95,4 @@ async def _answered(broker: Broker, peer: Peer, frame: bytes) -> bytes | None:
     if isinstance(response, Response):
         return b"".join(dispatcher.encode(exchange, response))[4:]
     pieces = await response if isinstance(response, Coroutine) else None
-    return None if pieces is None else b"".join(pieces)[4:]
+    return b"".join(pieces)[4:] if pieces else None

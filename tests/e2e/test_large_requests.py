@@ -1,0 +1,155 @@
+"""Large requests are executed a few at a time, in order, and small ones never wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from oncelog.broker.broker import Broker
+from oncelog.broker.handling import Deferred, HandledApi, RequestContext
+from oncelog.broker.steps import SLICE, Steps
+from oncelog.protocol.framing import encode_request
+from oncelog.protocol.messages.api_versions import ApiVersionsRequest
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponsePartition
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from support.raw_connection import RawConnection, batch
+
+pytestmark = pytest.mark.oncelog_only(reason="looks into this broker")
+
+PARTITIONS = 10_000
+METADATA = MetadataRequest(None)
+"""A small request for a large answer."""
+
+
+@contextlib.asynccontextmanager
+async def broker(**settings: Any) -> AsyncIterator[Broker]:
+    """A broker with one wide topic."""
+    async with Broker(durability="os", logging_level="error", **settings) as running:
+        async with RawConnection(running.address) as wire:
+            topic = CreatableTopic("wide", PARTITIONS, 1)
+            made = await wire.call(CreateTopicsRequest([topic], 10_000), 7)
+            assert made.topics[0].error_code == 0
+        yield running
+
+
+class LongRequests:
+    """Stands where the handler of DescribeGroups does: each request is large, and waits until it is released."""
+
+    def __init__(self, broker: Broker, deferred: bool = False) -> None:
+        self.begun: list[str | None] = []
+        self.deferred = deferred
+        self.released = asyncio.Event()
+        spec = DescribeGroupsRequest.spec
+        broker.dispatcher._apis[spec.key] = HandledApi(DescribeGroupsRequest, spec.stable, self.handle)
+
+    def handle(self, context: RequestContext, request: DescribeGroupsRequest) -> Steps[Any]:
+        yield SLICE
+        self.begun.append(context.client_id)
+        context.rows(SLICE + 1)
+        return Deferred(self._answer()) if self.deferred else self._answer()
+
+    async def _answer(self) -> DescribeGroupsResponse:
+        await self.released.wait()
+        return DescribeGroupsResponse()
+
+    async def until_begun(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.begun) < count:
+                await asyncio.sleep(0)
+
+
+async def answered(wire: RawConnection, calls: int = 20) -> None:
+    """Have small requests answered, so that the broker has had as many turns."""
+    for _ in range(calls):
+        await wire.call(ApiVersionsRequest(), 2)
+
+
+async def test_few_large_answers_are_half_made_at_one_time() -> None:
+    peers, slots, rows = 10, 2, 0
+    async with broker(max_concurrent_large_requests=slots) as running, contextlib.AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(RawConnection(running.address)) for _ in range(peers)]
+        other = await stack.enter_async_context(RawConnection(running.address))
+        for wire in wires:
+            wire.send(METADATA, 12)
+        answers = [asyncio.ensure_future(wire.receive_bytes()) for wire in wires]
+        while not all(answer.done() for answer in answers):
+            await other.call(ApiVersionsRequest(), 2)
+            rows = max(rows, sum(type(thing) is MetadataResponsePartition for thing in gc.get_objects()))
+        assert len({len(await answer) for answer in answers}) == 1
+    assert SLICE < rows <= slots * PARTITIONS + peers * 2 * SLICE
+
+
+async def test_large_requests_are_executed_in_the_order_in_which_they_came() -> None:
+    async with broker(max_concurrent_large_requests=1) as running, contextlib.AsyncExitStack() as stack:
+        long = LongRequests(running)
+        names = [f"c-{number}" for number in range(6)]
+        wires = [await stack.enter_async_context(RawConnection(running.address, name)) for name in names]
+        other = await stack.enter_async_context(RawConnection(running.address))
+        for wire in wires:
+            wire.send(DescribeGroupsRequest(["g"]), 5)
+            await answered(other)
+        assert long.begun == names[:1]
+        long.released.set()
+        for wire in wires:
+            await wire.receive(DescribeGroupsRequest, 5)
+        assert long.begun == names
+
+
+async def test_a_request_whose_connection_closes_gives_up_its_place() -> None:
+    async with broker(max_concurrent_large_requests=1) as running, RawConnection(running.address) as other:
+        long = LongRequests(running)
+        async with (
+            RawConnection(running.address, "first") as first,
+            RawConnection(running.address, "gone") as gone,
+            RawConnection(running.address, "last") as last,
+        ):
+            for wire in (first, gone, last):
+                wire.send(DescribeGroupsRequest(["g"]), 5)
+                await answered(other)
+            gone.close()
+            first.close()
+            await long.until_begun(2)
+            long.released.set()
+            await last.receive(DescribeGroupsRequest, 5)
+        assert long.begun == ["first", "last"]
+
+
+async def test_a_peer_that_does_not_read_its_large_answer_keeps_no_slot() -> None:
+    frame = b"".join(encode_request(METADATA, 12, 1, "deaf"))
+    async with broker(max_concurrent_large_requests=1, connection_write_buffer_bytes=65536) as running:
+        host, _, port = running.address.rpartition(":")
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, (host, int(port)))
+            await asyncio.get_running_loop().sock_sendall(deaf, frame * 30)
+            async with RawConnection(running.address) as wire:
+                for _ in range(3):
+                    assert any(len(topic.partitions) == PARTITIONS for topic in (await wire.call(METADATA, 12)).topics)
+
+
+async def test_a_large_request_whose_answer_is_deferred_keeps_no_slot() -> None:
+    async with broker(max_concurrent_large_requests=1) as running, RawConnection(running.address, "first") as first:
+        long = LongRequests(running, deferred=True)
+        first.send(DescribeGroupsRequest(["g"]), 5)
+        async with RawConnection(running.address, "second") as second:
+            second.send(DescribeGroupsRequest(["g"]), 5)
+            await long.until_begun(2)
+            long.released.set()
+            for wire in (first, second):
+                await wire.receive(DescribeGroupsRequest, 5)
+
+
+async def test_requests_behind_a_large_one_without_an_answer_are_answered() -> None:
+    data = [PartitionProduceData(0, batch(b"x"))] * 5000
+    quiet = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[TopicProduceData("wide", partition_data=data)])
+    async with broker() as running, RawConnection(running.address) as wire:
+        wire.send(quiet, 9)
+        assert (await wire.call(ApiVersionsRequest(), 2)).error_code == 0
