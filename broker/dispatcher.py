@@ -332,7 +332,8 @@ class Dispatcher:
     ) -> Response | Coroutine[Any, Any, list[Buffer]] | None:
         """The response of an exchange whose outcome is known: `answer` (through the deferred's finish) or `failure`.
 
-        Of a large exchange it is a coroutine that makes the response in slices and returns its bytes.
+        Of a large exchange, or one whose answer takes longer than a slice or waits for what is not at hand, it is a
+        coroutine that makes the response in slices and returns its bytes.
         """
         if exchange.is_large:
             return self._conclude_large(exchange, self._concluded(exchange, deferred, answer, failure))
@@ -342,7 +343,10 @@ class Dispatcher:
             if deferred is not None and deferred.finish is not None:
                 answer = deferred.finish(answer)
                 if type(answer) is GeneratorType:
-                    answer = run_at_once(answer)
+                    finished = run_slice(answer)
+                    if finished is None:
+                        return run_in_slices(self._encoded(exchange, self._concluded(exchange, None, answer, None)))
+                    answer = finished.result
             return self._checked(exchange, answer)
         except BaseException as error:
             return run_at_once(self._failed(exchange, error))
@@ -359,8 +363,8 @@ class Dispatcher:
                 raise failure
             if deferred is not None and deferred.finish is not None:
                 answer = deferred.finish(answer)
-                if isinstance(answer, GeneratorType):
-                    answer = yield from answer
+            if isinstance(answer, GeneratorType):
+                answer = yield from answer
             return self._checked(exchange, answer)
         except GeneratorExit:
             raise

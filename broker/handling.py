@@ -48,7 +48,7 @@ class Deferred(Generic[ResultT]):
     `awaitable` is waited for (None: nothing has to be); its result is the response (None: no response), or, where
     `finish` is given, `finish` makes the response of it. `finish` is called at the moment the response can leave, in
     order and with the peer reading, so a large answer should be built there: at most one is in memory per connection.
-    It may return `Steps`, which are run in slices when `context.rows` was told of many rows before.
+    It may return `Steps`, which are run in slices where one is not enough, or where `context.rows` counted many rows.
     A KafkaError from either becomes the API's error response. A coroutine is run as a task and cancelled when the
     connection closes; a future is only waited for and never cancelled: who made it owns it
     (`context.connection.closed` tells).

@@ -10,6 +10,8 @@ microsecond or one row of an answer, and returns its result::
             yield 10
         return rows
 
+A step that needs what is not at hand waits for a future: `piece = yield from waited(future)`.
+
 Whoever runs it decides where others come in between; so the same code is a plain call for a small request and yields
 to the event loop in a large one. Slices are counted, never timed: the simulation relies on that. Between two slices
 the broker's state may change.
@@ -19,12 +21,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Hashable, Iterable
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 ResultT = TypeVar("ResultT")
 
-Steps: TypeAlias = Generator[int, None, ResultT]
+Steps: TypeAlias = Generator["int | asyncio.Future[Any]", None, ResultT]
 
 SLICE: Final = 500
 """Units of work between two turns of the event loop: about half a millisecond, seldom more than two."""
@@ -49,34 +51,55 @@ def repeated(keys: Iterable[KeyT]) -> Steps[set[KeyT]]:
     return twice
 
 
+def waited(future: asyncio.Future[ResultT]) -> Steps[ResultT]:
+    """Wait for `future`, which is never cancelled by the steps; returns its result, or raises its exception."""
+    while not future.done():
+        yield future
+    return future.result()
+
+
 def run_slice(steps: Steps[ResultT]) -> Finished[ResultT] | None:
-    """Run one slice; the result if the steps ended with it, else None."""
+    """Run one slice, or up to where the steps wait; the result if they ended with it, else None."""
     left = SLICE
     try:
         while left > 0:
-            left -= next(steps)
+            done = next(steps)
+            if not isinstance(done, int):
+                return None
+            left -= done
     except StopIteration as end:
         return Finished(end.value)
     return None
 
 
 async def run_in_slices(steps: Steps[ResultT]) -> ResultT:
-    """Run steps to their end; others run after each slice."""
+    """Run steps to their end; others run after each slice, and while the steps wait."""
+    left = SLICE
     try:
         while True:
-            finished = run_slice(steps)
-            if finished is not None:
-                return finished.result
-            await asyncio.sleep(0)
+            try:
+                done = next(steps)
+            except StopIteration as end:
+                result: ResultT = end.value
+                return result
+            if isinstance(done, int):
+                left -= done
+                if left > 0:
+                    continue
+                await asyncio.sleep(0)
+            else:
+                await asyncio.wait([done])
+            left = SLICE
     finally:
         steps.close()
 
 
 def run_at_once(steps: Steps[ResultT]) -> ResultT:
-    """Run steps to their end without a pause, where there is no event loop to give way to."""
+    """Run steps that wait for nothing to their end without a pause, where there is no event loop to give way to."""
     try:
         while True:
-            next(steps)
+            done = next(steps)
+            assert isinstance(done, int), "these steps wait for what is not at hand, and need the event loop"
     except StopIteration as end:
         result: ResultT = end.value
         return result

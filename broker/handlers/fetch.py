@@ -8,6 +8,7 @@ looked at.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -27,6 +28,14 @@ from ..partition import Partition
 from ..steps import SLICE, Steps
 
 FIRST_VERSION_DIVERGING: Final = 12
+
+_AT_ONCE_BYTES: Final = 1 << 20
+"""Once an answer has more bytes, the rest of it is read in steps."""
+
+_READ: Final = 10
+"""Units of work of reading a partition, besides its bytes."""
+
+_BYTES_PER_UNIT: Final = 4096
 
 
 @handles(FetchRequest)
@@ -130,23 +139,22 @@ class _Fetch:
             return 0
         if self.missing <= 1:
             return self.missing
-        # How many bytes lie between two offsets only the log knows: read them, but not more than count.
-        wanted = min(target.max_bytes, self.missing)
         try:
-            read = log.read(offset, wanted, self.isolation)
+            return log.readable_bytes(offset, min(target.max_bytes, self.missing), self.isolation)
         except KafkaError:
             return self.missing
-        has_more = read.next_offset < visible  # then the next batch went past what was wanted
-        return max(len(read.records), wanted) if has_more else len(read.records)
 
     def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
-        """Read what is there now; of many partitions in steps."""
+        """Read what is there now; what is large, or not at hand, in steps."""
         answer = _Answer(self)
-        targets = self.plan.targets
-        if len(targets) > SLICE:
+        targets = iter(self.plan.targets)
+        if len(self.plan.targets) > SLICE:
             return answer.in_steps(targets)
+        enough_at_once = answer.left - _AT_ONCE_BYTES
         for target in targets:
             answer.add(target)
+            if answer.left < enough_at_once:
+                return answer.in_steps(targets)
         return answer.response
 
     def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData:
@@ -194,10 +202,12 @@ class _Answer:
         self.response = FetchResponse(session_id=fetch.plan.session_id)
         self.topics: dict[str | bytes, FetchableTopicResponse] = {}
 
-    def in_steps(self, targets: list[FetchTarget]) -> Steps[FetchResponse]:
+    def in_steps(self, targets: Iterator[FetchTarget]) -> Steps[FetchResponse]:
+        """Read the rest of the partitions."""
         for target in targets:
+            left = self.left
             self.add(target)
-            yield 10
+            yield _READ + (left - self.left) // _BYTES_PER_UNIT
         return self.response
 
     def add(self, target: FetchTarget) -> None:

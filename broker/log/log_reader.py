@@ -66,6 +66,34 @@ class LogReader:
             segment, start = self._segments.after(segment), -1
         return b"", offset
 
+    def bytes_between(self, offset: int, limit: int, end_offset: int, wanted: int) -> int:
+        """How many bytes the batches from the one holding `offset` up to offset `limit` have, at most `wanted`.
+
+        `end_offset` is the log's.
+        """
+        if offset >= limit:
+            return 0
+        segment: LogSegment | None
+        segment, start = self._continuations.get(offset) or (self._segments.floor(offset), -1)
+        counted = 0
+        while segment is not None and segment.base_offset < limit and counted < wanted:
+            try:
+                if start < 0:
+                    start = segment.position_of(offset)
+                    self._remember(offset, segment, start)
+                if limit >= self._segments.end_offset(segment, end_offset):
+                    end = segment.size
+                else:
+                    end, exact = self._end(segment, limit)
+                    if not exact and start < end:
+                        end = segment.position_of(limit)
+                        self._remember(limit, segment, end)
+            except BrokenBatch as error:
+                raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
+            counted += max(end - start, 0)
+            segment, start = self._segments.after(segment), 0
+        return min(counted, wanted)
+
     def _read(
         self, segment: LogSegment, start: int, limit: int, end_offset: int, max_bytes: int
     ) -> tuple[Buffer, int] | None:

@@ -393,6 +393,17 @@ class PartitionLog(RetainedLog):
             records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, next_offset
         )
 
+    def readable_bytes(
+        self, offset: int, wanted: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> int:
+        """How many bytes `read` could give from `offset` on, counted up to `wanted`. Raises KAFKA_STORAGE_ERROR."""
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
+        try:
+            return self.reader.bytes_between(offset, limit, self.log_end_offset, wanted)
+        except (CorruptLog, CorruptIndex, OSError) as error:
+            raise self._read_failed(error) from error
+
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
         """The answer to a reader. Where the files are not what was written, nothing is appended behind that any more;
         what else can be read still is."""

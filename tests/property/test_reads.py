@@ -62,6 +62,8 @@ def test_a_read_gives_the_whole_batches_that_fit(
         found = [(header.base_offset, header.next_offset, header.size) for _, header in iter_batches(read.records)]
         assert found == expected
         assert len(read.records) == sum(each[2] for each in expected)
+        there = sum(size for _, end, size in visible if end > offset)
+        assert log.readable_bytes(offset, max_bytes) == min(there, max_bytes)
         assert read.next_offset == (expected[-1][1] if expected else offset)
 
 

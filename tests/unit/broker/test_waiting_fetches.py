@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from oncelog.broker.broker import Broker
-from oncelog.broker.log import CorruptLog
+from oncelog.broker.log import CorruptLog, PartitionLog
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -30,6 +30,17 @@ async def produce(wire: RawConnection, topic: str, partition: int) -> int:
     return int(answer.partition_responses[0].error_code)
 
 
+def damage(broker: Broker, topic: str, partition: int) -> PartitionLog:
+    """Make every look into the partition's files find damage."""
+
+    def broken(*_: object) -> None:
+        raise CorruptLog("00000000000000000000.log", 0, 0, "damaged on purpose")
+
+    log = broker.replica_manager.partition(topic, partition).log
+    log.reader.read = log.reader.bytes_between = broken  # type: ignore[method-assign, assignment]
+    return log
+
+
 async def test_damage_that_a_waiting_fetch_finds_does_not_fail_the_writers() -> None:
     async with (
         Broker(logging_level="error") as broker,
@@ -38,16 +49,12 @@ async def test_damage_that_a_waiting_fetch_finds_does_not_fail_the_writers() -> 
     ):
         await writer.create_topic("t", 2)
         assert [await produce(writer, "t", partition) for partition in (0, 1)] == [0, 0]
-        damaged = broker.replica_manager.partition("t", 0).log
         waiting = asyncio.ensure_future(reader.call(fetch("t", 0, 1), 12))
         async with asyncio.timeout(10):
             while not broker.fetch_purgatory.waiting:
                 await asyncio.sleep(0)
 
-        def broken(*_: object) -> None:
-            raise CorruptLog("00000000000000000000.log", 0, 0, "damaged on purpose")
-
-        damaged.reader.read = broken  # type: ignore[method-assign, assignment]
+        damaged = damage(broker, "t", 0)
         assert await produce(writer, "t", 1) == 0
         assert not damaged.failure, "only the partition that moved is looked at"
         assert await produce(writer, "t", 0) == 0, "appended and answered"
@@ -61,11 +68,7 @@ async def test_a_damaged_partition_does_not_keep_a_fetch_from_the_others() -> No
     async with Broker(logging_level="error") as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 2)
         assert [await produce(wire, "t", partition) for partition in (0, 1)] == [0, 0]
-
-        def broken(*_: object) -> None:
-            raise CorruptLog("00000000000000000000.log", 0, 0, "damaged on purpose")
-
-        broker.replica_manager.partition("t", 0).log.reader.read = broken  # type: ignore[method-assign, assignment]
+        damage(broker, "t", 0)
         (answer,) = (await wire.call(fetch("t", 0, 1), 12)).responses
         codes = {p.partition_index: p.error_code for p in answer.partitions}
         assert codes == {0: E.KAFKA_STORAGE_ERROR, 1: 0}
