@@ -69,9 +69,10 @@ def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
 def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
     """(where the first batch begins that ends behind byte `end` or holds offset `limit` or a later one, its offset).
 
-    `data` has batches from `start`, a batch boundary, on. Where all of them are passed: (the end of `data`, the offset
-    behind them). Raises BrokenBatch.
+    `data` has at least one batch from `start`, a batch boundary, on. Where all of them are passed: (the end of `data`,
+    the offset behind them). Raises BrokenBatch.
     """
+    assert start < len(data), "there is no batch to begin with"
     position, next_offset = start, -1
     while position < len(data):
         if len(data) - position < HEADER_SIZE:

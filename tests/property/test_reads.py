@@ -28,12 +28,14 @@ def filled(
     return log, batches
 
 
-@settings(max_examples=200)
+CONTENTS = SIZES.flatmap(lambda sizes: st.tuples(st.just(sizes), st.integers(1, len(sizes))))
+
+
+@settings(max_examples=400)
 @given(
-    SIZES,
-    st.integers(1, 40),
+    CONTENTS,
     st.sampled_from([20_200, 30_000, 1 << 20]),
-    st.sampled_from([0, 300, 4096]),
+    st.sampled_from([0, 0, 300, 4096]),
     st.lists(
         st.tuples(st.integers(0, 200), st.sampled_from([0, 1, 200, 700, 4_096, 6_000, 20_000, 1 << 20]), st.booleans()),
         min_size=1,
@@ -41,14 +43,13 @@ def filled(
     ),
 )
 def test_a_read_gives_the_whole_batches_that_fit(
-    sizes: list[tuple[int, int]], flushed: int, segment: int, interval: int, reads: list[tuple[int, int, bool]]
+    contents: tuple[list[tuple[int, int]], int], segment: int, interval: int, reads: list[tuple[int, int, bool]]
 ) -> None:
-    log, batches = filled(sizes, flushed, segment_bytes=segment, index_interval_bytes=interval)
+    log, batches = filled(*contents, segment_bytes=segment, index_interval_bytes=interval)
     visible = [each for each in batches if each[1] <= log.high_watermark]
     bases = {each.base_offset for each in log.segments}
-    for offset, max_bytes, min_one in reads:
-        if offset > log.log_end_offset:
-            continue
+    for place, max_bytes, min_one in reads:
+        offset = place % (log.log_end_offset + 1)
         expected: list[tuple[int, int, int]] = []
         for base, end, size in visible:
             if end <= offset:
@@ -62,9 +63,23 @@ def test_a_read_gives_the_whole_batches_that_fit(
         found = [(header.base_offset, header.next_offset, header.size) for _, header in iter_batches(read.records)]
         assert found == expected
         assert len(read.records) == sum(each[2] for each in expected)
-        there = sum(size for _, end, size in visible if end > offset)
-        assert log.readable_bytes(offset, max_bytes) == min(there, max_bytes)
         assert read.next_offset == (expected[-1][1] if expected else offset)
+
+
+@given(CONTENTS, st.sampled_from([20_200, 1 << 20]), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 50_000))))
+def test_readable_bytes_are_those_of_the_batches_up_to_the_limit(
+    contents: tuple[list[tuple[int, int]], int], segment: int, counts: list[tuple[int, int]]
+) -> None:
+    log, batches = filled(*contents, segment_bytes=segment, index_interval_bytes=300)
+    for place, wanted in counts:
+        offset = place % (log.log_end_offset + 1)
+        there = sum(size for _, end, size in batches if offset < end <= log.high_watermark)
+        assert log.readable_bytes(offset, wanted) == min(there, wanted)
+
+
+def test_a_read_that_ends_at_an_indexed_batch_says_where_it_ends() -> None:
+    log, _ = filled([(1, 1)] * 5, flushed=3, index_interval_bytes=0)
+    assert log.read(0, 10_000).next_offset == 3
 
 
 @pytest.mark.parametrize("flushed", [200, 150])
