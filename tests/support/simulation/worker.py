@@ -302,11 +302,13 @@ class Worker:
                 target = (partition + offset) % self.world.outputs
                 transaction.outputs.setdefault(target, []).append(f"{transaction.number}:{partition}:{offset}")
         commit = self.rng.random() >= self.plan.aborts
+        began = asyncio.get_running_loop().time()
         try:
             await producer.send(transaction)
             await self.maybe_stall()
             if self.plan.ponders:
-                await self.process.sleep(self.rng.random() * self.plan.ponders * self.plan.timeout_ms / 1000)
+                left = began + self.plan.ponders * self.plan.timeout_ms / 1000 - asyncio.get_running_loop().time()
+                await self.process.sleep(self.rng.random() * max(0.0, left))
         except Abortable as error:
             self.world.note(f"{self.name} aborts {transaction.number}: {error!r}")
             await producer.end(transaction, False, knows_what_is_written=False)
