@@ -99,6 +99,8 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         raise_limit()
+        # A start makes objects by the hundred thousand and hardly any garbage: the collector would walk them in vain.
+        gc.disable()
         broker = Broker(config=config)
         logging.getLogger().addHandler(StandardLogging(broker.log))
         if ignored:
@@ -115,6 +117,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
             # What start-up made lives as long as the process: keep the collector from walking it again and again.
             gc.collect()
             gc.freeze()
+            gc.enable()
             announce(f"ready {broker.address}")
             await stopping.wait()
         finally:

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.internal_topics import java_string_hash as java_string_hash
 from ...protocol.internal_topics import partition_for_key as partition_for_key
-from ...protocol.records import Record, decode_batch, encode_batch
+from ...protocol.records import Record, encode_batch
 from ..log.results import AppendOrigin
 
 if TYPE_CHECKING:
@@ -29,22 +27,13 @@ if TYPE_CHECKING:
     from ..replica_manager import ReplicaManager
 
 
-@dataclass(slots=True)
-class StateRecord:
-    """One record read back from the log; a tombstone has `value` None.
-
-    `control` is set for a transaction marker (then key and value mean nothing). `producer_id` and `producer_epoch`
-    are -1 outside of transactional batches.
-    """
+class StateRecord(NamedTuple):
+    """One record read back from the log; a tombstone has `value` None."""
 
     offset: int
     timestamp_ms: int
-    key: bytes | None
+    key: bytes
     value: bytes | None
-    producer_id: int = -1
-    producer_epoch: int = -1
-    is_transactional: bool = False
-    control: ControlRecord | None = None
 
 
 class StateLog:
@@ -63,24 +52,12 @@ class StateLog:
         """The partitions that have been created so far, in order: what a replay reads."""
         return sorted(self._replica_manager.existing_partitions(self.topic))
 
-    def replay(self, partition: int) -> Iterator[StateRecord]:
-        """Every record of a partition in offset order, markers included.
+    def replay(self, partition: int) -> Iterator[bytes]:
+        """All batches of a partition in the order of the log, markers included, some ten kilobytes at a time.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE when the partition can't be read.
+        Raises KafkaError KAFKA_STORAGE_ERROR when the partition cannot be read.
         """
-        log = self._replica_manager.partition(self.topic, partition).log
-        for header, batch in log.batches(log.log_start_offset):
-            for record in decode_batch(batch, 0, header):
-                yield StateRecord(
-                    record.offset,
-                    record.timestamp,
-                    record.key,
-                    record.value,
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.is_transactional,
-                    read_control_record(record) if header.is_control else None,
-                )
+        return self._replica_manager.partition(self.topic, partition).log.windows()
 
     def append(
         self,

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
+from crc32c import crc32c
+
 from ...protocol.batch_header import (
+    CRC_END,
     HEADER_SIZE,
     LENGTH_END,
     MAGIC,
@@ -24,11 +27,14 @@ from ..ports import Buffer, File
 
 _WINDOW: Final = 256 * 1024
 _SMALL_WINDOW: Final = 4 * 1024
+_SCAN_WINDOW: Final = 64 * 1024
 _SEARCHED: Final = 1 << 20
 _MAGIC_POSITION: Final = 16
 _MAGIC_BYTE: Final = bytes((MAGIC,))
 _LENGTH_AT_8: Final = Struct(">8xi")
 _unpack_extent: Final = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
+_FRAME: Final = Struct(">8xi4xbI")
+"""batch_length, magic and crc."""
 
 
 class BrokenBatch(Exception):
@@ -129,6 +135,32 @@ def scan_batches(
         yield position, header, window[offset : offset + size]
         position += size
         offset += size
+
+
+def scan_windows(file: File, start: int, end: int, size: int = _SCAN_WINDOW) -> Iterator[bytes]:
+    """All batches between two boundaries with their checksums checked, about `size` bytes of whole batches at a time.
+
+    Raises BrokenBatch as `scan_batches`.
+    """
+    position = start
+    while position < end:
+        window = file.read_at(min(size, end - position), position)
+        view, available, at = memoryview(window), len(window), 0
+        while at + HEADER_SIZE <= available:
+            length, magic, crc = _FRAME.unpack_from(window, at)
+            behind = at + LENGTH_END + length
+            if not at + HEADER_SIZE <= behind <= available or magic != MAGIC:
+                break
+            if crc32c(view[at + CRC_END : behind]) != crc:
+                break
+            at = behind
+        if at:
+            yield window if at == available else window[:at]
+            position += at
+        else:  # one that is larger than a window, or broken
+            _, header, batch = next(scan_batches(file, position, end))
+            yield bytes(batch)
+            position += header.size
 
 
 def find_batch(file: File, start: int, end: int, from_offset: int) -> int | None:

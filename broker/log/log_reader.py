@@ -177,3 +177,13 @@ class LogReader:
             except BrokenBatch as error:
                 raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
             segment = self._segments.after(segment)
+
+    def windows(self, start: int) -> Iterator[bytes]:
+        """Everything from the batch that holds `start` on: whole batches, a portion at a time, checksums verified."""
+        segment: LogSegment | None = self._segments.floor(start)
+        while segment is not None:
+            try:
+                yield from segment.windows(segment.position_of(max(start, segment.base_offset)))
+            except BrokenBatch as error:
+                raise CorruptLog(segment.path(), error.position, segment.base_offset, error.reason) from None
+            segment = self._segments.after(segment)

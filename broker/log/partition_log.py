@@ -433,6 +433,18 @@ class PartitionLog(RetainedLog):
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
 
+    def windows(self) -> Iterator[bytes]:
+        """All batches from the log start on, a portion of some ten kilobytes at a time, checksums verified.
+
+        Not limited by the high watermark, as `batches`. Raises KAFKA_STORAGE_ERROR.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield from self.reader.windows(self.log_start_offset)
+        except (CorruptLog, CorruptIndex, OSError) as error:
+            raise self._read_failed(error) from error
+
     def offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> tuple[int, int, int]:

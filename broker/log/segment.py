@@ -18,7 +18,7 @@ import structlog
 
 from ...protocol.batch_header import BatchHeader
 from ..ports import Buffer, File, FileSystem
-from .batch_scan import BrokenBatch, scan_batches, walk_headers
+from .batch_scan import BrokenBatch, scan_batches, scan_windows, walk_headers
 from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from .index_cache import IndexCache
 from .indexes import (
@@ -391,6 +391,10 @@ class LogSegment:
     def batches(self, start: int = 0, *, verify: bool = True) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """(position, header, whole batch) from byte `start` on; raises BrokenBatch."""
         return scan_batches(self.file, start, self.size, verify=verify)
+
+    def windows(self, start: int = 0) -> Iterator[bytes]:
+        """Whole batches from byte `start` on, a portion at a time, checksums verified; raises BrokenBatch."""
+        return scan_windows(self.file, start, self.size)
 
     def time_position(self, timestamp: int, from_offset: int) -> int:
         """A batch boundary before which no record is both at or behind `from_offset` and not older than `timestamp`."""

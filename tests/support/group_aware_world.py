@@ -13,7 +13,7 @@ from typing import Any
 
 from oncelog.broker.coordinator.claims import Claim, TopicPartition
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
-from oncelog.broker.coordinator.state_log import StateRecord
+from oncelog.broker.coordinator.last_records import LastRecords
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.events import Caller, Cause, TransactionEvents
 from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
@@ -219,10 +219,12 @@ class GroupAwareWorld:
         await self.initialiser.stop()
         await self.world.coordinator.stop()
 
-    def replay(self, records: Iterable[StateRecord], partition: int) -> None:
+    def replay(self, batches: Iterable[bytes], partition: int) -> None:
         """What the transaction coordinator does while it reads its log."""
-        for record in records:
-            assert record.key is not None
+        last = LastRecords()
+        for batch in batches:
+            last.take(batch)
+        for record in last.records():
             key = decode_key(record.key)
             assert isinstance(key, GroupAssignmentKey)
             self.claims.replay(partition, key, record)

@@ -15,14 +15,12 @@ from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer, GroupCoordinator
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
 from oncelog.broker.coordinator.group.membership import Join
-from oncelog.broker.coordinator.state_log import StateRecord
 from oncelog.broker.ports import SystemRandomIds
-from oncelog.protocol.control_records import ControlRecord, ControlType
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
 from oncelog.protocol.messages.leave_group import MemberIdentity
 from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.transaction_ports import SimulatedStateLog
+from support.transaction_ports import SimulatedStateLog, WrittenRecord
 from support.virtual_time import LoopClock, VirtualTimeLoop
 
 SESSION_MS = 10_000
@@ -68,18 +66,16 @@ class SimulatedGroupLog(SimulatedStateLog):
         for _, record in self.records:
             if record.offset >= result.base_offset:
                 record.producer_id = producer_id
-                record.producer_epoch = producer_epoch
                 record.is_transactional = transactional
         return result
 
     def append_marker(self, partition: int, producer_id: int, commit: bool) -> int:
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        record = StateRecord(self.disk.end, 0, b"", b"", producer_id, 0, True, ControlRecord(kind, 0))
+        record = WrittenRecord(self.disk.end, 0, None, None, producer_id, True, commit)
         self.records.append((partition, record))
         self.disk.end += 1
         return record.offset
 
-    def compact(self, dropped: Callable[[StateRecord], bool]) -> None:
+    def compact(self, dropped: Callable[[WrittenRecord], bool]) -> None:
         self.records = [entry for entry in self.records if not dropped(entry[1])]
 
 

@@ -16,13 +16,15 @@ from typing import Any
 
 import structlog
 from oncelog.broker.config import BrokerConfig
-from oncelog.broker.coordinator.state_log import StateRecord, partition_for_key
+from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransaction, ProducerInLog
 from oncelog.broker.coordinator.transaction.state import TopicPartition
 from oncelog.broker.metrics import Metrics
 from oncelog.broker.ports import Clock
+from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.records import Record, encode_batch
 from structlog.testing import LogCapture
 
 
@@ -73,12 +75,37 @@ class Flushing:
                 future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
 
 
+@dataclass(slots=True)
+class WrittenRecord:
+    """A record of a simulated state log; `commit` is set for a marker, whose key and value mean nothing."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = -1
+    is_transactional: bool = False
+    commit: bool | None = None
+
+    def batch(self) -> bytes:
+        """A batch with this record alone, as a real log has it."""
+        if self.commit is not None:
+            return control_batch(self.commit, 0, self.producer_id, 0, self.timestamp_ms, self.offset)
+        return encode_batch(
+            [Record(self.offset, self.timestamp_ms, self.key, self.value)],
+            base_offset=self.offset,
+            producer_id=self.producer_id,
+            producer_epoch=0 if self.producer_id >= 0 else -1,
+            transactional=self.is_transactional,
+        )
+
+
 class SimulatedStateLog:
     """StateLog in memory, with one order over all partitions."""
 
     def __init__(self, partitions: int = 4, flush_on_ask: bool = True) -> None:
         self.partitions = partitions
-        self.records: list[tuple[int, StateRecord]] = []
+        self.records: list[tuple[int, WrittenRecord]] = []
         self.disk = Flushing(flush_on_ask)
         self.refuse: ErrorCode | None = None
 
@@ -88,8 +115,8 @@ class SimulatedStateLog:
     def existing(self) -> list[int]:
         return sorted({partition for partition, _ in self.records})
 
-    def replay(self, partition: int) -> Iterator[StateRecord]:
-        return iter([record for where, record in self.records if where == partition])
+    def replay(self, partition: int) -> Iterator[bytes]:
+        return iter([record.batch() for where, record in self.records if where == partition])
 
     def append(
         self,
@@ -103,7 +130,7 @@ class SimulatedStateLog:
             raise KafkaError(self.refuse)
         base = self.disk.end
         for key, value in records:
-            self.records.append((partition, StateRecord(self.disk.end, timestamp_ms, key, value)))
+            self.records.append((partition, WrittenRecord(self.disk.end, timestamp_ms, key, value)))
             self.disk.end += 1
         return SimpleNamespace(base_offset=base, last_offset=self.disk.end - 1)
 

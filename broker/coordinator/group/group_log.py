@@ -15,20 +15,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ....protocol.codec import UnknownRecord
-from ....protocol.control_records import ControlType
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
-from ....protocol.messages.group_log import GroupMetadataKey
 from ...ports import Clock
+from ...slices import in_slices
+from ..last_records import LastOffsets
 from ..state_log import StateLog, StateRecord
 from .classic_group import ClassicGroup
+from .offset_reader import OffsetReader
 from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
 from .rebalance import Stored
-from .records import decode_group, decode_key, decode_offset, encode_group, encode_offset, group_key, offset_key
+from .records import decode_group, encode_group, encode_offset, group_key, offset_key
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 _TOMBSTONES_PER_BATCH: Final = 30
 """As many as fit into a batch, however long the group's name is."""
-_REPLAY_SLICE: Final = 2000
+_DECODED_AT_ONCE: Final = 100
+"""Values that are decoded between two turns of the event loop."""
 
 _COORDINATOR_CODES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -187,13 +189,14 @@ class GroupLog:
     async def load(self) -> dict[str, ClassicGroup]:
         """Replay every partition; returns the groups whose metadata was found, and fills the offsets.
 
-        A partition that can't be read is noted in `unreadable`, a record that can't be understood makes its group
-        unreadable; the rest is served.
+        A partition that cannot be read is noted in `unreadable`, the last record of a key that cannot be understood
+        makes its group unreadable; the rest is served.
         """
         groups: dict[str, ClassicGroup] = {}
+        reader = OffsetReader()
         for partition in self._state_log.existing():
             try:
-                await self._load_partition(partition, groups)
+                await self._load_partition(partition, groups, reader)
             except (KafkaError, ValueError) as error:
                 self.unreadable[partition] = str(error)
                 self._logger.error(
@@ -204,42 +207,45 @@ class GroupLog:
                 )
         return groups
 
-    async def _load_partition(self, partition: int, groups: dict[str, ClassicGroup]) -> None:
-        count = 0
-        for count, record in enumerate(self._state_log.replay(partition), 1):
-            if count % _REPLAY_SLICE == 0:
-                await asyncio.sleep(0)
-            self._end_offsets[partition] = record.offset + 1
-            if record.control is not None:
-                if record.control.type is not ControlType.UNKNOWN:
-                    self._offsets.complete_transaction(
-                        (partition, record.producer_id), record.control.is_commit, record.offset
-                    )
-            elif record.key is not None:
-                self._replay(partition, record, record.key, groups)
-        self._logger.info("group_state_loaded", partition=partition, records=count)
+    async def _load_partition(self, partition: int, groups: dict[str, ClassicGroup], reader: OffsetReader) -> None:
+        read = LastOffsets()
+        async for batches in in_slices(self._state_log.replay(partition), 1):
+            read.take(batches)
+            self._end_offsets[partition] = read.end_offset
+        async for producer_id, record in in_slices(read.records(), _DECODED_AT_ONCE):
+            self._take_up(partition, producer_id, record, groups, reader)
+        self._logger.info("group_state_loaded", partition=partition, records=read.count)
 
-    def _replay(self, partition: int, record: StateRecord, raw_key: bytes, groups: dict[str, ClassicGroup]) -> None:
+    def _take_up(
+        self,
+        partition: int,
+        producer_id: int | None,
+        record: StateRecord,
+        groups: dict[str, ClassicGroup],
+        reader: OffsetReader,
+    ) -> None:
+        """Decode the last record of a key; with a producer it is an offset of an open transaction."""
+        offset, _, raw_key, value = record
+        if value is None:
+            return
         try:
-            key = decode_key(raw_key)
+            key = reader.key(raw_key)
         except DecodeError as error:
-            self._logger.warning("group_record_unreadable", partition=partition, offset=record.offset, why=str(error))
+            self._logger.warning("group_record_unreadable", partition=partition, offset=offset, why=str(error))
             return
         if isinstance(key, UnknownRecord):
             return  # of another kind of group, or of a newer release
+        group_id, target = key
         try:
-            if isinstance(key, GroupMetadataKey):
-                groups.pop(key.group, None)
-                if record.value is not None:
-                    groups[key.group] = decode_group(key.group, record.value)
+            if target is None:
+                groups[group_id] = decode_group(group_id, value)
             else:
-                value = None if record.value is None else decode_offset(record.value)
-                producer = (partition, record.producer_id) if record.is_transactional else None
-                self._offsets.replay(key.group, (key.topic, key.partition), value, record.offset, producer)
+                producer = None if producer_id is None else (partition, producer_id)
+                self._offsets.put(group_id, target, reader.offset(value, offset), producer)
         except DecodeError as error:
-            why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {record.offset}: {error}"
-            self.unreadable_groups[key.group] = why
-            self._logger.error("group_unreadable", group=key.group, why=why, remedy="use the release that wrote it")
+            why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {offset}: {error}"
+            self.unreadable_groups[group_id] = why
+            self._logger.error("group_unreadable", group=group_id, why=why, remedy="use the release that wrote it")
 
 
 def _failure(done: asyncio.Future[None]) -> KafkaError | None:

@@ -101,19 +101,27 @@ class OffsetStore:
         producer: ProducerKey | None = None,
     ) -> None:
         """A record was appended: an offset (pending where `producer` is given), or a tombstone."""
+        if value is not None:
+            self.put(group_id, partition, value._replace(record_offset=record_offset), producer)
+            return
+        self._remove(group_id, partition, record_offset)
         target = (group_id, partition)
-        if value is None:
-            self._remove(group_id, partition, record_offset)
-            for key in list(self._pending_by_group.get(group_id, {}).get(partition, ())):
-                if self._pending[key][target].record_offset < record_offset:
-                    self._drop_pending(key, target)
-        elif producer is None:
-            self._put(group_id, partition, value._replace(record_offset=record_offset))
-        else:
-            offsets = self._pending.setdefault(producer, {})
-            if target not in offsets:
-                self._pending_by_group.setdefault(group_id, {}).setdefault(partition, set()).add(producer)
-            offsets[target] = value._replace(record_offset=record_offset)
+        for key in list(self._pending_by_group.get(group_id, {}).get(partition, ())):
+            if self._pending[key][target].record_offset < record_offset:
+                self._drop_pending(key, target)
+
+    def put(
+        self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata, producer: ProducerKey | None = None
+    ) -> None:
+        """An offset is in the log at its `record_offset`; pending where `producer` is given."""
+        if producer is None:
+            self._put(group_id, partition, value)
+            return
+        target = (group_id, partition)
+        offsets = self._pending.setdefault(producer, {})
+        if target not in offsets:
+            self._pending_by_group.setdefault(group_id, {}).setdefault(partition, set()).add(producer)
+        offsets[target] = value
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
         """The producer's marker is in the log: its offsets pending from before become committed, or go."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from .state import (
     MAX_PRODUCER_EPOCH,
+    NO_PARTITIONS,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     VALID_PREVIOUS_STATES,
@@ -35,7 +36,7 @@ class Written(NamedTuple):
 
     partitions: frozenset[TopicPartition]
     begins_session: bool = False
-    gone: frozenset[TopicPartition] = frozenset()
+    gone: frozenset[TopicPartition] = NO_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,11 @@ class TransactionMetadata:
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    topic_partitions: frozenset[TopicPartition] = frozenset()
+    topic_partitions: frozenset[TopicPartition] = NO_PARTITIONS
     start_timestamp_ms: int = -1
     client_transaction_version: TransactionVersion = TransactionVersion.TV_0
-    session_partitions: frozenset[TopicPartition] = frozenset()
-    preregistered: frozenset[TopicPartition] = frozenset()
+    session_partitions: frozenset[TopicPartition] = NO_PARTITIONS
+    preregistered: frozenset[TopicPartition] = NO_PARTITIONS
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     fenced: bool = False
     ended_session_epoch: int = NO_PRODUCER_EPOCH
@@ -115,7 +116,7 @@ def increment_epoch(
         timeout_ms=timeout_ms,
         start_timestamp_ms=-1,
         last_update_timestamp_ms=now_ms,
-        topic_partitions=frozenset(),
+        topic_partitions=NO_PARTITIONS,
         fenced=False,
         **without_session(metadata),
     )
@@ -129,7 +130,7 @@ def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> 
         timeout_ms=timeout_ms,
         start_timestamp_ms=-1,
         last_update_timestamp_ms=now_ms,
-        topic_partitions=frozenset(),
+        topic_partitions=NO_PARTITIONS,
         fenced=False,
         **without_session(metadata),
     )
@@ -149,7 +150,7 @@ def rotate_producer_id(
         timeout_ms=timeout_ms,
         start_timestamp_ms=-1,
         last_update_timestamp_ms=now_ms,
-        topic_partitions=frozenset(),
+        topic_partitions=NO_PARTITIONS,
         fenced=False,
         **without_session(metadata),
     )
@@ -162,7 +163,7 @@ def add_partitions(
     now_ms: int,
     *,
     session: bool = False,
-    gone: frozenset[TopicPartition] = frozenset(),
+    gone: frozenset[TopicPartition] = NO_PARTITIONS,
 ) -> TransactionMetadata:
     """Register partitions, with `session` beyond this transaction.
 
@@ -179,7 +180,9 @@ def add_partitions(
     return _next(
         metadata,
         TransactionState.ONGOING,
-        topic_partitions=(metadata.topic_partitions if ongoing else frozenset()).union(session_partitions, partitions),
+        topic_partitions=(metadata.topic_partitions if ongoing else NO_PARTITIONS).union(
+            session_partitions, partitions
+        ),
         start_timestamp_ms=metadata.start_timestamp_ms if ongoing else now_ms,
         last_update_timestamp_ms=now_ms,
         client_transaction_version=version,
@@ -202,7 +205,7 @@ def prepare_end(
     only a commit leaves the session: what comes late for an aborted transaction must find none.
     """
     ongoing = metadata.state is TransactionState.ONGOING
-    partitions = metadata.topic_partitions if ongoing else frozenset()
+    partitions = metadata.topic_partitions if ongoing else NO_PARTITIONS
     changes: dict[str, Any] = {}
     if written is not None:
         partitions = written.partitions
@@ -264,7 +267,7 @@ def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadat
         last_producer_epoch=NO_PRODUCER_EPOCH,
         start_timestamp_ms=-1,
         last_update_timestamp_ms=now_ms,
-        topic_partitions=frozenset(),
+        topic_partitions=NO_PARTITIONS,
         fenced=True,
         **without_session(metadata),
     )
@@ -286,8 +289,8 @@ def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
     if not metadata.session_partitions:
         return {}
     return {
-        "session_partitions": frozenset(),
-        "preregistered": frozenset(),
+        "session_partitions": NO_PARTITIONS,
+        "preregistered": NO_PARTITIONS,
         "ended_session_epoch": metadata.producer_epoch,
     }
 
@@ -303,7 +306,7 @@ def complete_end(metadata: TransactionMetadata, now_ms: int) -> TransactionMetad
     return _next(
         metadata,
         TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT,
-        topic_partitions=frozenset(),
+        topic_partitions=NO_PARTITIONS,
         next_producer_id=NO_PRODUCER_ID,
         last_update_timestamp_ms=now_ms,
         **changes,

@@ -13,6 +13,9 @@ from typing import Final, TypeAlias
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition index)."""
 
+NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
+"""The one empty set of all transactional ids: each further one would take 216 bytes."""
+
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 MAX_PRODUCER_EPOCH: Final = 32767

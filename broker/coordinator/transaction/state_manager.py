@@ -24,14 +24,16 @@ from ....protocol.codec import UnknownRecord
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages.transaction_log import GroupAssignmentKey
 from ...ports import Clock
+from ...slices import in_slices
+from ..last_records import LastRecords
 from ..state_log import StateLog, StateRecord
 from .entry import TransactionEntry
 from .metadata import TransactionMetadata
 from .state import NO_PRODUCER_EPOCH, TransactionVersion
 from .transaction_log import decode_key, decode_value, encode_key, encode_value
 
-_REPLAY_SLICE = 2000
-"""Records after which a replay lets the event loop run."""
+_DECODED_AT_ONCE = 100
+"""Values that are decoded between two turns of the event loop."""
 
 _TOMBSTONES_PER_BATCH = 30
 """As many as fit into a batch however long the ids are: one that doesn't fit would keep all of them for ever."""
@@ -215,27 +217,28 @@ class TransactionStateManager:
         return True
 
     async def _load_partition(self, partition: int) -> None:
-        loaded: dict[str, TransactionMetadata] = {}
+        read = LastRecords()
+        async for batches in in_slices(self._state_log.replay(partition), 1):
+            read.take(batches)
+        entries: list[TransactionEntry] = []
+        claims: list[tuple[GroupAssignmentKey, StateRecord]] = []
         foreign = 0
-        for count, record in enumerate(self._state_log.replay(partition), 1):
-            if count % _REPLAY_SLICE == 0:
-                await asyncio.sleep(0)
-            if record.control is not None or record.key is None:
-                continue
+        async for record in in_slices(read.records(), _DECODED_AT_ONCE):
             key = decode_key(record.key)
             if isinstance(key, GroupAssignmentKey):
-                if self.on_group_assignment is not None:
-                    self.on_group_assignment(partition, key, record)
+                claims.append((key, record))
             elif isinstance(key, UnknownRecord):
                 foreign += 1
-            elif record.value is None:
-                loaded.pop(key.transactional_id, None)
-            else:
-                loaded[key.transactional_id] = decode_value(key.transactional_id, record.value)
-        for transactional_id, metadata in loaded.items():
-            entry = self._entries[transactional_id] = TransactionEntry(metadata, partition)
+            elif record.value is not None:
+                entries.append(TransactionEntry(decode_value(key.transactional_id, record.value), partition))
+        # All at once: a request must find either nothing of the partition or everything.
+        for entry in entries:
+            self._entries[entry.metadata.transactional_id] = entry
             self._remember_producer_ids(entry)
-        self._logger.info("transaction_state_loaded", partition=partition, ids=len(loaded), unknown_records=foreign)
+        if self.on_group_assignment is not None:
+            for key, record in claims:
+                self.on_group_assignment(partition, key, record)
+        self._logger.info("transaction_state_loaded", partition=partition, ids=len(entries), unknown_records=foreign)
 
     def check_readable(self, key: str) -> None:
         """Raise KafkaError like `get` when the state partition of `key` (an id, a group) isn't served."""

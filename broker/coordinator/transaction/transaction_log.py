@@ -7,6 +7,7 @@ Kafka's, so that its tools read our log and we read its.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 from ....protocol.codec import (
     UnknownRecord,
@@ -15,6 +16,7 @@ from ....protocol.codec import (
     encode_record_key,
     encode_record_value,
 )
+from ....protocol.errors import DecodeError
 from ....protocol.messages.transaction_log import (
     GroupAssignmentKey,
     PartitionsSchema,
@@ -22,9 +24,12 @@ from ....protocol.messages.transaction_log import (
     TransactionLogValue,
 )
 from .metadata import TransactionMetadata
-from .state import NO_PRODUCER_EPOCH, TopicPartition, TransactionState, TransactionVersion
+from .state import NO_PARTITIONS, NO_PRODUCER_EPOCH, TopicPartition, TransactionState, TransactionVersion
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+_STATES: Final = {int(state): state for state in TransactionState}
+_VERSIONS: Final = {int(version): version for version in TransactionVersion}
 
 _REMEMBERED_PARTITIONS = 500
 """Larger sets are sorted anew each time, so that what is remembered stays small."""
@@ -73,6 +78,12 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     Raises DecodeError when it is malformed or of a version newer than known.
     """
     read = decode_record_value(TransactionLogValue, value)
+    state = _STATES.get(read.transaction_status)
+    version = _VERSIONS.get(min(read.client_transaction_version, TransactionVersion.TV_2))
+    if state is None or version is None:
+        raise DecodeError(
+            f"transaction status {read.transaction_status}, version {read.client_transaction_version} is not known"
+        )
     session_partitions = _flat(read.session_partitions)
     return TransactionMetadata(
         transactional_id=transactional_id,
@@ -80,13 +91,13 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         producer_epoch=read.producer_epoch,
         timeout_ms=read.transaction_timeout_ms,
         last_update_timestamp_ms=read.transaction_last_update_timestamp_ms,
-        state=TransactionState(read.transaction_status),
+        state=state,
         previous_producer_id=read.previous_producer_id,
         next_producer_id=read.next_producer_id,
         last_producer_epoch=NO_PRODUCER_EPOCH,
-        topic_partitions=_flat(read.transaction_partitions or ()),
+        topic_partitions=_flat(read.transaction_partitions),
         start_timestamp_ms=read.transaction_start_timestamp_ms,
-        client_transaction_version=TransactionVersion(min(read.client_transaction_version, TransactionVersion.TV_2)),
+        client_transaction_version=version,
         session_partitions=session_partitions,
         preregistered=session_partitions,
         unknown_tags=read.unknown_tags,
@@ -108,5 +119,7 @@ def _sorted(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
 _remembered = lru_cache(maxsize=128)(_sorted)
 
 
-def _flat(topics: list[PartitionsSchema] | tuple[()]) -> frozenset[TopicPartition]:
+def _flat(topics: list[PartitionsSchema] | None) -> frozenset[TopicPartition]:
+    if not topics:
+        return NO_PARTITIONS
     return frozenset((entry.topic, partition) for entry in topics for partition in entry.partition_ids)

@@ -67,6 +67,8 @@ class PendingWaits:
         if self._closed or full or (deadline is not None and loop.time() >= deadline):
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         future: asyncio.Future[None] = loop.create_future()
+        if entry.waiters is None:
+            entry.waiters = []
         entry.waiters.append(future)
         self._waiting.add(future)
         timer = None if deadline is None else loop.call_at(deadline, _expire, future)
@@ -78,7 +80,7 @@ class PendingWaits:
             self._waiting.discard(future)
             if timer is not None:
                 timer.cancel()
-            if future in entry.waiters:
+            if entry.waiters is not None and future in entry.waiters:
                 entry.waiters.remove(future)
 
 

@@ -391,3 +391,36 @@ def test_delete_records_moves_the_start(log: PartitionLog) -> None:
         log.delete_records_before(61)
     assert log.delete_records_before(-1) == 60
     assert log.append(batch("next")).base_offset == 60
+
+
+# --- a whole log -----------------------------------------------------------------------------------------------------
+
+
+def test_windows_are_all_batches_of_all_segments_however_large(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, durability="os", segment_bytes=400_000)
+    for number in range(300):
+        log.append(batch("x" * (number * 37 % 5000)))
+        if number % 100 == 50:
+            log.append(batch("y" * 200_000))
+    assert len(log.segments) > 2
+    windows = list(log.windows())
+    assert 10 < len(windows) < 60
+    assert b"".join(windows) == b"".join(bytes(held) for _, held in log.batches())
+    assert sum(1 for window in windows for _ in iter_batches(window)) == 303
+
+
+@pytest.mark.parametrize("where", ["length", "magic", "checksum", "record"])
+@pytest.mark.parametrize("which", [0, 5, 9])
+def test_windows_end_at_damage_with_an_error(fs: FaultyFileSystem, where: str, which: int) -> None:
+    log = open_log(fs, durability="os", segment_bytes=100_000)
+    for number in range(10):
+        log.append(batch(f"value {number}"))
+    position = [at for at, _ in iter_batches(next(log.windows()))][which]
+    byte = position + {"length": 8, "magic": 16, "checksum": 20, "record": 65}[where]
+    file = log.segments.active.file
+    file.write_at([bytes([file.read_at(1, byte)[0] ^ 0x80])], byte)
+    read = []
+    with pytest.raises(KafkaError) as caught:
+        read.extend(log.windows())
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"byte {position}" in caught.value.message

@@ -475,6 +475,33 @@ async def test_a_group_whose_record_cannot_be_read_is_not_served_and_others_are(
 
 
 @in_virtual_time
+async def test_a_record_that_was_replaced_or_aborted_cannot_make_a_group_unreadable() -> None:
+    async with GroupWorld() as world:
+        world.commit({O0: 1})
+        world.commit({O1: 1}, producer=7)
+        for _, record in world.log.records:
+            assert record.value is not None
+            record.value = b"\x00\x63" + record.value[2:]
+        world.end(7, commit=False)
+        world.commit({O0: 2})
+        await world.restart()
+        assert world.committed() == {O0: 2}
+
+
+@in_virtual_time
+async def test_a_tombstone_removes_an_offset_that_was_committed_under_the_older_kind_of_key() -> None:
+    async with GroupWorld() as world:
+        world.commit({O0: 1, O1: 1})
+        _, record = world.log.records[0]
+        assert record.key is not None
+        older = b"\x00\x00" + record.key[2:]
+        record.key = older
+        world.log.append(world.log.records[0][0], [(b"\x00\x01" + older[2:], None)], timestamp_ms=0)
+        await world.restart()
+        assert world.committed() == {O1: 1}
+
+
+@in_virtual_time
 async def test_records_of_other_kinds_are_left_alone() -> None:
     async with GroupWorld() as world:
         partition = world.coordinator.partition_for("g")
@@ -512,8 +539,8 @@ async def test_compaction_that_keeps_the_newest_of_each_key_changes_nothing() ->
         world.end(7, commit=True)
         world.commit({O1: 1})
         world.commit({O1: 2})
-        newest = {record.key: record.offset for _, record in world.log.records if record.control is None}
-        world.log.compact(lambda record: record.control is None and newest[record.key] != record.offset)
+        newest = {record.key: record.offset for _, record in world.log.records if record.commit is None}
+        world.log.compact(lambda record: record.commit is None and newest[record.key] != record.offset)
         await world.restart()
         assert world.committed() == {O0: 5, O1: 2}
 

@@ -529,6 +529,13 @@ class TestRestart:
             other = next(f"x{n}" for n in range(50) if w.log.partition_for(f"x{n}") != partition)
             assert (await w.coordinator.init_producer_id(other, 60_000)).producer_epoch == 0
 
+    async def test_a_value_that_was_replaced_cannot_make_state_unreadable(self) -> None:
+        async with world() as w:
+            await begin(w)
+            w.log.records[0][1].value = b"\x00\x63garbage"
+            await w.restart()
+            assert state_of(w) is S.ONGOING
+
     async def test_records_of_a_newer_version_are_left_alone(self) -> None:
         async with world() as w:
             await begin(w)

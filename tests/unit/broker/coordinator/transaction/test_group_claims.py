@@ -313,7 +313,7 @@ async def test_a_state_partition_that_is_read_late_counts_when_all_of_it_is_ther
     async with GroupAwareWorld() as world:
         await world.init("a", 3, P0)
         await world.init("b", 4, P0)
-        records = [record for _, record in world.log.records]
+        records = [record.batch() for _, record in world.log.records]
         world.log.records.clear()
         world.homes.unreadable.add(GROUP)
         await world.restart()

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
-from oncelog.broker.coordinator.state_log import StateRecord
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.gateway import Marker
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
@@ -144,7 +143,7 @@ class TestRepairs:
             w.partitions.produce(P1, 77, 3, "orphan")
             replay, readings = w.log.replay, [0]
 
-            def failing(partition: int) -> Iterator[StateRecord]:
+            def failing(partition: int) -> Iterator[bytes]:
                 readings[0] += 1
                 if readings[0] < 6:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "offline")
@@ -179,7 +178,7 @@ class TestRepairs:
             await w.coordinator.end_txn("id", *who, True, TV1)
             replay, readable = w.log.replay, [False]
 
-            def failing(partition: int) -> Iterator[StateRecord]:
+            def failing(partition: int) -> Iterator[bytes]:
                 if not readable[0]:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "offline")
                 return replay(partition)

@@ -1,0 +1,279 @@
+"""`python -m bench.scale`: what a start, a stop and the memory of a broker cost where it has much to keep.
+
+Two directories are made, and the broker is started on each of them after a clean stop and after kill -9:
+
+* coordinators: 100,000 transactional ids with four records each, 10,000 groups with a member and 20 committed offsets
+  each, written twice; nothing is compacted.
+* partitions: 10,000 partitions with one small record each, then one more in each of them, acknowledged by acks=all.
+
+Times are seconds from the start of the process until the broker says that it is ready, and from SIGTERM to the end of
+the process; in brackets the CPU time of the broker in them, which a busy machine disturbs less. Memory is resident.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+from oncelog.broker.broker import Broker
+from oncelog.broker.coordinator.group.classic_group import ClassicGroup
+from oncelog.broker.coordinator.group.group_log import GROUP_METADATA_TOPIC
+from oncelog.broker.coordinator.group.member import ClassicGroupMember, ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
+from oncelog.broker.coordinator.group.records import encode_group, encode_offset, group_key, offset_key
+from oncelog.broker.coordinator.transaction.metadata import (
+    TransactionMetadata,
+    add_partitions,
+    complete_end,
+    increment_epoch,
+    new_metadata,
+    prepare_end,
+)
+from oncelog.broker.coordinator.transaction.state import TransactionVersion
+from oncelog.broker.coordinator.transaction.transaction_log import TRANSACTION_STATE_TOPIC, encode_key, encode_value
+from oncelog.protocol.codec import encode_versioned
+from oncelog.protocol.internal_topics import partition_for_key
+from oncelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from oncelog.protocol.records import Record, encode_batch
+from rich.console import Console
+from rich.table import Table
+from support.broker import BrokerProcess
+
+INTERNAL_PARTITIONS = 50
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 300.0
+TOPIC = "scale"
+
+Pairs = list[tuple[bytes, bytes | None]]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="bench.scale", description=__doc__)
+    options.add_argument("--ids", type=int, default=100_000, help="transactional ids (default 100,000)")
+    options.add_argument("--groups", type=int, default=10_000, help="groups of 20 offsets (default 10,000)")
+    options.add_argument("--partitions", type=int, default=10_000, help="partitions (default 10,000)")
+    options.add_argument("--rounds", type=int, default=3, help="starts of each kind; the median counts (default 3)")
+    options.add_argument("--only", choices=("coordinators", "partitions"), help="measure one of the two")
+    options.add_argument("--keep", type=Path, help="keep the directories there, and use what an earlier run left")
+    chosen = options.parse_args()
+    table = Table(title=f"start, stop and memory: medians of {chosen.rounds}")
+    for column in ("directory", "figure", "value"):
+        table.add_column(column, justify="right" if column == "value" else "left")
+    with tempfile.TemporaryDirectory(prefix="oncelog-scale-") as temporary:
+        home = chosen.keep or Path(temporary)
+        if chosen.only != "partitions":
+            directory = made(home / f"coordinators-{chosen.ids}-{chosen.groups}", chosen.ids, chosen.groups, 20)
+            for figure, value in coordinators(directory, Path(temporary), chosen.rounds):
+                table.add_row("coordinators", figure, value)
+        if chosen.only != "coordinators":
+            for figure, value in partitions(Path(temporary) / "partitions", chosen.partitions, chosen.rounds):
+                table.add_row("partitions", figure, value)
+    Console(width=100).print(table)
+
+
+def made(directory: Path, ids: int, groups: int, offsets: int) -> Path:
+    """The directory of the coordinators' state, stopped cleanly."""
+    if not directory.exists():
+        half_made = directory.with_suffix(".tmp")
+        shutil.rmtree(half_made, ignore_errors=True)
+        asyncio.run(_make(half_made / "data", ids, groups, offsets))
+        half_made.rename(directory)
+    return directory
+
+
+async def _make(directory: Path, ids: int, groups: int, offsets: int) -> None:
+    async with Broker(directory, durability="os") as broker:
+        topic = await broker.metadata.create_topic(TOPIC, offsets, {})
+        now_ms = broker.clock.now_ms()
+        for name, batches in (
+            (TRANSACTION_STATE_TOPIC, _transactions(ids, now_ms)),
+            (GROUP_METADATA_TOPIC, _groups(groups, offsets, topic.topic_id, now_ms)),
+        ):
+            logs = [_LogFile(directory / f"{name}-{partition}") for partition in range(INTERNAL_PARTITIONS)]
+            for key, pairs in batches:
+                logs[partition_for_key(key, INTERNAL_PARTITIONS)].append(pairs, now_ms)
+            for log in logs:
+                log.close()
+    async with Broker(directory, logging_level="error"):  # makes the indexes
+        pass
+
+
+class _LogFile:
+    """A partition's only segment, written without a broker."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._file = (directory / f"{0:020}.log").open("wb")
+        self._end_offset = 0
+
+    def append(self, pairs: Pairs, timestamp_ms: int) -> None:
+        base = self._end_offset
+        records = [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(pairs, base)]
+        self._file.write(encode_batch(records, base_offset=base, leader_epoch=0))
+        self._end_offset += len(pairs)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _transactions(ids: int, now_ms: int) -> Iterator[tuple[str, Pairs]]:
+    """The batches of each id's first transaction, which was committed."""
+    level = TransactionVersion.TV_2
+    for number in range(ids):
+        name = f"scale-transactional-id-{number}"
+        for batch in _one_transaction(new_metadata(name, number, 60_000, now_ms), number, level, now_ms):
+            yield name, [(encode_key(name), encode_value(value, level)) for value in batch]
+
+
+def _one_transaction(
+    new: TransactionMetadata, number: int, level: TransactionVersion, now_ms: int
+) -> list[list[TransactionMetadata]]:
+    empty = increment_epoch(new, 60_000, -1, now_ms)
+    ongoing = add_partitions(empty, [(TOPIC, number % 20), (TOPIC, (number + 1) % 20)], level, now_ms)
+    prepared = prepare_end(ongoing, True, level, now_ms)
+    return [[empty], [ongoing], [prepared], [complete_end(prepared, now_ms)]]
+
+
+def _groups(groups: int, offsets: int, topic_id: bytes, now_ms: int) -> Iterator[tuple[str, Pairs]]:
+    """Each group's metadata, then all of its offsets, twice."""
+    subscription = encode_versioned(ConsumerProtocolSubscription(topics=[TOPIC]), 1)
+    for turn in (1, 2):
+        for number in range(groups):
+            name = f"scale-group-{number}"
+            member = ClassicGroupMember(
+                f"consumer-{number}-8bf6d2a7-9b19-4c37-b4c0-5a0d4c2c9b1e",
+                None,
+                ClientIdentity("consumer", "/127.0.0.1"),
+                rebalance_timeout_ms=300_000,
+                session_timeout_ms=300_000,
+                protocol_type="consumer",
+                protocols=[OfferedProtocol("range", subscription)],
+            )
+            group = ClassicGroup(name, now_ms)
+            group.add(member)
+            group.generation_id, group.protocol_name = turn, "range"
+            yield name, [(group_key(name), encode_group(group, {member.member_id: bytes(100)}))]
+            committed = OffsetAndMetadata(turn * 1000, 0, "", now_ms, topic_id=topic_id)
+            yield name, [(offset_key(name, (TOPIC, index)), encode_offset(committed)) for index in range(offsets)]
+
+
+def coordinators(directory: Path, temporary: Path, rounds: int) -> Iterator[tuple[str, str]]:
+    """(figure, value) of starts on the coordinators' directory."""
+    home = temporary / "coordinators"
+    shutil.copytree(directory, home)
+    with _Timed(home) as broker:
+        for _ in range(rounds):
+            broker.start("start to ready, clean")
+            broker.note_memory("memory when ready")
+            broker.process.kill9()
+            broker.start("start to ready, after kill -9")
+            broker.stop("clean stop")
+    yield from broker.figures()
+
+
+def partitions(home: Path, count: int, rounds: int) -> Iterator[tuple[str, str]]:
+    """(figure, value) of starts on a directory with many partitions."""
+    asyncio.run(_create(home / "data", count))
+    with _Timed(home) as broker:
+        broker.process.start(START_TIMEOUT_S)
+        with broker.timed("first acks=all to each"):
+            _produce(broker.process.address, count)
+        for _ in range(rounds):
+            with broker.timed("second acks=all to each"):
+                _produce(broker.process.address, count)
+            broker.note_memory("memory after it")
+            broker.process.kill9()
+            broker.start("start to ready, after kill -9")
+            broker.stop("clean stop")
+            broker.start("start to ready, clean")
+            broker.note_memory("memory when ready")
+    yield from broker.figures()
+
+
+async def _create(home: Path, count: int) -> None:
+    async with Broker(home, durability="os") as broker:
+        await broker.metadata.create_topic(TOPIC, count, {})
+
+
+def _produce(address: str, count: int) -> None:
+    """Return when one record in each partition is acknowledged."""
+    failed: list[str] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 100})
+    for partition in range(count):
+        producer.produce(TOPIC, bytes(20), partition=partition, on_delivery=delivered)
+        producer.poll(0)
+    if producer.flush(STOP_TIMEOUT_S) or failed:
+        raise RuntimeError(f"not everything was acknowledged: {failed[:3]}")
+
+
+class _Timed:
+    """A broker process, and the times (s, wall and CPU) and the memory (MB) that were measured of it."""
+
+    def __init__(self, home: Path) -> None:
+        self.process = BrokerProcess(home)
+        self._seconds: dict[str, list[tuple[float, float]]] = {}
+        self._memory: dict[str, list[float]] = {}
+
+    def __enter__(self) -> _Timed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill9()
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        begun, cpu = time.perf_counter(), self._cpu_s()
+        yield
+        self._seconds.setdefault(name, []).append((time.perf_counter() - begun, self._cpu_s() - cpu))
+
+    def start(self, name: str) -> None:
+        begun = time.perf_counter()
+        self.process.start(START_TIMEOUT_S)
+        self._seconds.setdefault(name, []).append((time.perf_counter() - begun, self._cpu_s()))
+
+    def stop(self, name: str) -> None:
+        begun, cpu = time.perf_counter(), _cpu_of_ended_s() + self._cpu_s()
+        code = self.process.terminate(STOP_TIMEOUT_S)
+        if code:
+            raise RuntimeError(f"the broker ended with {code}: {self.process.last_words()}")
+        self._seconds.setdefault(name, []).append((time.perf_counter() - begun, _cpu_of_ended_s() - cpu))
+
+    def note_memory(self, name: str) -> None:
+        self._memory.setdefault(name, []).append(psutil.Process(self.process.pid).memory_info().rss / 1e6)
+
+    def figures(self) -> Iterator[tuple[str, str]]:
+        """(name, median)."""
+        for name, seconds in self._seconds.items():
+            wall, cpu = (statistics.median(values) for values in zip(*seconds, strict=True))
+            yield name, f"{wall:.2f} s ({cpu:.2f})"
+        for name, megabytes in self._memory.items():
+            yield name, f"{statistics.median(megabytes):.0f} MB"
+
+    def _cpu_s(self) -> float:
+        spent = psutil.Process(self.process.pid).cpu_times()
+        return float(spent.user + spent.system)
+
+
+def _cpu_of_ended_s() -> float:
+    """CPU time of all child processes that have been waited for."""
+    return os.times().children_user + os.times().children_system
+
+
+if __name__ == "__main__":
+    main()
