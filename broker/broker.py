@@ -91,7 +91,12 @@ class Broker:
         self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id
-        self.threads = threads or RealThreads({Lane.DECOMPRESSION: self.config.max_concurrent_decompressions})
+        self.threads = threads or RealThreads(
+            {
+                Lane.DECOMPRESSION: self.config.max_concurrent_decompressions,
+                Lane.FLUSH: self.config.log_flush_threads,
+            }
+        )
         self._ids = ids = ids or SystemRandomIds()
         self.log_manager = LogManager(
             self.data_dir,

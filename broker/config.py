@@ -406,6 +406,12 @@ class BrokerConfig(ConfigTable):
         doc="Memory for the indexes of finished segments, of all partitions together; those used longest ago are read"
         " again when they are needed.",
     )
+    log_flush_threads: int = integer(
+        16,
+        between(1, 256),
+        doc="Partitions whose files are synced at a time. A file system with a journal commits syncs that come together"
+        " at once, so more threads than processors pay off.",
+    )
     log_segment_delete_delay_ms: int = long(60000, at_least(0), doc="Delay before files are removed.", dynamic=True)
     log_flush_interval_messages: int = long(
         INT64_MAX, at_least(1), doc="Accepted for topics that set it; `durability` decides.", dynamic=True

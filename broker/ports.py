@@ -136,7 +136,10 @@ class Lane(Enum):
     """What a job in a thread is for. Each lane has threads of its own: no job waits for those of another lane."""
 
     FLUSH = "flush"
-    """Puts on disk what was appended."""
+    """Puts on disk what was appended: several logs at a time, in no order."""
+
+    HOUSEKEEPING = "housekeeping"
+    """Checkpoints, and the removal of files: one job at a time, in order. Nobody's answer waits for it."""
 
     COMPACTION = "compaction"
     """Reads segments, and writes what is kept of them."""

@@ -18,7 +18,8 @@ from .ports import Lane
 T = TypeVar("T")
 
 DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
-    Lane.FLUSH: 1,  # the flusher gives one round at a time
+    Lane.FLUSH: 16,
+    Lane.HOUSEKEEPING: 1,  # in order
     Lane.COMPACTION: 1,  # one log at a time
     Lane.DECOMPRESSION: 4,
     Lane.SEARCH: 2,

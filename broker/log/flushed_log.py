@@ -30,6 +30,7 @@ from .producer_state_manager import ProducerStateManager
 from .results import storage_error
 from .segment import LogSegment
 from .segments import LogSegments
+from .shared_directory import SharedDirectory
 
 Listener = Callable[[Any], None]
 
@@ -54,6 +55,7 @@ class FlushedLog:
         log_start_offset: int,
         log_end_offset: int,
         flusher: LogFlusher | None,
+        root: SharedDirectory | None,
         threads: Threads | None,
         on_disk_failure: Callable[[Any, OSError], None] | None,
     ) -> None:
@@ -80,6 +82,8 @@ class FlushedLog:
         self._flushing_segments: list[LogSegment] = []
         self._unsynced_paths: list[str] = []
         self._directory_unsynced = False
+        self._root = root
+        self._root_change = 0
         self._write_again = False
         self._flushing: FlushTask | None = None
         self._close_after_flush: list[File] = []
@@ -142,7 +146,7 @@ class FlushedLog:
             return self._waiting_for_current
         if self._waiting_for_next is None:
             self._waiting_for_next = _future()
-            self.flusher.request(self)
+            self.flusher.request(self, urgent=True)
         return self._waiting_for_next
 
     def flush(self) -> None:
@@ -174,11 +178,12 @@ class FlushedLog:
             [segment.file for segment in self._unsynced_segments],
             self._unsynced_paths,
             self.directory if self._directory_unsynced else "",
-            self.directory.rpartition("/")[0] if self._directory_unsynced else "",
+            self._root,
+            self._root_change,
             self._note_flushed,
         )
         self._flushing_segments, self._unsynced_segments = self._unsynced_segments, []
-        self._unsynced_paths, self._directory_unsynced = [], False
+        self._unsynced_paths, self._directory_unsynced, self._root_change = [], False, 0
         self._flushing = task
         self._waiting_for_current, self._waiting_for_next = self._waiting_for_next, None
         return task
@@ -225,6 +230,7 @@ class FlushedLog:
         self._unsynced_segments = [*self._flushing_segments, *behind]
         self._unsynced_paths = [*task.paths, *self._unsynced_paths]
         self._directory_unsynced |= bool(task.directory)
+        self._root_change = self._root_change or task.root_change
         self._write_again = True
         self._end_flush()
         current, self._waiting_for_current = self._waiting_for_current, None
@@ -277,6 +283,11 @@ class FlushedLog:
         self._directory_unsynced |= directory
         if self.flusher is not None and not self.closed:
             self.flusher.request(self)
+
+    def sync_name(self, change: int) -> None:
+        """Have the directory's own name, which is this change of the root, synced with the next flush."""
+        self._root_change = change
+        self.sync_later()
 
     def close_file(self, segment: LogSegment) -> None:
         """Close a segment's file, after the flush that may be using it."""

@@ -1,9 +1,12 @@
-"""Group commit: puts on disk, round after round, what all logs of a data directory have appended.
+"""Group commit: puts on disk what the logs of a data directory have appended, several logs at a time.
 
-Owns: which logs are dirty, the order of rounds, housekeeping jobs. A round takes every log that is dirty when it
-begins; whoever appends meanwhile is part of the next one, so any number of writers share a flush. A round runs in the
-flush lane of the threads, one at a time, and does nothing but sync files and run jobs; all state is changed on the
-event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
+Owns: which logs are dirty, which are being flushed, which go first, and housekeeping jobs. A log has one flush under
+way at most; what is appended meanwhile is part of its next one, so its writers share flushes. Each log is done when its
+own files are synced: none waits for another's. Logs that somebody waits for go before those that are flushed for later.
+
+Syncs run in the flush lane of the threads, side by side: a journaling file system puts those that come together into
+one commit. Housekeeping (checkpoints, unlinks) has a lane of its own, where a job may take its time. All state is
+changed on the event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
 
 What a failure means:
 
@@ -21,40 +24,43 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from functools import partial
+from typing import Final, Protocol
 
 import structlog
 
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import File, FileSystem, Lane, Threads
 from .episodes import Episodes
+from .shared_directory import RootSyncFailed, SharedDirectory
 
 logger = structlog.get_logger(__name__)
-
-_Outcome: TypeAlias = Callable[[], None]
-_Work: TypeAlias = Callable[[], _Outcome]
 
 RETRY_S: Final = 0.5
 """Seconds until a flush that lacked a descriptor or space is tried again."""
 
 
-class RootSyncFailed(OSError):
-    """The directory that holds all partitions cannot be synced."""
+MOST_AT_ONCE: Final = 64
+"""Logs that are given to the threads at a time; a log that somebody waits for has no more than these before it."""
+
+_BEGUN_PER_TURN: Final = 32
+"""Flushes that begin in one turn of the event loop."""
 
 
 @dataclass(slots=True)
 class FlushTask:
-    """What one log wants on disk: open `files`, derived files at `paths`, its `directory`, the `root` above all logs.
+    """What one log wants on disk: open `files`, derived files at `paths`, the names in its `directory` ("": no need),
+    and its own name, which is the change `root_change` of `root` (0: no need).
 
-    It covers the log up to `end_offset`. Empty strings: nothing to do there. `note` is called with `end_offset`
-    afterwards.
+    It covers the log up to `end_offset`. `note` is called with `end_offset` afterwards.
     """
 
     end_offset: int
     files: list[File]
     paths: list[str] = field(default_factory=list)
     directory: str = ""
-    root: str = ""
+    root: SharedDirectory | None = None
+    root_change: int = 0
     note: Callable[[int], None] | None = None
 
     def run(self, fs: FileSystem) -> None:
@@ -69,13 +75,8 @@ class FlushTask:
         if self.directory:
             with suppress(FileNotFoundError):
                 fs.sync_directory(self.directory)
-        if self.root:
-            try:
-                fs.sync_directory(self.root)
-            except OSError as error:
-                if error.errno in OUT_OF_DESCRIPTORS:
-                    raise
-                raise RootSyncFailed(error.errno, error.strerror, self.root) from error
+        if self.root is not None and self.root_change:
+            self.root.sync(self.root_change)
         if self.note is not None:
             self.note(self.end_offset)
 
@@ -128,8 +129,11 @@ class LogFlusher:
         self._threads = threads
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._dirty: dict[Flushable, None] = {}
-        self._jobs: list[_Work] = []
+        # Dirty logs: those that somebody waits for, and the others; and those whose flush is under way, with whether
+        # another one has to follow (None: no; else whether somebody waits for it).
+        self._urgent: dict[Flushable, None] = {}
+        self._later: dict[Flushable, None] = {}
+        self._flushing: dict[Flushable, bool | None] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._episodes = Episodes()
         self._undone: dict[str, Callable[[], None]] = {}
@@ -137,19 +141,26 @@ class LogFlusher:
         self._retry: asyncio.TimerHandle | None = None
         self._in_trouble = False
         self._scheduled = False
-        self._busy = False
         self._failed = False
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def request(self, log: Flushable) -> None:
-        """Flush `log` in the next round."""
-        self._dirty[log] = None
-        self._schedule()
+    def request(self, log: Flushable, *, urgent: bool = False) -> None:
+        """Flush `log` soon; before those that nobody waits for if it is `urgent`."""
+        if log in self._flushing:
+            self._flushing[log] = urgent or bool(self._flushing[log])
+            return
+        if urgent:
+            self._later.pop(log, None)
+            self._urgent[log] = None
+        elif log not in self._urgent:
+            self._later[log] = None
+        if not self._scheduled:
+            self._schedule()
 
     def submit(self, job: Callable[[], None], what: str = "housekeeping") -> asyncio.Future[None]:
-        """Run `job` in the flush lane, as part of a round; its OSError fails the future.
+        """Run `job` in the housekeeping lane, behind those submitted before it; its OSError fails the future.
 
         A failed job is kept under its name `what`, in place of one of that name that failed before, for `try_again`;
         so it must bear being run again.
@@ -160,17 +171,21 @@ class LogFlusher:
             future.set_exception(OSError("the log directory has failed or is closed"))
             return future
         self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
+        self._idle.clear()
 
-        def run() -> _Outcome:
-            try:
-                job()
-            except OSError as error:
-                return lambda error=error: self._job_failed(job, what, error, future)  # type: ignore[misc]
-            return lambda: self._job_done(what, future)
+        def ended(run: asyncio.Future[None]) -> None:
+            error = run.exception()
+            if not self._failed:
+                if error is None:
+                    self._job_done(what, future)
+                elif isinstance(error, OSError):
+                    self._job_failed(job, what, error, future)
+                else:
+                    self._fail(OSError(f"housekeeping failed: {error!r}"))
+            self._waiting.discard(future)
+            self._rest()
 
-        self._jobs.append(run)
-        self._schedule()
+        self._threads.run(Lane.HOUSEKEEPING, job).add_done_callback(ended)
         return future
 
     def try_again(self) -> None:
@@ -179,7 +194,7 @@ class LogFlusher:
             self.submit(job, what)
 
     async def drain(self) -> None:
-        """Wait until nothing is dirty and nothing is being flushed (or the directory has failed)."""
+        """Wait until nothing is dirty, being flushed or being run (or the directory has failed)."""
         await self._idle.wait()
 
     async def stop(self) -> None:
@@ -191,52 +206,66 @@ class LogFlusher:
         self.abandon()
 
     def abandon(self) -> None:
-        """Begin no further round, and let nobody wait for the one in hand."""
+        """Begin no further flush."""
         self._give_up()
-        self._dirty.clear()
-        self._idle.set()
 
-    # --- on the loop -------------------------------------------------------------------------------------------------
+    # --- flushes -----------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Begin a round once, after this turn of the loop; the end of a round that is under way calls this again."""
         self._idle.clear()
-        if not self._busy and not self._scheduled:
-            self._scheduled = True
-            # The rest of this turn of the loop may append more; it shall be in the same round.
-            self._loop.call_soon(self._begin)
+        self._scheduled = True
+        # The rest of this turn of the loop may append more; it shall be in the same flush.
+        self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         self._scheduled = False
-        work, self._jobs = self._jobs, []
-        logs, self._dirty = self._dirty, {}
+        for _ in range(min(_BEGUN_PER_TURN, MOST_AT_ONCE - len(self._flushing))):
+            dirty = self._urgent or self._later
+            if self._failed or not dirty:
+                break
+            log = next(iter(dirty))
+            del dirty[log]
+            self._flush(log)
+        if (self._urgent or self._later) and len(self._flushing) < MOST_AT_ONCE and not self._failed:
+            self._schedule()
+        self._rest()
+
+    def _flush(self, log: Flushable) -> None:
+        try:
+            task = self._postponed.pop(log, None) or log.begin_flush()
+        except OSError as error:  # a file that was closed to spare descriptors cannot be opened again
+            self._unflushed(log, None, error)
+            return
+        if task is not None:
+            self._flushing[log] = None
+            run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))
+            run.add_done_callback(partial(self._flushed, log, task))
+
+    def _flushed(self, log: Flushable, task: FlushTask, run: asyncio.Future[None]) -> None:
+        again = self._flushing.pop(log, None)
+        error = run.exception()
         if not self._failed:
-            for log in logs:
-                task = self._postponed.pop(log, None)
-                try:
-                    task = task or log.begin_flush()
-                except OSError as error:  # a file that was closed to spare descriptors cannot be opened again
-                    self._unflushed(log, None, error)
-                    continue
-                if task is not None:
-                    work.append(self._work(log, task))
-        if work and not self._failed:
-            self._busy = True
-            self._threads.run(Lane.FLUSH, lambda: _outcomes(work)).add_done_callback(self._finish)
-        else:
+            if error is None:
+                log.finish_flush(task)
+            elif isinstance(error, OSError) and not isinstance(error, RootSyncFailed):
+                self._unflushed(log, task, error)
+            else:  # a bug, whatever it was, leaves as little to trust as a root that is not on disk
+                self._fail(error if isinstance(error, OSError) else OSError(f"flushing failed: {error!r}"))
+        if not self._failed:
+            # Writers woken just now append in this turn of the loop; the next flush begins behind them.
+            if again is not None:
+                self.request(log, urgent=again)
+            elif (self._urgent or self._later) and not self._scheduled:
+                self._schedule()
+            if self._in_trouble and not self._postponed:
+                self._in_trouble = False
+                logger.info("flushes go on")
+        self._rest()
+
+    def _rest(self) -> None:
+        """Let `drain` return if nothing is left to do."""
+        if not (self._scheduled or self._flushing or self._waiting or self._urgent or self._later):
             self._idle.set()
-
-    def _work(self, log: Flushable, task: FlushTask) -> _Work:
-        def run() -> _Outcome:
-            try:
-                task.run(self._fs)
-            except RootSyncFailed as error:
-                return lambda error=error: self._fail(error)  # type: ignore[misc]
-            except OSError as error:
-                return lambda error=error: self._unflushed(log, task, error)  # type: ignore[misc]
-            return lambda: log.finish_flush(task)
-
-        return run
 
     def _unflushed(self, log: Flushable, task: FlushTask | None, error: OSError) -> None:
         if self._stopping or error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
@@ -261,23 +290,9 @@ class LogFlusher:
             self._retry.cancel()
             self._retry = None
         for log in self._postponed:
-            self.request(log)
+            self.request(log, urgent=True)
 
-    def _finish(self, round_: asyncio.Future[list[_Outcome | Exception]]) -> None:
-        self._busy = False
-        for outcome in round_.result():
-            if isinstance(outcome, Exception):  # a bug: whatever it was, nothing of this round may count as flushed
-                self._fail(OSError(f"flushing failed: {outcome!r}"))
-            else:
-                outcome()
-        if (self._dirty or self._jobs) and not self._failed:
-            # Writers woken just now append in this turn of the loop; the next round begins behind them.
-            self._schedule()
-        elif not self._scheduled:
-            self._idle.set()
-        if self._in_trouble and not self._postponed:
-            self._in_trouble = False
-            logger.info("flushes go on")
+    # --- housekeeping ------------------------------------------------------------------------------------------------
 
     def _job_done(self, what: str, future: asyncio.Future[None]) -> None:
         self._undone.pop(what, None)
@@ -291,6 +306,8 @@ class LogFlusher:
         if not future.done():
             future.set_exception(error)
 
+    # --- the end -----------------------------------------------------------------------------------------------------
+
     def _fail(self, error: OSError) -> None:
         if not self._failed:
             self._give_up()
@@ -299,7 +316,8 @@ class LogFlusher:
     def _give_up(self) -> None:
         """Nothing more is done: who waits for a job must not wait for ever."""
         self._failed = True
-        self._jobs.clear()
+        self._urgent.clear()
+        self._later.clear()
         self._undone.clear()
         self._postponed.clear()
         if self._retry is not None:
@@ -308,14 +326,4 @@ class LogFlusher:
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(OSError("the log directory has failed or is closed"))
-
-
-def _outcomes(work: list[_Work]) -> list[_Outcome | Exception]:
-    """Do the work of a round, in a thread; what came of each is for the event loop to act on."""
-    outcomes: list[_Outcome | Exception] = []
-    for run in work:
-        try:
-            outcomes.append(run())
-        except Exception as error:
-            outcomes.append(error)
-    return outcomes
+        self._rest()

@@ -43,6 +43,7 @@ from .removed import MAX_TORN_BYTES, TORN, keep, keep_directory
 from .results import CorruptLog
 from .segment import LogSegment
 from .segments import LogSegments
+from .shared_directory import SharedDirectory
 
 logger = structlog.get_logger(__name__)
 
@@ -75,6 +76,7 @@ def load_log(
     config: LogConfig,
     point: LoadPoint,
     flusher: LogFlusher | None = None,
+    root: SharedDirectory | None = None,
     threads: Threads | None = None,
     ids: RandomIds | None = None,
     indexes: IndexCache | None = None,
@@ -99,6 +101,7 @@ def load_log(
         log_end_offset=end_offset,
         indexes_current=not loader.changed,
         flusher=flusher,
+        root=root,
         threads=threads,
         ids=ids,
         disk_space=disk_space,

@@ -44,6 +44,7 @@ from .results import AppendOrigin, AppendResult, CorruptLog, IsolationLevel, Log
 from .retention import RetainedLog
 from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
 from .segments import LogSegments
+from .shared_directory import SharedDirectory
 
 logger = structlog.get_logger(__name__)
 
@@ -79,6 +80,7 @@ class PartitionLog(RetainedLog):
         log_end_offset: int,
         indexes_current: bool,
         flusher: LogFlusher | None = None,
+        root: SharedDirectory | None = None,
         threads: Threads | None = None,
         ids: RandomIds | None = None,
         disk_space: DiskSpace | None = None,
@@ -96,6 +98,7 @@ class PartitionLog(RetainedLog):
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
             flusher=flusher,
+            root=root,
             threads=threads,
             on_disk_failure=on_disk_failure,
             on_start_offset=on_start_offset,
@@ -507,6 +510,19 @@ class PartitionLog(RetainedLog):
         elif was_os and config.durability != "os" and self.flusher is not None:
             self.flusher.request(self)
 
+    def prepare_close(self) -> None:
+        """Write what a clean close needs, for the next flush to sync; raises KAFKA_STORAGE_ERROR.
+
+        So that many logs are put on disk side by side before they are closed one by one.
+        """
+        if self.closed or self._failure is not None:
+            return
+        if self._refusing_writes:
+            self._cut_leftovers()
+        if not self._untouched and not self._indexes_current:
+            self._write_state()
+            self._indexes_current = True
+
     def close(self, *, clean: bool = True) -> None:
         """Let go of the files. `clean`: put everything on disk, indexes and snapshot too, so that nothing is scanned.
 
@@ -517,11 +533,8 @@ class PartitionLog(RetainedLog):
             return
         try:
             if clean and self._failure is None:
-                if self._refusing_writes:
-                    self._cut_leftovers()
+                self.prepare_close()
                 if not self._untouched:
-                    if not self._indexes_current:
-                        self._write_state()
                     self.flush()
         finally:
             self._close_files(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being closed; try again"))

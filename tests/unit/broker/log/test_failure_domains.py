@@ -56,9 +56,9 @@ async def test_a_drain_waits_for_the_round_behind_a_failure(fs: FaultyFileSystem
     def meanwhile(operation: str, path: str) -> None:
         if operation == "fdatasync" and path == FIRST:
             loop.call_soon_threadsafe(other.append, batch("b"))
+            raise OSError(errno.EIO, "failed on purpose")
 
     fs.before = meanwhile
-    fs.fail("fdatasync")
     log.append(batch("a"))
     await settle(manager)
     assert log.failure is not None

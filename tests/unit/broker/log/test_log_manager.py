@@ -437,25 +437,24 @@ async def test_jobs_that_a_failed_directory_will_never_do_are_told_so(fs: Faulty
     """A compaction that waits for one would keep the broker from stopping."""
     manager = new_manager(fs)
     await manager.start()
-    under_way, go_on = threading.Event(), threading.Event()
+    go_on = threading.Event()
 
-    def hold(operation: str, path: str) -> None:
+    def until_set() -> None:
+        assert go_on.wait(10)
+
+    def fail(operation: str, path: str) -> None:
         if operation == "sync_directory" and path == "/data":
-            under_way.set()
-            go_on.wait(10)
             raise OSError(5, "failed on purpose")
 
-    fs.before = hold
-    manager.create("t", 0, CONFIG).append(batch("a"))
-    async with asyncio.timeout(10):
-        while not under_way.is_set():
-            await asyncio.sleep(0)
+    fs.before = fail
     assert manager._flusher is not None
-    job = manager._flusher.submit(lambda: None)
+    jobs = [manager._flusher.submit(until_set) for _ in range(2)]
+    manager.create("t", 0, CONFIG).append(batch("a"))
+    for job in jobs:
+        with pytest.raises(OSError, match="failed"):
+            async with asyncio.timeout(10):
+                await job
     go_on.set()
-    with pytest.raises(OSError, match="failed"):
-        async with asyncio.timeout(10):
-            await job
     await manager.stop()
 
 
