@@ -1,0 +1,98 @@
+"""The records of the config topic: keys and values byte for byte as Kafka Connect 4.1 writes them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ..data import json_text
+from .ids import ConnectorTaskId
+
+Record = tuple[bytes, bytes | None]
+
+CONNECTOR: Final = "connector-"
+TASK: Final = "task-"
+COMMIT: Final = "commit-"
+TARGET_STATE: Final = "target-state-"
+TASK_COUNT: Final = "tasks-fencing-"
+RESTART: Final = "restart-connector-"
+LOGGER_LEVEL: Final = "logger-cluster-"
+SESSION_KEY: Final = "session-key"
+
+
+class TargetState(Enum):
+    """What a user wants a connector to do."""
+
+    STARTED = "STARTED"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True)
+class SessionKey:
+    """The key that signs requests between workers; `created_ms` is milliseconds since the epoch."""
+
+    key: bytes
+    algorithm: str
+    created_ms: int
+
+
+class RestartRequest(NamedTuple):
+    """A user's request to restart a connector, its tasks as well, or only what has failed."""
+
+    connector: str
+    only_failed: bool
+    include_tasks: bool
+
+
+def connector_config(connector: str, config: Mapping[str, str | None] | None) -> Record:
+    """Return the record of a connector's settings, or of its removal."""
+    return f"{CONNECTOR}{connector}".encode(), None if config is None else _properties(config)
+
+
+def task_config(task: ConnectorTaskId, config: Mapping[str, str | None]) -> Record:
+    """Return the record of a task's settings, which count when they are committed."""
+    return f"{TASK}{task}".encode(), _properties(config)
+
+
+def commit(connector: str, tasks: int) -> Record:
+    """Return the record that makes the settings of so many tasks count."""
+    return f"{COMMIT}{connector}".encode(), json_text.dumps({"tasks": tasks})
+
+
+def target_state(connector: str, state: TargetState | None) -> Record:
+    """Return the record of a target state, or of its removal. Workers before 3.5 read STOPPED as PAUSED."""
+    if state is None:
+        return f"{TARGET_STATE}{connector}".encode(), None
+    old = TargetState.PAUSED if state is TargetState.STOPPED else state
+    return f"{TARGET_STATE}{connector}".encode(), json_text.dumps({"state": old.value, "state.v2": state.value})
+
+
+def task_count(connector: str, tasks: int) -> Record:
+    """Return the record that says how many tasks, at most, have to be fenced before new ones start (KIP-618)."""
+    return f"{TASK_COUNT}{connector}".encode(), json_text.dumps({"task-count": tasks})
+
+
+def restart(request: RestartRequest) -> Record:
+    """Return the record of a request to restart (KIP-745)."""
+    value = {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
+    return f"{RESTART}{request.connector}".encode(), json_text.dumps(value)
+
+
+def logger_level(namespace: str, level: str) -> Record:
+    """Return the record that sets a log level on all workers (KIP-976)."""
+    return f"{LOGGER_LEVEL}{namespace}".encode(), json_text.dumps({"level": level})
+
+
+def session_key(key: SessionKey) -> Record:
+    """Return the record of the key for internal requests (KIP-507)."""
+    text = base64.b64encode(key.key).decode()
+    value = {"key": text, "algorithm": key.algorithm, "creation-timestamp": key.created_ms}
+    return SESSION_KEY.encode(), json_text.dumps(value)
+
+
+def _properties(config: Mapping[str, str | None]) -> bytes:
+    return json_text.dumps({"properties": dict(config)})

@@ -1,0 +1,72 @@
+"""`FileLog`: the offsets of a worker that is alone, in a file (offset.storage.file.filename).
+
+The file has one JSON line `[key, value]` per record, both as text, and is replaced as a whole: it is the old one or the
+new one after a crash. It is not the file of Java's standalone worker, which holds serialized Java objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ConnectError
+from .memory_log import MemoryLog
+from .topic_log import Apply
+
+
+class FileLog(MemoryLog):
+    """A `TopicLog` in a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._values: dict[str, str] = {}
+        self._writing = asyncio.Lock()
+
+    async def start(self, apply: Apply) -> None:
+        """Read the file; raises ConnectError where it cannot be read, or was written by something else."""
+        await super().start(apply)
+        try:
+            text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
+            lines = [json.loads(line) for line in text.splitlines()]
+            self._values = {str(key): str(value) for key, value in lines}
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ConnectError(f"offset.storage.file.filename {self._path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ConnectError(
+                f"offset.storage.file.filename {self._path} is not a file of offsets that this worker wrote ({error}): "
+                "name another file, or move this one away to begin without offsets"
+            ) from error
+        await MemoryLog.append(self, [(key.encode(), value.encode()) for key, value in self._values.items()])
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write the file anew with the pairs, and apply them when they are on disk."""
+        async with self._writing:
+            values = dict(self._values)
+            for key, value in records:
+                if value is None:
+                    values.pop(key.decode(), None)
+                else:
+                    values[key.decode()] = value.decode()
+            await asyncio.to_thread(self._replace, values)
+            self._values = values
+            await super().append(records)
+
+    def _replace(self, values: dict[str, str]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
+        with fresh.open("w", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps([key, value])}\n" for key, value in values.items())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)

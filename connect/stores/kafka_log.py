@@ -1,0 +1,193 @@
+"""`KafkaLog`: an internal topic in the cluster.
+
+It is read by a consumer without a group. The end that `read_to_end` waits for counts records of open transactions, also
+where only committed ones are applied: a reader must not miss what is being committed (KIP-618).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...client.admin import Admin, NewTopic
+from ...client.consumer import Consumer
+from ...client.errors import KafkaError, RetriableError
+from ...client.producer import Producer
+from ...client.values import TopicPartition
+from ...protocol.errors import ErrorCode
+from ..errors import ConnectError
+from .topic_log import Apply, LogRecord
+
+log = logging.getLogger(__name__)
+
+_POLL_MS: Final = 200
+"""Longest time after which a waiter looks at positions that moved without a record, over markers of transactions."""
+
+_END: Final = -1
+
+
+class KafkaLog:
+    """A `TopicLog` in a Kafka topic, which it creates compacted if it is missing.
+
+    `client` are settings that consumer, producer and admin share. With a `transactional_id` fenced appends are
+    transactions. `partitions` is what a new topic gets; where `single` is set, another number is refused.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        client: Mapping[str, Any],
+        *,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        read_committed: bool = False,
+        transactional_id: str | None = None,
+        single: bool = False,
+        setting: str = "",
+    ) -> None:
+        self.topic = topic
+        self._client = dict(client)
+        self._new_topic = NewTopic(
+            topic, partitions, replication_factor, {**(configs or {}), "cleanup.policy": "compact"}
+        )
+        self._read_committed = read_committed
+        self._transactional_id = transactional_id
+        self._single, self._setting = single, setting
+        self._waiters: dict[asyncio.Future[None], dict[TopicPartition, int]] = {}
+        self._partitions: list[TopicPartition] = []
+        self._task: asyncio.Task[None] | None = None
+        self._leader: Producer | None = None
+        self._admin: Admin
+        self._consumer: Consumer
+        self._producer: Producer
+        self._apply: Apply
+
+    async def start(self, apply: Apply) -> None:
+        """Create the topic if it is missing, and read it to its end; raises KafkaError, ConnectError."""
+        self._apply = apply
+        async with contextlib.AsyncExitStack() as opened:
+            self._admin = await opened.enter_async_context(Admin(self._client))
+            await self._create()
+            described = await self._admin.describe_topics([self.topic])
+            count = len(described[self.topic].partitions)
+            if self._single and count != 1:
+                raise ConnectError(
+                    f"Topic '{self.topic}' supplied via the '{self._setting}' property is required to have a single "
+                    f"partition in order to guarantee consistency of connector configurations, but found {count} "
+                    "partitions."
+                )
+            self._partitions = [TopicPartition(self.topic, number) for number in range(count)]
+            isolation = "read_committed" if self._read_committed else "read_uncommitted"
+            self._consumer = await opened.enter_async_context(
+                Consumer(self._client, isolation_level=isolation, auto_offset_reset="earliest")
+            )
+            self._producer = await opened.enter_async_context(
+                Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
+            )
+            self._consumer.assign(self._partitions)
+            await self._consumer.seek_to_beginning()
+            self._task = asyncio.create_task(self._follow(), name=f"read {self.topic}")
+            opened.push_async_callback(self._end_task)
+            await self.read_to_end()
+            self._opened = opened.pop_all()
+
+    async def stop(self) -> None:
+        """End the reading and close the clients."""
+        if self._leader is not None:
+            await self._leader.close(0)
+            self._leader = None
+        if self._task is not None:
+            await self._opened.aclose()
+
+    async def read_to_end(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that the topic holds now is applied; raises TimeoutError, or what ended the reading."""
+        if self._task is None:
+            raise ConnectError(f"the log of {self.topic} is not started")
+        if self._task.done():
+            await self._task
+        async with asyncio.timeout(timeout_s):
+            ends = await self._admin.list_offsets(dict.fromkeys(self._partitions, _END))
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters[waiter] = {partition: end.offset for partition, end in ends.items()}
+            self._consumer.wakeup()
+            try:
+                await waiter
+            finally:
+                self._waiters.pop(waiter, None)
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Append the pairs, and wait until they are acknowledged; raises KafkaError."""
+        deliveries = [await self._producer.enqueue(self.topic, value, key=key) for key, value in records]
+        await asyncio.gather(*deliveries)
+
+    async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Append all of the pairs or none, in a transaction; raises KafkaError, and needs a new `claim` then."""
+        if self._transactional_id is None:
+            await self.append(records)
+            return
+        if self._leader is None:
+            raise ConnectError(f"cannot write to {self.topic} before write privileges are claimed")
+        try:
+            async with self._leader.transaction() as transaction:
+                for key, value in records:
+                    await transaction.enqueue(self.topic, value, key=key)
+        except BaseException:
+            leader, self._leader = self._leader, None
+            await leader.close(0)
+            raise
+
+    async def claim(self) -> None:
+        """Fence the leader before, and become the one that may `append_fenced`."""
+        if self._transactional_id is None or self._leader is not None:
+            return
+        leader = Producer(self._client, transactional_id=self._transactional_id)
+        await leader.start()
+        try:
+            await leader.init_transactions()
+        except BaseException:
+            await leader.close(0)
+            raise
+        self._leader = leader
+
+    async def _create(self) -> None:
+        outcome = (await self._admin.create_topics([self._new_topic], raise_errors=False))[self.topic]
+        if outcome is None:
+            log.info("created the internal topic %s", self.topic)
+        elif outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise outcome
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                try:
+                    records = await self._consumer.poll(_POLL_MS)
+                except RetriableError as error:
+                    log.warning("reading %s: %s", self.topic, error)
+                    await asyncio.sleep(_POLL_MS / 1000)
+                    continue
+                for record in records:
+                    if record.key is not None:
+                        self._apply(LogRecord(record.key, record.value, record.partition, record.offset))
+                if self._waiters:
+                    await self._wake_waiters()
+        except KafkaError as error:
+            log.error("the reading of %s has ended: %s", self.topic, error)
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+            raise
+
+    async def _wake_waiters(self) -> None:
+        positions = {partition: await self._consumer.position(partition) for partition in self._partitions}
+        for waiter, ends in self._waiters.items():
+            if not waiter.done() and all(positions[partition] >= end for partition, end in ends.items()):
+                waiter.set_result(None)
+
+    async def _end_task(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)

@@ -1,0 +1,40 @@
+"""`MemoryLog`: an internal topic of a worker that is alone and forgets when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .topic_log import Apply, LogRecord
+
+
+class MemoryLog:
+    """A `TopicLog` in memory."""
+
+    def __init__(self) -> None:
+        self._apply: Apply | None = None
+        self._offset = 0
+
+    async def start(self, apply: Apply) -> None:
+        """Begin; there is nothing to read."""
+        self._apply = apply
+
+    async def stop(self) -> None:
+        """End."""
+        self._apply = None
+
+    async def read_to_end(self, timeout_s: float | None = None) -> None:
+        """Return at once: what is appended is applied."""
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Apply the pairs."""
+        assert self._apply is not None, "not started"
+        for key, value in records:
+            self._offset += 1
+            self._apply(LogRecord(key, value, 0, self._offset - 1))
+
+    async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Apply the pairs."""
+        await self.append(records)
+
+    async def claim(self) -> None:
+        """Return at once: nobody else is there."""

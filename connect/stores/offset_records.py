@@ -1,0 +1,60 @@
+"""The records of the offsets topic: the key is the compact JSON of [connector, partition], the value of the offset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api.records import SourceOffset, SourcePartition
+from ..data import json_text
+from ..errors import DataError
+
+_PLAIN = (str, bool, int, float, type(None))
+
+
+def offset_key(connector: str, partition: SourcePartition) -> bytes:
+    """Return the key of a source partition, byte for byte as a worker in Java writes it; raises DataError."""
+    _check(partition, "partition")
+    return json_text.dumps([connector, dict(partition)])
+
+
+def offset_value(offset: SourceOffset | None) -> bytes | None:
+    """Return the value of an offset, None to forget it; raises DataError."""
+    if offset is None:
+        return None
+    _check(offset, "offset")
+    return json_text.dumps(dict(offset))
+
+
+def parse_key(key: bytes) -> tuple[str, dict[str, Any]] | None:
+    """Return (connector, partition), or None for a key that Kafka Connect did not write."""
+    try:
+        match json_text.loads(key):
+            case [str(connector), dict(partition)]:
+                return connector, partition
+    except DataError:
+        return None
+    return None
+
+
+def parse_value(value: bytes | None) -> dict[str, Any] | None:
+    """Return an offset, or None for one that was deleted; raises DataError for what is no JSON object."""
+    if value is None:
+        return None
+    offset = json_text.loads(value)
+    if offset is not None and not isinstance(offset, dict):
+        raise DataError(f"an offset is a JSON object, not {type(offset).__name__}")
+    return offset
+
+
+def _check(data: Any, what: str) -> None:
+    """Refuse what a reader could not find again: Kafka Connect allows plain values under names only."""
+    if not isinstance(data, dict) and not hasattr(data, "keys"):
+        raise DataError(f"a source {what} is a mapping, not {type(data).__name__}")
+    for name, value in data.items():
+        if not isinstance(name, str):
+            raise DataError(f"a source {what} has the key {name!r}, which is not text")
+        if not isinstance(value, _PLAIN):
+            raise DataError(
+                f"a source {what} has {type(value).__name__} under {name!r}: only text, numbers, truth values and null "
+                "are possible"
+            )

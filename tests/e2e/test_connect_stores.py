@@ -1,0 +1,100 @@
+"""The internal topics of a connect worker in a real cluster. On our broker and, with --kafka, on Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from oncelog import Admin, Producer
+from oncelog.client.admin import ConfigResource
+from oncelog.client.admin.values import ResourceType
+from oncelog.client.errors import ProducerFencedError
+from oncelog.connect.errors import ConnectError
+from oncelog.connect.stores.config_records import TargetState
+from oncelog.connect.stores.config_store import ConfigStore
+from oncelog.connect.stores.kafka_log import KafkaLog
+from oncelog.connect.stores.offset_store import OffsetStore
+
+Names = Callable[[str], str]
+CONFIG = {"connector.class": "FileStreamSource", "name": "f1"}
+
+
+async def test_config_topic_is_created_compacted_and_read_by_the_next_worker(bootstrap: str, fresh_name: Names) -> None:
+    topic = fresh_name("connect-configs")
+    client = {"bootstrap.servers": bootstrap}
+    store = ConfigStore(KafkaLog(topic, client, single=True), lambda change: None)
+    await store.start()
+    await store.put_connector("f1", CONFIG, TargetState.PAUSED)
+    await store.put_task_configs("f1", [CONFIG])
+    await store.stop()
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        (configs,) = (await admin.describe_configs([resource])).values()
+        entries = configs.values() if isinstance(configs, dict) else configs
+        assert {entry.name: entry.value for entry in entries}["cleanup.policy"] == "compact"
+    again = ConfigStore(KafkaLog(topic, client, single=True), lambda change: None)
+    await again.start()
+    assert again.snapshot().tasks("f1") == [("f1", 0)]
+    assert again.snapshot().target_state("f1") is TargetState.PAUSED
+    await again.stop()
+
+
+async def test_a_config_topic_with_several_partitions_is_refused(bootstrap: str, fresh_name: Names) -> None:
+    topic = fresh_name("connect-configs")
+    log = KafkaLog(topic, {"bootstrap.servers": bootstrap}, partitions=2, single=True, setting="config.storage.topic")
+    with pytest.raises(ConnectError, match=r"config\.storage\.topic.*found 2 partitions"):
+        await log.start(lambda record: None)
+    await log.stop()
+
+
+async def test_a_new_leader_fences_the_one_before(bootstrap: str, fresh_name: Names) -> None:
+    topic, identity = fresh_name("connect-configs"), fresh_name("connect-cluster")
+    client = {"bootstrap.servers": bootstrap}
+
+    def store() -> ConfigStore:
+        log = KafkaLog(topic, client, read_committed=True, transactional_id=identity, single=True)
+        return ConfigStore(log, lambda change: None)
+
+    old, new = store(), store()
+    await old.start()
+    await new.start()
+    with pytest.raises(ConnectError, match="before write privileges are claimed"):
+        await old.put_connector("f1", CONFIG)
+    await old.claim()
+    await old.put_connector("f1", CONFIG)
+    await new.claim()
+    with pytest.raises(ProducerFencedError):
+        await old.put_connector("f2", CONFIG)
+    await new.put_connector("f3", CONFIG)
+    await old.refresh()
+    assert set(old.snapshot().connector_configs) == {"f1", "f3"}
+    await old.claim()
+    await old.put_connector("f4", CONFIG)
+    await new.refresh()
+    assert set(new.snapshot().connector_configs) == {"f1", "f3", "f4"}
+    await old.stop()
+    await new.stop()
+
+
+async def test_a_reader_of_offsets_waits_for_the_transaction_that_is_open(bootstrap: str, fresh_name: Names) -> None:
+    topic = fresh_name("connect-offsets")
+    client = {"bootstrap.servers": bootstrap}
+    store = OffsetStore(KafkaLog(topic, client, partitions=3, read_committed=True))
+    await store.start()
+    await store.write("f1", [({"file": "a"}, {"position": 1})])
+    async with Producer(client, transactional_id=fresh_name("task")) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send(topic, b'{"position":2}', key=b'["f1",{"file":"a"}]')
+        reading = asyncio.create_task(store.read("f1", [{"file": "a"}]))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(store._topic.read_to_end(), 0.5)
+        assert not reading.done()
+        await producer.commit_transaction()
+        assert await reading == [{"position": 2}]
+        await producer.begin_transaction()
+        await producer.send(topic, b'{"position":3}', key=b'["f1",{"file":"a"}]')
+        await producer.abort_transaction()
+    assert await store.read("f1", [{"file": "a"}]) == [{"position": 2}]
+    await store.stop()
