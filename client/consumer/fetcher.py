@@ -3,11 +3,11 @@
 Owns the fetch tasks, the sessions and the buffer. Never assigns, never commits; moves positions only by handing
 records out.
 
-Bounds: a broker is asked again only while no partition of it that may be read has more than half of
-max.partition.fetch.bytes waiting (one that the application passes over is left out), and less than fetch.max.bytes wait
-in all; one answer brings fetch.max.bytes at most (or a single larger batch). Records of a partition are handed out in
-order of their offsets: chunks are kept in order of arrival, and a chunk whose partition was sought, reset or taken away
-meanwhile (another incarnation) is dropped.
+Bounds: a broker is asked again only while no partition of it that may be read has more than max.partition.fetch.bytes
+waiting (one that the application passes over is left out), so that one answer is on its way while another one is read,
+and while less than fetch.max.bytes wait in all; one answer brings fetch.max.bytes at most (or a single larger batch).
+Records of a partition are handed out in order of their offsets: chunks are kept in order of arrival, and a chunk whose
+partition was sought, reset or taken away meanwhile (another incarnation) is dropped.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Fetcher:
         self._subscription = subscription
         self._arrived = arrived
         self._read_committed = config.isolation_level == "read_committed"
-        self._half_full = config.max_partition_fetch_bytes // 2
+        self._enough = config.max_partition_fetch_bytes
         self._ready: deque[FetchedPartition] = deque()
         self._failure: KafkaError | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -199,7 +199,7 @@ class Fetcher:
     def _used(self, state: PartitionState, size: int) -> None:
         """Less waits now: perhaps little enough to fetch on."""
         had, state.buffered_bytes = state.buffered_bytes, state.buffered_bytes - size
-        if had > self._half_full >= state.buffered_bytes:
+        if had > self._enough >= state.buffered_bytes:
             self.wake()
 
     # -- the broker's side
@@ -255,7 +255,7 @@ class Fetcher:
             buffered += state.buffered_bytes
             if not state.fetchable or state.blocked or metadata.leader_of(partition) != node_id:
                 continue
-            if state.buffered_bytes > self._half_full:
+            if state.buffered_bytes > self._enough:
                 if state.passed_over:
                     continue
                 return {}

@@ -136,7 +136,11 @@ class BatchOutcomes:
         self._settle(queue)
 
     def _settle(self, queue: PartitionQueue) -> None:
-        attempts = max((batch.attempts for batch in queue.failed), default=1)
+        if not queue.failed:
+            if not queue.in_flight:
+                self._wake()
+            return
+        attempts = max(batch.attempts for batch in queue.failed)
         soon = any(batch.last_error is ErrorCode.CONCURRENT_TRANSACTIONS for batch in queue.failed)
         backoff = 0.005 if soon else self._cluster.retry_backoff(attempts - 1)
         if queue.settle(self._loop.time() + backoff):
@@ -144,8 +148,6 @@ class BatchOutcomes:
 
     def expire(self, queue: PartitionQueue, now: float) -> None:
         """Give up what is older than delivery.timeout.ms; what is in flight keeps its place until it is answered."""
-        if earliest_deadline(queue) > now:
-            return
         for batch in [*queue.in_flight, *queue.failed, *queue.waiting]:
             if batch.deadline > now or batch.done:
                 continue
@@ -167,7 +169,8 @@ class BatchOutcomes:
 
 def earliest_deadline(queue: PartitionQueue) -> float:
     """When the first of the queue's batches is to be given up, in loop time."""
-    heads = [*queue.in_flight[:1], *queue.failed[:1]]
-    if queue.waiting:
-        heads.append(queue.waiting[0])
-    return min((batch.deadline for batch in heads if not batch.done), default=float("inf"))
+    earliest = float("inf")
+    for batches in (queue.in_flight, queue.failed, queue.waiting):
+        if batches and not batches[0].done and batches[0].deadline < earliest:
+            earliest = batches[0].deadline
+    return earliest

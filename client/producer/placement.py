@@ -70,7 +70,7 @@ class RecordPlacement:
             value = bytes_of("value", value)
         if key is not None and type(key) is not bytes:
             key = bytes_of("key", key)
-        timestamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_of(timestamp_ms)
+        timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_of(timestamp_ms)
         if headers and not are_plain_headers(headers):
             headers = headers_of(headers)
         if partition is None and key is None and self._partitioner is None:

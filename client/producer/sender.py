@@ -76,6 +76,7 @@ class Sender:
         self._connecting: set[int] = set()
         self._pass: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
         self._closed = False
         self._landing: list[asyncio.Future[None]] = []
         self.producer_id = -1
@@ -148,9 +149,6 @@ class Sender:
 
     def _make_pass(self) -> None:
         self._pass = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         now = self._loop.time()
         wake_at = float("inf")
         transaction = self._transaction
@@ -158,11 +156,14 @@ class Sender:
             self.abort_unsent(transaction.error)
         ready: dict[int, list[PartitionQueue]] = {}
         for queue in list(self._accumulator.active):
-            self._outcomes.expire(queue, now)
+            deadline = earliest_deadline(queue)
+            if deadline <= now:
+                self._outcomes.expire(queue, now)
+                deadline = earliest_deadline(queue)
             if queue.is_empty:
                 del self._accumulator.active[queue]
                 continue
-            wake_at = min(wake_at, earliest_deadline(queue))
+            wake_at = min(wake_at, deadline)
             if not queue.waiting or not queue.may_send(now):
                 if queue.retry_at > now:
                     wake_at = min(wake_at, queue.retry_at)
@@ -186,11 +187,22 @@ class Sender:
             self._send_to(node_id, queues, now)
         if transaction is not None and transaction.unregistered:
             self.on_unregistered()
-        if wake_at != float("inf") and not self._closed:
-            self._timer = self._loop.call_at(max(wake_at, now + 0.0005), self._run_on_timer)
+        if not self._closed:
+            self._wake_at(max(wake_at, now + 0.0005))
+
+    def _wake_at(self, at: float) -> None:
+        """Make a pass at this time (inf: none is needed); a timer for an earlier one stays: that pass does no harm."""
+        if self._timer_at <= at < float("inf"):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at < float("inf"):
+            self._timer = self._loop.call_at(at, self._run_on_timer)
 
     def _run_on_timer(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, float("inf")
         if self._pass is not None:
             self._pass.cancel()
         self._run()
