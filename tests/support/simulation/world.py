@@ -446,6 +446,9 @@ class World:
         while not self.broker.up:
             await asyncio.sleep(0.05)
         self.broker.fs.heal()
+        flusher = self.broker.broker.log_manager._flusher
+        if flusher is not None:
+            await flusher.drain()  # a sync that failed before may not have been reported yet
         if self._is_offline():
             await self.restart_broker(power=False, down_s=0.1)
         self._raise_failures()
