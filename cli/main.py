@@ -13,6 +13,7 @@ import sys
 
 import click
 
+from .connect import connect
 from .consume import consume
 from .failures import explain
 from .group import group
@@ -44,7 +45,7 @@ def oncelog() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, group, txn, log, health, pipeline):
+for command in (serve, topic, produce, consume, group, txn, log, health, pipeline, connect):
     oncelog.add_command(command)
 
 

@@ -1,7 +1,7 @@
 """Kafka Connect in Python: source connectors as asyncio classes, run by workers, exactly-once (KIP-618).
 
 Protocol, REST interface, internal topics and settings are those of Kafka Connect 4.1: a Java worker and ours read each
-other's topics. This page is the map of the folder; imports go only upwards in it, from the last row to the first.
+other's topics. This page is the map of the folder; an import goes to a row further up, never down.
 
 | folder or file | what it owns |
 |---|---|
@@ -18,17 +18,20 @@ other's topics. This page is the map of the folder; imports go only upwards in i
 | worker/ | runs the connectors and tasks that it is given on this process, and says what became of them |
 | herder/ | decides what runs where: `standalone` alone, `distributed` with the group; both are a `Herder` |
 | rest/ | Kafka Connect's REST interface on a `Herder` |
+| process.py | a worker as a process, from its settings to its end |
+| logging_levels.py, version.py | log levels under Kafka Connect's names; the version of what is built in |
 
 The seams:
-- A task gives `SourceRecord`s; `task/` turns each into bytes by a `Pipeline` (transforms, converters, error tolerance)
-  and hands it to a `Delivery`: at least once, or in the task's transaction with its offsets.
+- A task gives `SourceRecord`s; `task/pipeline.py` turns each into bytes (transforms, converters, error tolerance) and
+  `task/runner.py` hands it to a `Delivery`: at least once, or in the task's transaction together with its offset.
 - A store is read into memory through one `TopicLog` per internal topic, from the beginning to the end and then on; a
   pure function turns a record into a change, so that literal records are tests. What a herder decides from is the
   immutable `ClusterConfigState`.
-- `worker/` knows neither group nor REST: a herder tells it what to start and stop, and it reports through a
+- `worker/` knows neither group nor REST: a herder tells it what to start, stop and fence, and it reports through a
   `StatusListener`.
-- A `Herder` answers requests by returning data, or by raising an exception of errors.py; `rest/` has the one table from
-  exceptions to status codes, and forwards where a herder raises `NotLeaderError`.
+- A `Herder` answers requests by returning data, or by raising an exception of errors.py; `rest/errors.py` has the one
+  table from exceptions to status codes. `herder/answers.py`, `validation.py` and `offset_requests.py` are for every
+  herder.
 """
 
 from .api.connector import (

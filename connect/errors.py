@@ -40,6 +40,13 @@ class MissingConfigError(ConfigValueError):
         self.name = name
 
 
+class IllegalTransactionRequestError(ConnectError):
+    """A task asked to commit and to abort the same transaction (KIP-618)."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"a task asked to commit {what} and to abort it: a transaction ends in one way")
+
+
 class BadRequestError(ConnectError):
     """The request is wrong in itself (400)."""
 

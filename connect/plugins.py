@@ -40,7 +40,38 @@ class BuiltIn(NamedTuple):
 _CONVERTER: Final = (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER)
 _JAVA: Final = "org.apache.kafka.connect"
 
+_TRANSFORMS: Final = (
+    ("Cast$Key", "cast:Key"),
+    ("Cast$Value", "cast:Value"),
+    ("DropHeaders", "headers:DropHeaders"),
+    ("ExtractField$Key", "one_field:ExtractFieldKey"),
+    ("ExtractField$Value", "one_field:ExtractFieldValue"),
+    ("Filter", "routers:Filter"),
+    ("Flatten$Key", "flatten:Key"),
+    ("Flatten$Value", "flatten:Value"),
+    ("HeaderFrom$Key", "headers:HeaderFromKey"),
+    ("HeaderFrom$Value", "headers:HeaderFromValue"),
+    ("HoistField$Key", "one_field:HoistFieldKey"),
+    ("HoistField$Value", "one_field:HoistFieldValue"),
+    ("InsertField$Key", "insert_field:Key"),
+    ("InsertField$Value", "insert_field:Value"),
+    ("InsertHeader", "headers:InsertHeader"),
+    ("MaskField$Key", "mask_field:Key"),
+    ("MaskField$Value", "mask_field:Value"),
+    ("RegexRouter", "routers:RegexRouter"),
+    ("ReplaceField$Key", "replace_field:Key"),
+    ("ReplaceField$Value", "replace_field:Value"),
+    ("TimestampRouter", "routers:TimestampRouter"),
+    ("ValueToKey", "one_field:ValueToKey"),
+)
+
 BUILT_IN: Final = (
+    BuiltIn(
+        f"{_JAVA}.file.FileStreamSourceConnector",
+        "connectors.file.connector:FileStreamSourceConnector",
+        (PluginKind.SOURCE,),
+    ),
+    BuiltIn(f"{_JAVA}.file.FileStreamSourceTask", "connectors.file.task:FileStreamSourceTask", ()),
     BuiltIn(f"{_JAVA}.converters.BooleanConverter", "converters.numbers:BooleanConverter", _CONVERTER),
     BuiltIn(f"{_JAVA}.converters.ByteArrayConverter", "converters.byte_arrays:ByteArrayConverter", _CONVERTER),
     BuiltIn(f"{_JAVA}.converters.DoubleConverter", "converters.numbers:DoubleConverter", _CONVERTER),
@@ -54,6 +85,23 @@ BUILT_IN: Final = (
         f"{_JAVA}.storage.SimpleHeaderConverter",
         "converters.simple_headers:SimpleHeaderConverter",
         (PluginKind.HEADER_CONVERTER,),
+    ),
+    *(
+        BuiltIn(f"{_JAVA}.transforms.{name}", f"transforms.{location}", (PluginKind.TRANSFORMATION,))
+        for name, location in _TRANSFORMS
+    ),
+    *(
+        BuiltIn(
+            f"{_JAVA}.transforms.predicates.{name}",
+            f"transforms.predicates.predicates:{name}",
+            (PluginKind.PREDICATE,),
+        )
+        for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches")
+    ),
+    BuiltIn(
+        "oncelog.connect.HeartbeatSourceConnector",
+        "connectors.heartbeat.connector:HeartbeatSourceConnector",
+        (PluginKind.SOURCE,),
     ),
 )
 

@@ -1,0 +1,1 @@
+"""The connectors that are built in, each in a folder of its own."""

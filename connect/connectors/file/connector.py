@@ -1,0 +1,74 @@
+"""`FileStreamSourceConnector`: the settings of Kafka Connect's connector of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...api.connector import ExactlyOnceSupport, SourceConnector
+from ...api.records import SourceOffset, SourcePartition
+from ...api.task import SourceTask
+from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type, at_least
+from ...errors import ConnectError
+from ...version import VERSION
+from .task import FileStreamSourceTask
+
+SETTINGS = ConfigDef(
+    ConfigKey("file", Type.STRING, None, Importance.HIGH, "The file to read; by default standard input."),
+    ConfigKey("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", NonEmptyString()),
+    ConfigKey("batch.size", Type.INT, 2000, Importance.LOW, "Most lines that one poll returns.", at_least(1)),
+)
+
+
+class FileStreamSourceConnector(SourceConnector):
+    """One task that reads one file, or standard input, which has no offsets."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the connector's settings."""
+        return SETTINGS
+
+    @classmethod
+    def version(cls) -> str:
+        """Return the version of the worker."""
+        return VERSION
+
+    @property
+    def task_class(self) -> type[SourceTask]:
+        """FileStreamSourceTask."""
+        return FileStreamSourceTask
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        """Take the settings."""
+        SETTINGS.parse(config)
+        self._config = dict(config)
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """Return one task: a file cannot be divided."""
+        return [self._config]
+
+    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Return SUPPORTED for a file that is only appended to; standard input has no position."""
+        return ExactlyOnceSupport.SUPPORTED if config.get("file") else ExactlyOnceSupport.UNSUPPORTED
+
+    async def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        """Refuse what is no position in a file."""
+        if not config.get("file"):
+            raise ConnectError(
+                "Offsets cannot be modified if the 'file' configuration is unspecified. This is because stdin is used "
+                "for input and offsets are not tracked."
+            )
+        for partition, offset in offsets:
+            if offset is None:
+                continue  # whatever is there may be forgotten
+            if "position" not in offset:
+                raise ConnectError("Offset objects should either be null or contain the key 'position'")
+            position = offset["position"]
+            if not isinstance(position, int) or isinstance(position, bool):
+                raise ConnectError("The value for the 'position' key in the offset is expected to be a Long value")
+            if position < 0:
+                raise ConnectError("The value for the 'position' key in the offset should be a non-negative value")
+            if "filename" not in partition:
+                raise ConnectError("Partition objects should contain the key 'filename'")
+        return True

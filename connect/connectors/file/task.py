@@ -1,0 +1,111 @@
+"""`FileStreamSourceTask`: reads the lines of a file from its last position on.
+
+Source partition {"filename": path}, offset {"position": bytes read}: the position is behind the last line that was read
+whole. A line ends with \\n, \\r\\n or \\r. A line whose end is not written yet waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from io import BufferedReader
+from typing import BinaryIO, Final
+
+from ...api.records import SourceRecord
+from ...api.task import SourceTask
+from ...data.schema import STRING
+from ...errors import ConnectError
+
+_IDLE_S: Final = 0.1
+"""Wait before a file that has no new lines, or is missing, is looked at again."""
+
+_CHUNK: Final = 1 << 18
+
+
+class FileStreamSourceTask(SourceTask):
+    """The only task of the connector."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO | None = None
+        self._rest = b""
+        self._lines: list[bytes] = []
+        self._taken = 0
+        """How many of the lines were returned."""
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        """Take the settings; the file may appear later."""
+        from .connector import SETTINGS
+
+        values = SETTINGS.parse(config)
+        self._path: str | None = values["file"] or None
+        self._topic: str = values["topic"]
+        self._batch_size: int = values["batch.size"]
+        self._partition = None if self._path is None else {"filename": self._path}
+        self._position = 0
+        if self._partition is not None:
+            offset = await self.context.offsets.offset(self._partition)
+            position = 0 if offset is None else offset.get("position", 0)
+            if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+                raise ConnectError(f"Offset position is the incorrect type: {position!r} of {self._path}")
+            self._position = position
+
+    async def poll(self) -> list[SourceRecord] | None:
+        """Return up to batch.size lines, or None after a moment without one."""
+        if self._taken >= len(self._lines):
+            await self._read()
+        if self._taken >= len(self._lines):
+            await asyncio.sleep(_IDLE_S)
+            return None
+        lines = self._lines[self._taken : self._taken + self._batch_size]
+        self._taken += len(lines)
+        partition, topic, now = self._partition, self._topic, int(time.time() * 1000)
+        position, records = self._position, []
+        for line in lines:
+            position += len(line)
+            records.append(
+                SourceRecord(
+                    source_partition=partition,
+                    source_offset=None if partition is None else {"position": position},
+                    topic=topic,
+                    value_schema=STRING,
+                    value=line.rstrip(b"\r\n").decode("utf-8", "replace"),
+                    timestamp_ms=now,
+                )
+            )
+        self._position = position
+        return records
+
+    async def stop(self) -> None:
+        """Close the file."""
+        if self._file is not None and self._file is not sys.stdin.buffer:
+            self._file.close()
+
+    async def _read(self) -> None:
+        if self._file is None:
+            self._file = await asyncio.to_thread(self._open)
+            if self._file is None:
+                return
+        data = await asyncio.to_thread(_next_bytes, self._file)
+        if not data:
+            return
+        lines = (self._rest + data).splitlines(keepends=True)
+        self._rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+        self._lines, self._taken = lines, 0
+
+    def _open(self) -> BinaryIO | None:
+        if self._path is None:
+            return sys.stdin.buffer
+        try:
+            file = open(self._path, "rb")  # noqa: SIM115
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConnectError(f"cannot read {self._path}: {error.strerror}") from error
+        file.seek(self._position)
+        return file
+
+
+def _next_bytes(file: BinaryIO) -> bytes:
+    return file.read1(_CHUNK) if isinstance(file, BufferedReader) else file.read(_CHUNK)

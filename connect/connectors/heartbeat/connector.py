@@ -1,0 +1,123 @@
+"""`HeartbeatSourceConnector` and its task.
+
+Source partition {"task": number}, offset {"count": how many}. The value is the count as int64, the key the task's
+number; after a restart it goes on behind the last committed count, so that a gap or a repetition shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from ...api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
+from ...api.records import SourceRecord
+from ...api.task import SourceTask
+from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type, at_least
+from ...data.schema import INT32, INT64
+from ...errors import ConnectError
+from ...version import VERSION
+
+SETTINGS = ConfigDef(
+    ConfigKey("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", NonEmptyString()),
+    ConfigKey("interval.ms", Type.LONG, 1000, Importance.MEDIUM, "Time between two batches.", at_least(0)),
+    ConfigKey("batch.size", Type.INT, 1, Importance.LOW, "Records of a batch.", at_least(1)),
+    ConfigKey("limit", Type.LONG, -1, Importance.LOW, "Records of each task; -1: without an end.", at_least(-1)),
+    ConfigKey(
+        "transaction.size",
+        Type.INT,
+        0,
+        Importance.LOW,
+        "With transaction.boundary=connector: records of a transaction; 0: the batch.",
+        at_least(0),
+    ),
+)
+
+
+class HeartbeatSourceConnector(SourceConnector):
+    """As many tasks as tasks.max allows."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the connector's settings."""
+        return SETTINGS
+
+    @classmethod
+    def version(cls) -> str:
+        """Return the version of the worker."""
+        return VERSION
+
+    @property
+    def task_class(self) -> type[SourceTask]:
+        """HeartbeatSourceTask."""
+        return HeartbeatSourceTask
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        """Take the settings."""
+        SETTINGS.parse(config)
+        self._config = dict(config)
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """Return the settings with the number of each task."""
+        return [{**self._config, "task.number": str(number)} for number in range(max_tasks)]
+
+    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Return SUPPORTED."""
+        return ExactlyOnceSupport.SUPPORTED
+
+    def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
+        """Return SUPPORTED: see transaction.size."""
+        return ConnectorTransactionBoundaries.SUPPORTED
+
+
+class HeartbeatSourceTask(SourceTask):
+    """Counts."""
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        """Go on behind the last committed count."""
+        values = SETTINGS.parse(config)
+        self._number = int(config["task.number"])
+        self._topic, self._batch_size = values["topic"], values["batch.size"]
+        self._interval_s, self._limit = values["interval.ms"] / 1000, values["limit"]
+        self._transaction_size = values["transaction.size"]
+        self._partition = {"task": self._number}
+        offset = await self.context.offsets.offset(self._partition)
+        count = 0 if offset is None else offset.get("count")
+        if not isinstance(count, int):
+            raise ConnectError(f"the offset of task {self._number} is no count: {offset}")
+        self._count = count
+
+    async def poll(self) -> list[SourceRecord] | None:
+        """Return the next batch after the interval."""
+        await asyncio.sleep(self._interval_s)
+        end = self._count + self._batch_size
+        if self._limit >= 0:
+            end = min(end, self._limit)
+        if end <= self._count:
+            await asyncio.sleep(max(0.1, self._interval_s))
+            return None
+        records = [self._record(count) for count in range(self._count, end)]
+        self._count = end
+        self._bound(records)
+        return records
+
+    def _record(self, count: int) -> SourceRecord:
+        return SourceRecord(
+            source_partition=self._partition,
+            source_offset={"count": count + 1},
+            topic=self._topic,
+            key_schema=INT32,
+            key=self._number,
+            value_schema=INT64,
+            value=count,
+        )
+
+    def _bound(self, records: list[SourceRecord]) -> None:
+        transactions = self.context.transactions
+        if transactions is None:
+            return
+        if self._transaction_size == 0:
+            transactions.commit_transaction()
+            return
+        for record in records:
+            if (record.value + 1) % self._transaction_size == 0:
+                transactions.commit_transaction(record)

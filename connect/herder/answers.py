@@ -1,0 +1,70 @@
+"""What every herder answers from what it knows: infos, statuses, offsets, topics in Kafka Connect's JSON shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import NotFoundError
+from ..stores.cluster_config import ClusterConfigState
+from ..stores.config_records import RestartRequest
+from ..stores.ids import ConnectorTaskId
+from ..stores.status_records import State, Status
+from ..stores.status_store import StatusStore
+
+Json = dict[str, Any]
+
+
+def connector_info(state: ClusterConfigState, name: str) -> Json:
+    """Return a connector's settings and tasks; raises NotFoundError."""
+    config = state.connector_configs.get(name)
+    if config is None:
+        raise NotFoundError(f"Connector {name} not found")
+    tasks = [task._asdict() for task in state.tasks(name)]
+    return {"name": name, "config": dict(config), "tasks": tasks, "type": "source"}
+
+
+def task_configs(state: ClusterConfigState, name: str) -> list[Json]:
+    """Return the settings of a connector's tasks; raises NotFoundError."""
+    connector_info(state, name)
+    return [{"id": task._asdict(), "config": dict(state.task_configs[task])} for task in state.tasks(name)]
+
+
+def connector_status(statuses: StatusStore, name: str) -> Json:
+    """Return the states of a connector and its tasks; raises NotFoundError."""
+    status = statuses.get(name)
+    if status is None:
+        raise NotFoundError(f"No status found for connector {name}")
+    tasks = [{"id": task.task, **_shown(each)} for task, each in statuses.of_tasks(name)]
+    return {"name": name, "connector": _shown(status), "tasks": tasks, "type": "source"}
+
+
+def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
+    """Return the state of a task; raises NotFoundError."""
+    status = statuses.get(task)
+    if status is None:
+        raise NotFoundError(f"No status found for task {task}")
+    return {"id": task.task, **_shown(status)}
+
+
+def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, list[ConnectorTaskId], Json]:
+    """Return whether the connector restarts, which tasks do, and the status that says so; raises NotFoundError."""
+    answer = connector_status(statuses, request.connector)
+
+    def restarts(status: Mapping[str, Any]) -> bool:
+        return not request.only_failed or status["state"] == State.FAILED.value
+
+    connector = restarts(answer["connector"])
+    tasks = [each for each in answer["tasks"] if request.include_tasks and restarts(each)]
+    for status in ([answer["connector"]] if connector else []) + tasks:
+        status["state"] = State.RESTARTING.value
+        status.pop("trace", None)
+    return connector, [ConnectorTaskId(request.connector, each["id"]) for each in tasks], answer
+
+
+def _shown(status: Status) -> Json:
+    answer: Json = {"state": status.state.value, "worker_id": status.worker_id}
+    if status.trace is not None:
+        answer["trace"] = status.trace
+    answer["version"] = status.version
+    return answer

@@ -1,0 +1,51 @@
+"""Changes of a stopped connector's offsets (KIP-875): checks, the connector's own check, and the write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..api.connector import SourceConnector
+from ..errors import BadRequestError
+from ..stores.cluster_config import ClusterConfigState
+from ..stores.config_records import TargetState
+from ..stores.offset_store import OffsetStore
+from ..task.calls import Calls
+
+Json = dict[str, Any]
+
+
+def require_stopped(state: ClusterConfigState, name: str) -> None:
+    """Raise BadRequestError unless a connector is stopped and has no tasks left."""
+    if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
+        raise BadRequestError(
+            "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the "
+            f"specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
+        )
+
+
+async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
+    """Return all offsets of a connector; what its own topic says goes before the worker's."""
+    merged: dict[str, Json] = {}
+    for store in reversed(stores):
+        for partition, offset in await store.of_connector(name):
+            merged[repr(sorted(partition.items(), key=str))] = {"partition": partition, "offset": offset}
+    return {"offsets": list(merged.values())}
+
+
+async def altered(
+    connector: SourceConnector,
+    config: Mapping[str, str],
+    stores: Sequence[OffsetStore],
+    name: str,
+    offsets: Sequence[tuple[Json, Json | None]],
+) -> bool:
+    """Write offsets that the connector does not refuse; returns whether it has checked them."""
+    calls = Calls(f"alter offsets of {name}")
+    try:
+        checked = await calls.call(connector.alter_offsets, config, offsets)
+    finally:
+        calls.close()
+    for store in stores:
+        await store.write(name, offsets)
+    return bool(checked)

@@ -1,0 +1,155 @@
+"""Validates the settings of a connector as a whole: its own, those of all connectors, converters and overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
+from ..config import ConfigDef, ConfigValue
+from ..config.report import merged, validation_report
+from ..config.types import Type, parse
+from ..converters.converter import HeaderConverter
+from ..data.text import java_text
+from ..errors import BadRequestError, ConfigValueError, ConnectError
+from ..plugins import PluginKind, installed, load_class
+from ..task.calls import Calls
+from ..task.topics import topic_groups
+from ..transforms.chain import enriched
+
+Json = dict[str, Any]
+
+_PRINCIPAL: Final = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
+_CONVERTERS: Final = ("header", "key", "value")
+
+
+async def validate_connector(
+    config: Mapping[str, str | None], table: ConfigDef, *, exactly_once: bool, override_policy: str
+) -> Json:
+    """Return the answer of the validate endpoint; raises BadRequestError without a usable connector class."""
+    cls = connector_class(config)
+    connector: SourceConnector = cls()
+    name = config["connector.class"]
+    given = {key: value for key, value in config.items() if value is not None}
+    table = enriched(table, config)
+    values = {value.name: value for value in table.validate(config)}
+    _check_exactly_once(connector, given, values, exactly_once)
+    _check_topic_groups(given, values)
+    for key, value in config.items():
+        if value is None:
+            outcome = values.setdefault(key, ConfigValue(key))
+            outcome.errors.append("Null value can not be supplied as the configuration value.")
+    own = cls.config_def()
+    calls = Calls(f"validate {name}")
+    try:
+        outcomes = await calls.call(connector.validate, given)
+    finally:
+        calls.close()
+    keys = {**table.keys, **own.keys}
+    groups = dict.fromkeys([*table.groups, *own.groups])
+    report = validation_report(str(name), keys, [*values.values(), *outcomes], groups)
+    reports = [report, _overrides(given, override_policy)]
+    reports += [_converter_report(kind, given) for kind in _CONVERTERS]
+    return merged(str(name), reports)
+
+
+def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:
+    """Return the class that a connector's settings name; raises BadRequestError."""
+    name = config.get("connector.class")
+    if name is None:
+        raise BadRequestError(f"Connector config {java_text(config)} contains no connector type")
+    try:
+        cls = load_class(name)
+        if not issubclass(cls, SourceConnector):
+            raise ConnectError(f"{name} is no source connector")
+    except ConnectError as error:
+        available = ", ".join(plugin for plugin, _ in installed([PluginKind.SOURCE]))
+        raise BadRequestError(
+            f"Failed to find any class that implements Connector and which name matches {name}, available connectors "
+            f"are: {available}. {error}"
+        ) from error
+    return cls
+
+
+def errors_of(report: Json) -> list[str]:
+    """Return all error messages of a validation."""
+    return [error for config in report["configs"] if config["value"] for error in config["value"]["errors"]]
+
+
+def raise_errors(report: Json) -> None:
+    """Raise BadRequestError, with all messages, where a validation has found errors."""
+    errors = errors_of(report)
+    if errors:
+        lines = "\n".join(errors)
+        raise BadRequestError(
+            f"Connector configuration is invalid and contains the following {len(errors)} error(s):\n{lines}\nYou can "
+            "also find the above list of errors at the endpoint `/connector-plugins/{connectorType}/config/validate`"
+        )
+
+
+def _check_exactly_once(
+    connector: SourceConnector, given: Mapping[str, str], values: Mapping[str, ConfigValue], enabled: bool
+) -> None:
+    required = values["exactly.once.support"]
+    if not required.errors and str(required.value).lower() == "required":
+        if not enabled:
+            required.errors.append("This worker does not have exactly-once source support enabled.")
+        else:
+            support = connector.exactly_once_support(given)
+            if support is None:
+                required.errors.append(
+                    "The connector does not implement the API required for preflight validation of exactly-once source "
+                    "support. Please consult the documentation for the connector to determine whether it supports "
+                    "exactly-once semantics, and then consider reconfiguring the connector to use the value "
+                    '"requested" for this property (which will disable this preflight check and allow the connector to '
+                    "be created)."
+                )
+            elif support is ExactlyOnceSupport.UNSUPPORTED:
+                required.errors.append(
+                    "The connector does not support exactly-once semantics with the provided configuration."
+                )
+    boundary = values["transaction.boundary"]
+    if not boundary.errors and str(boundary.value).lower() == "connector":
+        possible = connector.can_define_transaction_boundaries(given)
+        if possible is not ConnectorTransactionBoundaries.SUPPORTED:
+            boundary.errors.append(
+                "The connector does not support connector-defined transaction boundaries with the given configuration. "
+                "Please reconfigure it to use a different transaction boundary definition."
+            )
+
+
+def _check_topic_groups(given: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
+    try:
+        topic_groups(given)
+    except ConfigValueError as error:
+        values["topic.creation.groups"].errors.append(str(error))
+
+
+def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
+    prefix = f"{kind}.converter."
+    try:
+        cls = parse(prefix, given.get(f"{kind}.converter"), Type.CLASS)
+    except ConfigValueError:
+        cls = None  # reported with the setting that names it
+    if cls is None or not issubclass(cls, HeaderConverter):
+        return validation_report("", {}, [], [])
+    table = cls.config_def()
+    own = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
+    report = validation_report("", table.keys, table.validate({**own, "converter.type": kind}), table.groups)
+    for config in report["configs"]:
+        for part in ("definition", "value"):
+            config[part]["name"] = prefix + config[part]["name"]
+    return report
+
+
+def _overrides(given: Mapping[str, str], policy: str) -> Json:
+    values = []
+    for prefix in ("producer.override.", "admin.override."):
+        for name, value in given.items():
+            if not name.startswith(prefix):
+                continue
+            own = name.removeprefix(prefix)
+            allowed = policy == "All" or (policy == "Principal" and own in _PRINCIPAL)
+            problem = f"The '{policy}' policy does not allow '{own}' to be overridden in the connector configuration."
+            values.append(ConfigValue(name, value, errors=[] if allowed else [problem]))
+    return validation_report("", {}, values, [])

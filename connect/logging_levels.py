@@ -1,0 +1,61 @@
+"""Log levels of this process, under the names that Kafka Connect's /admin/loggers uses."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from .errors import NotFoundError
+
+LEVELS: Final = {
+    "ALL": 1,
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "OFF": logging.CRITICAL + 10,
+}
+
+_modified: Final[dict[str, int]] = {}
+"""When a level was changed, in milliseconds since the epoch, by logger."""
+
+
+def all_levels() -> dict[str, dict[str, Any]]:
+    """Return the level of each logger that there is, "root" among them."""
+    names = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
+    return {name: level_of(name) for name in sorted([*names, "root"])}
+
+
+def level_of(name: str) -> dict[str, Any]:
+    """Return the level that is in force for a logger; raises NotFoundError."""
+    if name != "root" and not isinstance(logging.root.manager.loggerDict.get(name), logging.Logger):
+        raise NotFoundError(f"Logger {name} not found.")
+    number = _logger(name).getEffectiveLevel()
+    shown = max((level for level, value in LEVELS.items() if value <= number), key=LEVELS.__getitem__, default="ALL")
+    return {"level": shown, "last_modified": _modified.get(name)}
+
+
+def set_level(name: str, level: str) -> list[str]:
+    """Set the level of a logger and of those below it that have their own; returns their names.
+
+    Raises NotFoundError for a level that there is not, as Kafka Connect does.
+    """
+    if level.upper() not in LEVELS:
+        raise NotFoundError(f"invalid log level '{level}'.")
+    below = [
+        each
+        for each, logger in logging.root.manager.loggerDict.items()
+        if isinstance(logger, logging.Logger) and (name == "root" or each.startswith(f"{name}."))
+    ]
+    names = sorted([name, *below])
+    for each in names:
+        _logger(each).setLevel(LEVELS[level.upper()])
+        _modified[each] = int(time.time() * 1000)
+    return names
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == "root" else name)

@@ -1,0 +1,1 @@
+"""Kafka Connect's REST interface, on a `Herder`. Needs the extra: pip install 'oncelog[connect]'."""

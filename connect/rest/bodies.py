@@ -1,0 +1,68 @@
+"""Reads the bodies of requests: JSON of the form that an endpoint wants.
+
+Kafka Connect answers 500 to JSON that is malformed or has unknown fields, and so does this.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from ..errors import BadRequestError, ConnectError
+
+
+async def read_json(request: web.Request) -> Any:
+    """Return the body's JSON; raises HTTPUnsupportedMediaType for another content type, ConnectError for other text."""
+    if request.headers.get("Content-Type") is not None and request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType
+    try:
+        return json.loads(await request.read())
+    except (ValueError, RecursionError) as error:
+        raise ConnectError(f"the body is not JSON: {error}") from None
+
+
+async def read_settings(request: web.Request) -> dict[str, str | None]:
+    """Return a body that is an object of settings."""
+    return settings(await read_json(request))
+
+
+def settings(given: Any) -> dict[str, str | None]:
+    """Return settings as text, null being kept; raises ConnectError for what is no object of plain values."""
+    if not isinstance(given, dict):
+        raise ConnectError(f"settings are a JSON object, not {type(given).__name__}")
+    return {name: _text(name, value) for name, value in given.items()}
+
+
+def known_fields(given: Any, *names: str) -> dict[str, Any]:
+    """Return a body that is an object with no other fields than these; raises ConnectError."""
+    if not isinstance(given, dict):
+        raise ConnectError(f"the body is a JSON object, not {type(given).__name__}")
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        listed = ", ".join(f'"{name}"' for name in names)
+        raise ConnectError(f'Unrecognized field "{unknown[0]}" ({len(names)} known properties: {listed})')
+    return given
+
+
+def check_name(config: dict[str, str | None], name: str) -> dict[str, str | None]:
+    """Return the settings with the connector's name; raises BadRequestError where they have another one."""
+    given = config.get("name")
+    if given is None:
+        return {**config, "name": name}
+    if given != name:
+        raise BadRequestError(
+            f"Connector name configuration ({given}) doesn't match connector name in the URL ({name})"
+        )
+    return config
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    raise ConnectError(f'the setting "{name}" is text, not {type(value).__name__}')

@@ -1,0 +1,53 @@
+"""From exceptions to status codes and error bodies, in one table."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from ..errors import AlreadyExistsError, BadRequestError, NotFoundError
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+STATUS: Final[dict[type[Exception], int]] = {
+    BadRequestError: 400,
+    NotFoundError: 404,
+    AlreadyExistsError: 409,
+}
+"""Other exceptions are answered with 500, as Kafka Connect does."""
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """Return a value as JSON."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    given = {**(headers or {}), "Content-Type": "application/json"}
+    return web.Response(body=body, status=status, headers=given)
+
+
+def error_answer(status: int, message: str) -> web.Response:
+    """Return an error in Kafka Connect's form."""
+    return answer({"error_code": status, "message": message}, status)
+
+
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer exceptions in Kafka Connect's form."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return error_answer(error.status, f"HTTP {error.status} {error.reason}")
+    except Exception as error:
+        status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+        if status == 500:
+            log.error("%s %s failed", request.method, request.path, exc_info=error)
+        return error_answer(status, str(error) or type(error).__name__)
+
+
+errors: Final = web.middleware(answer_errors)

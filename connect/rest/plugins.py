@@ -1,0 +1,74 @@
+"""The endpoints under /connector-plugins."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from ..api.connector import SourceConnector
+from ..config.report import key_info
+from ..errors import BadRequestError, ConnectError, NotFoundError
+from ..plugins import PluginKind, class_name, installed, load_class
+from ..version import VERSION
+from .bodies import read_settings
+from .connectors import HERDER
+from .errors import answer
+
+
+async def plugins(request: web.Request) -> web.Response:
+    """Return the source connectors, or with ?connectorsOnly=false all plugins."""
+    only = request.query.get("connectorsOnly", "true").lower() != "false"
+    names = installed([PluginKind.SOURCE] if only else list(PluginKind))
+    return answer([{"class": name, "type": kind.value, "version": _version(name, kind)} for name, kind in names])
+
+
+async def plugin_config(request: web.Request) -> web.Response:
+    """Return the settings of a plugin."""
+    name = request.match_info["plugin"]
+    try:
+        cls: Any = load_class(name)
+        table = cls.config_def()
+    except (ConnectError, AttributeError):
+        raise NotFoundError(f"Unknown plugin {name}.") from None
+    return answer([key_info(key) for key in table])
+
+
+async def validate(request: web.Request) -> web.Response:
+    """Return the validation of a connector's settings; 400 where they are for another connector."""
+    name = request.match_info["plugin"]
+    config = await read_settings(request)
+    given = config.get("connector.class")
+    if given is not None and not _same(given, name):
+        raise BadRequestError(f"Included connector type {given} does not match request type {name}")
+    try:
+        return answer(await request.app[HERDER].validate(config))
+    except BadRequestError as error:  # Kafka Connect wraps it, and so answers 500
+        raise ConnectError(str(error)) from error
+
+
+def _same(given: str, name: str) -> bool:
+    if given == name:
+        return True
+    try:
+        return class_name(load_class(given)) == class_name(load_class(name))
+    except ConnectError:
+        return False
+
+
+def _version(name: str, kind: PluginKind) -> str:
+    if kind is not PluginKind.SOURCE:
+        return VERSION
+    try:
+        cls = load_class(name)
+    except ConnectError:
+        return "undefined"  # its library is not installed
+    return cls.version() if issubclass(cls, SourceConnector) else "undefined"
+
+
+ROUTES: Final = (
+    web.get("/connector-plugins", plugins),
+    web.get("/connector-plugins/", plugins),
+    web.get("/connector-plugins/{plugin}/config", plugin_config),
+    web.put("/connector-plugins/{plugin}/config/validate", validate),
+)

@@ -1,0 +1,187 @@
+"""The settings that every source connector has besides its own: Kafka Connect's names, groups, order and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ..config import (
+    REQUIRED,
+    ConfigDef,
+    ConfigKey,
+    Importance,
+    OneOf,
+    OneOfIgnoringCase,
+    Type,
+    Validator,
+    Width,
+    at_least,
+)
+from ..errors import ConfigValueError, ConnectError
+from ..plugins import PluginKind, installed, load_class
+from ..version import VERSION
+
+_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+_SHORT, _WIDE, _LONG = Width.SHORT, Width.MEDIUM, Width.LONG
+_COMMON, _ERRORS, _EXACTLY_ONCE = "Common", "Error Handling", "Exactly Once Support"
+
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+
+class _Installed:
+    """Proposes the plugins of a kind."""
+
+    def __init__(self, kind: PluginKind) -> None:
+        self._kind = kind
+
+    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
+        """Return the classes of the plugins."""
+        return [load_class(plugin) for plugin, _ in installed([self._kind])]
+
+    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
+        """Return True."""
+        return True
+
+
+class _Version:
+    """Proposes the only version that there is."""
+
+    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
+        """Return the version."""
+        return [VERSION]
+
+    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
+        """Return True."""
+        return True
+
+
+def _name(name: str, value: str | None) -> None:
+    if value is None:
+        return
+    if not value:
+        raise ConfigValueError(name, value, "String may not be empty")
+    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in value):
+        raise ConfigValueError(name, value, "String may not contain control sequences")
+
+
+def _unique(name: str, value: list[str] | None) -> None:
+    aliases = value or []
+    if len(set(aliases)) < len(aliases):
+        raise ConfigValueError(name, aliases, "Duplicate alias provided.")
+
+
+def _not_empty(name: str, value: str | None) -> None:
+    if value is not None and not value.strip():
+        raise ConfigValueError(name, value, "String must be non-empty")
+
+
+def _converter(name: str, order: int, default: str, display: str, kind: PluginKind, doc: str) -> list[ConfigKey]:
+    version = f"{name}.plugin.version"
+    return [
+        ConfigKey(
+            name, Type.CLASS, default, _LOW, doc, None, _COMMON, order, _SHORT, f"{display} class", (), _Installed(kind)
+        ),
+        ConfigKey(
+            version, Type.STRING, VERSION, _LOW, f"Version of the {display.lower()}.", None, _COMMON, order + 1, _SHORT,
+            f"{display} version", (), _Version(),
+        ),
+    ]  # fmt: skip
+
+
+def _row(
+    name: str, kind: Type, default: Any, importance: Importance, doc: str, group: str, order: int, width: Width,
+    display: str, validator: Validator | None = None,
+) -> ConfigKey:  # fmt: skip
+    return ConfigKey(name, kind, default, importance, doc, validator, group, order, width, display)
+
+
+def _rows(key_converter: str, value_converter: str, header_converter: str) -> list[ConfigKey]:
+    return [
+        _row("name", Type.STRING, REQUIRED, _HIGH, "Name of the connector, unique in the cluster.",
+             _COMMON, 1, _WIDE, "Connector name", _name),
+        _row("connector.class", Type.STRING, REQUIRED, _HIGH,
+             "The connector's class: Java's name of a built-in one, in full or short, or package.module:Class.",
+             _COMMON, 2, _LONG, "Connector class"),
+        ConfigKey("connector.plugin.version", Type.STRING, VERSION, _MEDIUM, "Version of the connector.", None,
+                  _COMMON, 3, _WIDE, "Connector version", (), _Version()),
+        _row("tasks.max", Type.INT, 1, _HIGH, "Most tasks of the connector.",
+             _COMMON, 4, _SHORT, "Tasks max", at_least(1)),
+        _row("tasks.max.enforce", Type.BOOLEAN, True, _LOW,
+             "(Deprecated) Whether a connector that configures more tasks than tasks.max fails.",
+             _COMMON, 5, _SHORT, "Enforce tasks max"),
+        *_converter("key.converter", 6, key_converter, "Key converter", PluginKind.CONVERTER,
+                    "Converter from keys to bytes."),
+        *_converter("value.converter", 8, value_converter, "Value converter", PluginKind.CONVERTER,
+                    "Converter from values to bytes."),
+        *_converter("header.converter", 10, header_converter, "Header converter", PluginKind.HEADER_CONVERTER,
+                    "Converter from headers to bytes."),
+        _row("transforms", Type.LIST, [], _LOW, "Aliases of the transformations, in the order in which they apply.",
+             "Transforms", 12, _LONG, "Transforms", _unique),
+        _row("predicates", Type.LIST, [], _LOW, "Aliases of the predicates that transformations use.",
+             "Predicates", 13, _LONG, "Predicates", _unique),
+        _row("config.action.reload", Type.STRING, "restart", _LOW,
+             "What to do when a value from a config provider changes: restart or none.",
+             _COMMON, 14, _WIDE, "Reload Action", OneOf("none", "restart")),
+        _row("errors.retry.timeout", Type.LONG, 0, _MEDIUM,
+             "How long a failed operation is repeated, in milliseconds; 0: never, -1: without an end.",
+             _ERRORS, 1, _WIDE, "Retry Timeout for Errors"),
+        _row("errors.retry.delay.max.ms", Type.LONG, 60_000, _MEDIUM, "Longest wait between two attempts.",
+             _ERRORS, 2, _WIDE, "Maximum Delay Between Retries for Errors"),
+        _row("errors.tolerance", Type.STRING, "none", _MEDIUM,
+             "none: a record that fails makes the task fail. all: it is left out.",
+             _ERRORS, 3, _SHORT, "Error Tolerance", OneOfIgnoringCase("none", "all")),
+        _row("errors.log.enable", Type.BOOLEAN, False, _MEDIUM, "Log tolerated errors as well.",
+             _ERRORS, 4, _SHORT, "Log Errors"),
+        _row("errors.log.include.messages", Type.BOOLEAN, False, _MEDIUM,
+             "Log the key, value and headers of a record that failed.", _ERRORS, 5, _SHORT, "Log Error Details"),
+        _row("topic.creation.groups", Type.LIST, [], _LOW, "Groups of settings for topics that are created.",
+             "Topic Creation", 1, _LONG, "Topic Creation Groups", _unique),
+        _row("exactly.once.support", Type.STRING, "requested", _MEDIUM,
+             "required: refuse the connector unless it says that it can do exactly-once. requested: run it as it is.",
+             _EXACTLY_ONCE, 2, _SHORT, "Exactly once support", OneOfIgnoringCase("requested", "required")),
+        _row("transaction.boundary", Type.STRING, "poll", _MEDIUM,
+             "Where transactions end: poll (after each batch), interval (of time) or connector (where it says so).",
+             _EXACTLY_ONCE, 3, _SHORT, "Transaction Boundary", OneOfIgnoringCase("poll", "interval", "connector")),
+        _row("transaction.boundary.interval.ms", Type.LONG, None, _LOW,
+             "Length of transactions with transaction.boundary=interval; by default offset.flush.interval.ms.",
+             _EXACTLY_ONCE, 4, _SHORT, "Transaction boundary interval", _positive_or_unset),
+        _row("offsets.storage.topic", Type.STRING, None, _LOW,
+             "A topic of its own for the connector's offsets; by default the worker's.",
+             "offsets.topic", 1, _LONG, "Offsets topic", _not_empty),
+    ]  # fmt: skip
+
+
+def _positive_or_unset(name: str, value: int | None) -> None:
+    if value is not None:
+        at_least(1)(name, value)
+
+
+def source_config_def(worker: Mapping[str, Any]) -> ConfigDef:
+    """Return the settings of a source connector; converters default to those of the worker."""
+    return ConfigDef(*_rows(worker["key.converter"], worker["value.converter"], worker["header.converter"]))
+
+
+class ConnectorConfig:
+    """The settings of one connector: parsed ones of the table by name, the others as text in `originals`."""
+
+    def __init__(self, table: ConfigDef, originals: Mapping[str, str | None]) -> None:
+        """Raise ConfigValueError for a wrong value."""
+        self.originals: dict[str, str] = {name: value for name, value in originals.items() if value is not None}
+        self._values = table.parse(self.originals)
+        boundary = self["transaction.boundary"].lower()
+        self.transaction_boundary: str = boundary
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """Return the settings whose names begin with a prefix, without it."""
+        return {name.removeprefix(prefix): value for name, value in self.originals.items() if name.startswith(prefix)}
+
+
+def plugin(name: str, given: object, base: type) -> Any:
+    """Return a new instance of the plugin that a setting names; raises ConnectError for one of another kind."""
+    cls = given if isinstance(given, type) else load_class(str(given))
+    if not issubclass(cls, base):
+        raise ConnectError(f"{name}: {cls.__name__} is no {base.__name__}")
+    return cls()

@@ -1,0 +1,94 @@
+"""Reads settings from files: Java's .properties, TOML for a worker, JSON for a connector."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ConnectError
+
+_SEPARATOR: Final = re.compile(r"(?<!\\)(?:\\\\)*\s*([=:]|\s)\s*")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Return the settings of a file by its suffix: .toml, .json, or else Java's format; raises ConnectError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConnectError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConnectError(f"{path} is not text in UTF-8: {error}") from error
+    try:
+        match path.suffix:
+            case ".toml":
+                return _flat(tomllib.loads(text), "")
+            case ".json":
+                return _connector(json.loads(text))
+    except ValueError as error:
+        raise ConnectError(f"{path}: {error}") from error
+    return properties(text)
+
+
+def properties(text: str) -> dict[str, str]:
+    """Return the settings of a text in the format of java.util.Properties."""
+    settings: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        logical = line.lstrip()
+        if not logical or logical[0] in "#!":
+            continue
+        while len(logical) - len(logical.rstrip("\\")) & 1:  # an odd number of backslashes joins the next line
+            logical = logical[:-1] + next(lines, "").lstrip()
+        separator = _SEPARATOR.search(logical)
+        if separator is None:
+            settings[_unescaped(logical)] = ""
+            continue
+        name, rest = logical[: separator.start(1)].rstrip(), logical[separator.end() :]
+        if separator[1].isspace() and rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip()
+        settings[_unescaped(name)] = _unescaped(rest)
+    return settings
+
+
+def _unescaped(text: str) -> str:
+    def character(escape: re.Match[str]) -> str:
+        code = escape[1]
+        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
+
+    return _ESCAPE.sub(character, text)
+
+
+def _flat(table: dict[str, Any], prefix: str) -> dict[str, str]:
+    """Return nested tables under dotted names: [key] converter = "…" is key.converter."""
+    settings: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            settings.update(_flat(value, f"{prefix}{name}."))
+        else:
+            settings[prefix + name] = _text(value)
+    return settings
+
+
+def _connector(given: Any) -> dict[str, str]:
+    """Return a connector's settings from JSON: the settings alone, or {"name": …, "config": {…}} (KIP-980)."""
+    if isinstance(given, dict) and isinstance(given.get("config"), dict):
+        settings = {name: _text(value) for name, value in given["config"].items()}
+        return {**settings, "name": settings.get("name", str(given.get("name", "")))}
+    if not isinstance(given, dict):
+        raise ValueError("a connector is a JSON object of settings")
+    return {name: _text(value) for name, value in given.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError(f"{value!r} is no value of a setting: text, number, truth value or list")

@@ -1,0 +1,66 @@
+"""`Calls`: calls methods of connectors and tasks, coroutines in the loop and plain functions in a thread.
+
+The thread belongs to one connector or task, so that its methods never run at the same time. It is a daemon: a method
+that never returns cannot keep the process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+class Calls:
+    """The methods of one connector or task."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the method returns; raises what it raises."""
+        if inspect.iscoroutinefunction(method):
+            return await method(*arguments)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._jobs.put((method, arguments, loop, done))
+        result = await done
+        return await result if inspect.isawaitable(result) else result
+
+    def close(self) -> None:
+        """Let the thread end after what it does now."""
+        if self._thread is not None:
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            method, arguments, loop, done = job
+            try:
+                result, error = method(*arguments), None
+            except BaseException as raised:
+                result, error = None, raised
+            try:
+                loop.call_soon_threadsafe(_settle, done, result, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+
+def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if done.cancelled():
+        return
+    if error is None:
+        done.set_result(result)
+    elif isinstance(error, StopIteration):  # a future cannot hold one
+        done.set_exception(RuntimeError(f"StopIteration was raised: {error}"))
+    else:
+        done.set_exception(error)

@@ -1,0 +1,140 @@
+"""`ExactlyOnceDelivery`: records and their offsets in the same transactions (KIP-618).
+
+The offsets are read by the next instance of the task only after it has fenced this one, so that it goes on exactly
+behind what was committed. An aborted transaction drops its records, but not their offsets: the task asked for that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ...client.errors import KafkaError, ProducerFencedError
+from ...client.producer import Producer
+from ...client.producer.batch import Delivery as RecordDelivery
+from ...client.values import RecordMetadata
+from ..api.records import SourceRecord
+from ..errors import ConnectError
+from ..stores.ids import ConnectorTaskId
+from .boundaries import Boundary, End
+from .delivery import PendingOffsets
+from .pipeline import ProducerRecord
+
+log = logging.getLogger(__name__)
+
+Committed = Callable[[list[tuple[SourceRecord, RecordMetadata | None]]], Awaitable[None]]
+
+
+def transactional_id(group_id: str, task: ConnectorTaskId) -> str:
+    """Return the transactional id of a task, as every worker of the cluster makes it."""
+    return f"{group_id}-{task.connector}-{task.task}"
+
+
+class ExactlyOnceDelivery:
+    """The transactions of one task.
+
+    `prepare` makes sure that a topic exists. `committed` hears of each commit, with the records in it where
+    `keep_records` is set.
+    """
+
+    def __init__(
+        self,
+        task: ConnectorTaskId,
+        client: Mapping[str, Any],
+        offsets_topic: str,
+        boundary: Boundary,
+        prepare: Callable[[str], Awaitable[None] | None],
+        committed: Committed,
+        *,
+        keep_records: bool,
+        after_commit: Callable[[list[tuple[bytes, bytes | None]]], None] = lambda pairs: None,
+    ) -> None:
+        self._task, self._boundary = task, boundary
+        self._producer = Producer(dict(client))
+        self._offsets_topic = offsets_topic
+        self._prepare, self._committed, self._after_commit = prepare, committed, after_commit
+        self._offsets = PendingOffsets(task.connector)
+        self._open = False
+        self._keep = keep_records
+        self._kept: list[tuple[SourceRecord, RecordDelivery | None]] = []
+
+    async def start(self) -> None:
+        """Fence an older instance of the task, and abort what it left open."""
+        await self._producer.start()
+        await self._producer.init_transactions()
+
+    async def send(self, record: SourceRecord, converted: ProducerRecord | None) -> None:
+        """Produce in the transaction that is open, or begin one."""
+        delivery = None
+        if converted is not None:
+            topic, partition, key, value, timestamp_ms, headers = converted
+            if topic == self._offsets_topic:
+                raise ConnectError(
+                    "Source tasks may not produce to their own offsets topics when exactly-once support is enabled"
+                )
+            if (preparing := self._prepare(topic)) is not None:
+                await preparing
+            if not self._open:
+                await self._producer.begin_transaction()
+                self._open = True
+            delivery = await self._producer.enqueue(
+                topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            )
+        if self._keep:
+            self._kept.append((record, delivery))
+        self._offsets.add(record.source_partition, record.source_offset)
+        end = self._boundary.after_record(record)
+        if end is not None:
+            await self._end(end)
+
+    async def batch_done(self) -> None:
+        """End the transaction where the boundary says so."""
+        end = self._boundary.after_batch()
+        if end is not None:
+            await self._end(end)
+
+    async def finish(self) -> None:
+        """End the transaction where the boundary allows it."""
+        end = self._boundary.at_end()
+        if end is not None:
+            await self._end(end)
+
+    def due_in_s(self) -> float | None:
+        """Return when an interval is over, while there is something to commit."""
+        return self._boundary.due_in_s() if self._open or self._offsets else None
+
+    async def close(self) -> None:
+        """Disconnect; what is open is aborted."""
+        try:
+            await self._producer.close()
+        except KafkaError as error:
+            log.warning("task %s: while its producer closed: %s", self._task, error)
+
+    async def _end(self, end: End) -> None:
+        if end is End.ABORT and self._open:
+            await self._producer.abort_transaction()
+            self._open = False
+            self._kept = [(record, None) for record, _ in self._kept]
+        try:
+            await self._commit()
+        except ProducerFencedError as error:
+            raise ConnectError(
+                f"task {self._task} was fenced: another instance has taken over, or its transaction was open longer "
+                "than transaction.timeout.ms. In the second case raise producer.override.transaction.timeout.ms, lower "
+                "transaction.boundary.interval.ms, or use transaction.boundary=poll"
+            ) from error
+
+    async def _commit(self) -> None:
+        pairs = self._offsets.take()
+        if self._open or pairs:
+            if not self._open:
+                await self._producer.begin_transaction()
+                self._open = True
+            for key, value in pairs:
+                await self._producer.enqueue(self._offsets_topic, value, key=key)
+            await self._producer.commit_transaction()
+            self._open = False
+            self._after_commit(pairs)
+        kept, self._kept = self._kept, []
+        await self._committed([(record, None if sent is None else await sent) for record, sent in kept])

@@ -1,0 +1,175 @@
+"""`TaskRunner`: the loop of one source task, from its start to its end.
+
+A pause or a stop takes effect at once, also while the task waits for its source. Records that a poll returns after a
+stop are dropped; they were not acknowledged, and the next instance of the task polls them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ...client.values import RecordMetadata
+from ..api.records import SourceRecord
+from ..api.task import SourceTask
+from ..errors import RetriableError
+from ..stores.config_records import TargetState
+from ..stores.ids import ConnectorTaskId
+from ..stores.status_records import State
+from .calls import Calls
+from .delivery import Delivery
+from .pipeline import Pipeline
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[State, str | None], Awaitable[None]]
+
+_RETRY_S: Final = 1.0
+"""Wait after a poll that failed with a RetriableError."""
+
+
+class TaskRunner:
+    """One task. `run` ends when the task was stopped or has failed; it reports each state and raises nothing of it."""
+
+    def __init__(
+        self,
+        task_id: ConnectorTaskId,
+        task: SourceTask,
+        config: Mapping[str, str],
+        pipeline: Pipeline,
+        report: Report,
+        *,
+        start_attempts: int = 1,
+        start_backoff_s: float = 1.0,
+    ) -> None:
+        self.id = task_id
+        self._task, self._config = task, config
+        self._pipeline, self._report = pipeline, report
+        self._attempts, self._backoff_s = start_attempts, start_backoff_s
+        self._calls = Calls(f"task {task_id}")
+        self._in_thread = not inspect.iscoroutinefunction(task.poll)
+        self._polling: asyncio.Future[Iterable[SourceRecord] | None] | None = None
+        self._target = TargetState.STARTED
+        self._changed = asyncio.Event()
+        self._stop_called = False
+        self._late: list[tuple[SourceRecord, RecordMetadata | None]] = []
+        """What `commit_record` has to hear as soon as the thread of the task is free."""
+        self._commit_due = False
+        self.keeps_records = type(task).commit_record is not SourceTask.commit_record
+        self.make_delivery: Callable[[], Delivery]
+        """Makes the way into topics; again for each attempt to start it."""
+        self.delivery: Delivery
+
+    def set_target(self, target: TargetState) -> None:
+        """Have the task run, pause or end."""
+        self._target = target
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Run the task until it is stopped or fails."""
+        started = False
+        try:
+            await self._start_delivery()
+            started = True
+            if self._target is not TargetState.STOPPED:
+                await self._calls.call(self._task.start, self._config)
+                await self._loop()
+                await self.delivery.finish()
+        except Exception as error:
+            log.error("task %s has failed", self.id, exc_info=error)
+            await self._report(State.FAILED, "".join(traceback.format_exception(error)))
+        finally:
+            await self._end(started)
+
+    async def committed(self, records: list[tuple[SourceRecord, RecordMetadata | None]]) -> None:
+        """Tell the task what is committed."""
+        self._late += records
+        self._commit_due = True
+        if not (self._in_thread and self._polling is not None):
+            await self._tell()
+
+    async def _start_delivery(self) -> None:
+        for attempt in range(self._attempts):
+            self.delivery = self.make_delivery()
+            try:
+                await self.delivery.start()
+                return
+            except Exception as error:
+                await self.delivery.close()
+                if attempt == self._attempts - 1 or self._target is TargetState.STOPPED:
+                    raise
+                wait_s = self._backoff_s * 2**attempt
+                log.warning("task %s: its producer did not start, next attempt in %g s: %s", self.id, wait_s, error)
+                await asyncio.sleep(wait_s)
+
+    async def _loop(self) -> None:
+        reported: State | None = None
+        while self._target is not TargetState.STOPPED:
+            self._changed.clear()
+            state = State.RUNNING if self._target is TargetState.STARTED else State.PAUSED
+            if state is State.PAUSED and reported is not state:
+                await self.delivery.finish()
+            if reported is not state:
+                reported = state
+                await self._report(state, None)
+                continue  # the target may have changed meanwhile
+            if state is State.PAUSED:
+                await self._changed.wait()
+            elif (batch := await self._poll()) is not None:
+                for record in batch:
+                    await self.delivery.send(record, await self._pipeline.convert(record))
+                await self.delivery.batch_done()
+
+    async def _poll(self) -> Iterable[SourceRecord] | None:
+        """Return a batch, maybe an empty one; None when the target has changed before there was one."""
+        if self._polling is None:
+            self._polling = asyncio.ensure_future(self._calls.call(self._task.poll))
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            waiting: set[asyncio.Future[Any]] = {self._polling, changed}
+            await asyncio.wait(waiting, timeout=self.delivery.due_in_s(), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        if not self._polling.done():
+            return None if self._changed.is_set() else ()
+        polling, self._polling = self._polling, None
+        if self._commit_due:
+            await self._tell()
+        try:
+            return polling.result() or ()
+        except RetriableError as error:
+            log.warning("task %s: poll failed, and is repeated: %s", self.id, error)
+            await asyncio.sleep(_RETRY_S)
+            return ()
+
+    async def _tell(self) -> None:
+        late, self._late, self._commit_due = self._late, [], False
+        for record, metadata in late:
+            await self._calls.call(self._task.commit_record, record, metadata)
+        if type(self._task).commit is not SourceTask.commit:
+            await self._calls.call(self._task.commit)
+
+    async def _end(self, started: bool) -> None:
+        try:
+            if self._polling is not None and not self._in_thread:
+                self._polling.cancel()
+                await asyncio.gather(self._polling, return_exceptions=True)
+            elif self._polling is not None:
+                aside = Calls(f"stop task {self.id}")  # its own thread waits in poll
+                await aside.call(self._task.stop)
+                aside.close()
+                self._stop_called = True
+                await asyncio.gather(self._polling, return_exceptions=True)
+            if started and not self._stop_called:
+                self._stop_called = True
+                await self._calls.call(self._task.stop)
+        except Exception as error:
+            log.error("task %s: its stop failed", self.id, exc_info=error)
+        finally:
+            self._calls.close()
+            if started:
+                await self.delivery.close()

@@ -1,0 +1,116 @@
+"""`TopicCreator`: creates the topics that a connector writes to, as its topic.creation.* say (KIP-158)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...client.admin import Admin, NewTopic
+from ...protocol.errors import ErrorCode
+from ..errors import ConfigValueError, ConnectError
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "topic.creation."
+_OWN: Final = ("include", "exclude", "replication.factor", "partitions")
+
+
+@dataclass(frozen=True)
+class TopicGroup:
+    """A group of settings; `include` and `exclude` are regular expressions for the whole name of a topic."""
+
+    name: str
+    include: tuple[re.Pattern[str], ...]
+    exclude: tuple[re.Pattern[str], ...]
+    replication_factor: int
+    partitions: int
+    configs: Mapping[str, str]
+
+    def matches(self, topic: str) -> bool:
+        """Return whether a topic belongs to the group."""
+        included = any(pattern.fullmatch(topic) for pattern in self.include)
+        return included and not any(pattern.fullmatch(topic) for pattern in self.exclude)
+
+
+def topic_groups(settings: Mapping[str, str]) -> list[TopicGroup]:
+    """Return the groups of a connector in order, `default` last; none where topics are not to be created.
+
+    Raises ConfigValueError.
+    """
+    given = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
+    aliases = [alias.strip() for alias in given.pop("groups", "").split(",") if alias.strip()]
+    if not any(name.startswith("default.") for name in given):
+        if aliases:
+            raise ConfigValueError(
+                f"{PREFIX}default.replication.factor", None, "must be set where topic.creation.groups is"
+            )
+        return []
+    return [_group(given, alias) for alias in (*(alias for alias in aliases if alias != "default"), "default")]
+
+
+def _group(given: Mapping[str, str], alias: str) -> TopicGroup:
+    own = {name.removeprefix(f"{alias}."): value for name, value in given.items() if name.startswith(f"{alias}.")}
+    default = alias == "default"
+
+    def number(name: str) -> int:
+        text = own.get(name, given.get(f"default.{name}"))
+        full = f"{PREFIX}{alias}.{name}"
+        try:
+            value = int(str(text))
+        except ValueError:
+            raise ConfigValueError(full, text, "must be a number; it has no default") from None
+        if value < 1 and value != -1:
+            raise ConfigValueError(full, value, "must be positive, or -1 for the broker's default")
+        return value
+
+    def patterns(name: str, fallback: str) -> tuple[re.Pattern[str], ...]:
+        texts = [text.strip() for text in own.get(name, fallback).split(",") if text.strip()]
+        try:
+            return tuple(re.compile(text) for text in texts)
+        except re.error as error:
+            raise ConfigValueError(
+                f"{PREFIX}{alias}.{name}", own.get(name), f"is no list of regular expressions: {error}"
+            ) from None
+
+    if not default and not own.get("include"):
+        raise ConfigValueError(f"{PREFIX}{alias}.include", None, "must be set: it says which topics are of the group")
+    configs = {name: value for name, value in own.items() if name not in _OWN}
+    include = patterns("include", ".*" if default else "")
+    return TopicGroup(
+        alias, include, patterns("exclude", ""), number("replication.factor"), number("partitions"), configs
+    )
+
+
+class TopicCreator:
+    """Called with each topic before a record goes there; returns None, or what to await, where it is new."""
+
+    def __init__(
+        self, groups: list[TopicGroup], client: Mapping[str, Any], used: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._groups, self._client, self._used = groups, dict(client), used
+        self._known: set[str] = set()
+
+    def __call__(self, topic: str) -> Awaitable[None] | None:
+        """Return None for a topic that is known."""
+        return None if topic in self._known else self._prepare(topic)
+
+    async def _prepare(self, topic: str) -> None:
+        if self._groups:
+            await self._create(topic)
+        self._known.add(topic)
+        await self._used(topic)
+
+    async def _create(self, topic: str) -> None:
+        async with Admin(self._client) as admin:
+            if topic in await admin.list_topics(internal=True):
+                return
+            group = next(group for group in self._groups if group.matches(topic) or group.name == "default")
+            new = NewTopic(topic, group.partitions, group.replication_factor, group.configs)
+            outcome = (await admin.create_topics([new], raise_errors=False))[topic]
+            if outcome is None:
+                log.info("created topic %s with the settings of group %s", topic, group.name)
+            elif outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise ConnectError(f"Task failed to create new topic {topic}: {outcome}") from outcome

@@ -1,0 +1,157 @@
+"""`Cast`: gives fields, or the whole key or value, another type."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..api.records import SourceRecord
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
+from ..data import logical
+from ..data.schema import INTEGER_BITS, Schema, SchemaType
+from ..data.text import header_text
+from ..errors import ConfigValueError, DataError
+from .structs import SchemaCache, field_value, struct_of, with_fields
+from .transformation import PartTransformation
+
+_TARGETS: Final = {
+    "int8": SchemaType.INT8,
+    "int16": SchemaType.INT16,
+    "int32": SchemaType.INT32,
+    "int64": SchemaType.INT64,
+    "float32": SchemaType.FLOAT32,
+    "float64": SchemaType.FLOAT64,
+    "boolean": SchemaType.BOOLEAN,
+    "string": SchemaType.STRING,
+}
+_NAMES: Final = {
+    datetime.datetime: logical.timestamp_schema(),
+    datetime.date: logical.date_schema(),
+    datetime.time: logical.time_schema(),
+}
+
+
+class Cast(PartTransformation):
+    """Kafka Connect's transform of that name."""
+
+    purpose = "cast types"
+
+    def __init__(self) -> None:
+        self._schemas = SchemaCache()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        return ConfigDef(
+            ConfigKey(
+                "spec", Type.LIST, REQUIRED, Importance.HIGH, "field:type,field2:type, or one type for the whole."
+            ),
+            ConfigKey(
+                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+            ),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError for an unknown type."""
+        super().configure(config)
+        self._fields: dict[str, SchemaType] = {}
+        self._whole: SchemaType | None = None
+        spec = self.settings["spec"]
+        for text in spec:
+            field, colon, target = text.strip().rpartition(":")
+            kind = _TARGETS.get(target.strip().lower())
+            if kind is None:
+                raise ConfigValueError("spec", spec, f"Invalid cast type {target!r}: one of {', '.join(_TARGETS)}")
+            if colon:
+                self._fields[field.strip()] = kind
+            else:
+                self._whole = kind
+        if not spec or (self._whole is not None and len(spec) > 1):
+            raise ConfigValueError(
+                "spec", spec, "Cast transformations that specify a type for the whole take only that"
+            )
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with other types; raises DataError for a value that cannot be cast."""
+        schema, value = self.operand(record)
+        if value is None:
+            return record
+        if self._whole is not None:
+            whole = self._whole
+            target = None if schema is None else self._schemas.get(schema, lambda old: _retyped(old, whole))
+            return self.changed(record, target, cast_value(value, whole, schema))
+        if schema is None:
+            given = self.require_map(value)
+            cast = {name: cast_value(each, self._fields[name]) if name in self._fields else each
+                    for name, each in given.items()}  # fmt: skip
+            return self.changed(record, None, cast)
+        row, defaults = self.require_struct(value), self.settings["replace.null.with.default"]
+        target = self._schemas.get(schema, self._retyped_struct)
+        values = {}
+        for field in schema.fields:
+            each = field_value(row, field, defaults)
+            kind = self._fields.get(field.name)
+            values[field.name] = each if kind is None else cast_value(each, kind, field.schema)
+        return self.changed(record, target, struct_of(target, values))
+
+    def _retyped_struct(self, schema: Schema) -> Schema:
+        fields = []
+        for field in schema.fields:
+            kind = self._fields.get(field.name)
+            fields.append((field.name, field.schema if kind is None else _retyped(field.schema, kind)))
+        return with_fields(schema, fields)
+
+
+def _retyped(schema: Schema, kind: SchemaType) -> Schema:
+    default = None if schema.default is None else cast_value(schema.default, kind, schema)
+    return replace(Schema(kind), optional=schema.optional, default=default)
+
+
+def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> Any:
+    """Return a value as another type; whole numbers wrap around as in Java. Raises DataError."""
+    if value is None:
+        return None
+    if kind is SchemaType.STRING:
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else header_text(value)
+    known = _NAMES.get(type(value))
+    if known is not None:
+        value = logical.encode(known, value)
+    if isinstance(value, Mapping | list | bytes):
+        raise DataError(f"Cast transformation does not support casting a {type(value).__name__} to {kind.value}")
+    try:
+        if kind in INTEGER_BITS:
+            return _whole(value, INTEGER_BITS[kind])
+        if kind is SchemaType.BOOLEAN:
+            return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
+        number = float(value)
+        return struct.unpack("<f", struct.pack("<f", number))[0] if kind is SchemaType.FLOAT32 else number
+    except (ValueError, ArithmeticError, struct.error):
+        raise DataError(f"Value ({value}) was out of range or no number for the requested type {kind.value}") from None
+
+
+def _whole(value: Any, bits: int) -> int:
+    if isinstance(value, str):
+        parsed = int(value)
+        if not -(2 ** (bits - 1)) <= parsed < 2 ** (bits - 1):
+            raise ValueError(value)
+        return parsed
+    if isinstance(value, float):  # Java's cast: not a number is 0, and what is beyond 64 bits the nearest of these
+        value = max(-(2**63), min(2**63 - 1, value)) if value == value else 0
+    number: int = int(value) & (2**bits - 1)
+    return number - 2**bits if number >= 2 ** (bits - 1) else number
+
+
+class Key(Cast):
+    """Of the key."""
+
+    part = "key"
+
+
+class Value(Cast):
+    """Of the value."""
+
+    part = "value"

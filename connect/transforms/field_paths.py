@@ -1,0 +1,48 @@
+"""Names of fields, and with syntax V2 paths to nested ones: a.b, or `a.b`.c where a name has a dot (KIP-821)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from ..data.schema import Schema
+from ..data.struct import Struct
+from ..errors import ConfigValueError
+from .structs import field_value
+
+_STEP: Final = re.compile(r"`((?:[^`\\]|\\.)*)`(?:\.|$)|([^.`][^.]*)(?:\.|$)")
+
+
+@cache
+def field_path(text: str, version: str) -> tuple[str, ...]:
+    """Return the steps to a field; raises ConfigValueError for a path that cannot be."""
+    if version.upper() == "V1":
+        return (text,)
+    steps, at = [], 0
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None:
+            raise ConfigValueError("field", text, "is no path: write a.b, and `a.b`.c where a name has a dot")
+        steps.append(step[2] if step[1] is None else step[1].replace("\\`", "`"))
+        at = step.end()
+    return tuple(steps)
+
+
+def value_at(
+    schema: Schema | None, value: Any, path: tuple[str, ...], defaults: bool = True
+) -> tuple[Schema | None, Any]:
+    """Return (schema, value) at a path; (None, None) where a step leads nowhere."""
+    for name in path:
+        if schema is not None:
+            field = schema.field(name)
+            if field is None:
+                return None, None
+            value = field_value(value, field, defaults) if isinstance(value, Struct) else None
+            schema = field.schema
+        elif isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            return None, None
+    return schema, value

@@ -1,0 +1,116 @@
+"""`InsertHeader`, `DropHeaders`, and `HeaderFrom`, which moves or copies fields into headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api.records import Header, SourceRecord
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, Type
+from ..data.inference import parse_text
+from ..errors import ConfigValueError
+from .structs import SchemaCache, field_value, struct_of, with_fields
+from .transformation import PartTransformation, Transformation
+
+
+class InsertHeader(Transformation):
+    """Adds a header with a fixed value, whose type is inferred."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        high = Importance.HIGH
+        return ConfigDef(
+            ConfigKey("header", Type.STRING, REQUIRED, high, "The name of the header."),
+            ConfigKey("value.literal", Type.STRING, REQUIRED, high, "The value, as text."),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError."""
+        super().configure(config)
+        schema, value = parse_text(self.settings["value.literal"])
+        self._header = Header(self.settings["header"], value, schema)
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with one more header."""
+        return record.replace(headers=(*record.headers, self._header))
+
+
+class DropHeaders(Transformation):
+    """Removes headers."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        return ConfigDef(ConfigKey("headers", Type.LIST, REQUIRED, Importance.HIGH, "The names of the headers."))
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record without these headers."""
+        dropped = self.settings["headers"]
+        return record.replace(headers=tuple(header for header in record.headers if header.key not in dropped))
+
+
+class HeaderFrom(PartTransformation):
+    """Moves or copies fields of the key or value into headers."""
+
+    purpose = "header from"
+
+    def __init__(self) -> None:
+        self._schemas = SchemaCache()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        high = Importance.HIGH
+        return ConfigDef(
+            ConfigKey("fields", Type.LIST, REQUIRED, high, "The fields."),
+            ConfigKey("headers", Type.LIST, REQUIRED, high, "The names of the headers, in the same order."),
+            ConfigKey("operation", Type.STRING, REQUIRED, high, "move or copy.", OneOf("move", "copy")),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, high, "Write a default in place of null."),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError where there are not as many fields as headers."""
+        super().configure(config)
+        fields, headers = self.settings["fields"], self.settings["headers"]
+        if not fields or len(fields) != len(headers):
+            raise ConfigValueError(
+                "fields", fields, "'fields' config must have the same number of elements as 'headers'"
+            )
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with headers; with `move`, without the fields."""
+        schema, value = self.operand(record)
+        if value is None:
+            return record
+        fields, move = self.settings["fields"], self.settings["operation"] == "move"
+        pairs = list(zip(fields, self.settings["headers"], strict=True))
+        if schema is None:
+            given = self.require_map(value)
+            added = [Header(header, given.get(field)) for field, header in pairs]
+            kept = {name: each for name, each in given.items() if not (move and name in fields)}
+            return self.changed(record, None, kept).replace(headers=(*record.headers, *added))
+        struct, defaults = self.require_struct(value), self.settings["replace.null.with.default"]
+        added = []
+        for field, header in pairs:
+            place = schema.field(field)
+            if place is not None:
+                added.append(Header(header, field_value(struct, place, defaults), place.schema))
+        changed = record.replace(headers=(*record.headers, *added))
+        if not move:
+            return changed
+        rest = [each for each in schema.fields if each.name not in fields]
+        smaller = self._schemas.get(schema, lambda old: with_fields(old, [(each.name, each.schema) for each in rest]))
+        values = {each.name: field_value(struct, each, defaults) for each in rest}
+        return self.changed(changed, smaller, struct_of(smaller, values))
+
+
+class HeaderFromKey(HeaderFrom):
+    """Of the key."""
+
+    part = "key"
+
+
+class HeaderFromValue(HeaderFrom):
+    """Of the value."""
+
+    part = "value"

@@ -1,0 +1,100 @@
+"""`InsertField`: adds fields with what is known of a record, or a fixed text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api.records import SourceRecord
+from ..config import ConfigDef, ConfigKey, Importance, Type
+from ..data.logical import from_milliseconds, timestamp_schema
+from ..data.schema import INT32, OPTIONAL_STRING, STRING, Schema
+from ..errors import ConfigValueError, DataError
+from .structs import SchemaCache, field_value, struct_of, with_fields
+from .transformation import PartTransformation
+
+_SUFFIX = "Suffix with ! to make it required, or ? to keep it optional (the default)."
+_TIMESTAMP, _OPTIONAL_TIMESTAMP = timestamp_schema(), timestamp_schema(optional=True)
+_OPTIONAL_INT32 = INT32.as_optional()
+
+
+class InsertField(PartTransformation):
+    """Kafka Connect's transform of that name."""
+
+    purpose = "field insertion"
+
+    def __init__(self) -> None:
+        self._schemas = SchemaCache()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        medium = Importance.MEDIUM
+        return ConfigDef(
+            ConfigKey("topic.field", Type.STRING, None, medium, f"Field for the topic. {_SUFFIX}"),
+            ConfigKey("partition.field", Type.STRING, None, medium, f"Field for the partition. {_SUFFIX}"),
+            ConfigKey("offset.field", Type.STRING, None, medium, "Field for the offset: of sinks only."),
+            ConfigKey("timestamp.field", Type.STRING, None, medium, f"Field for the timestamp. {_SUFFIX}"),
+            ConfigKey("static.field", Type.STRING, None, medium, f"Field for static.value. {_SUFFIX}"),
+            ConfigKey("static.value", Type.STRING, None, medium, "The fixed text."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError where no field is named."""
+        super().configure(config)
+        names = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
+        if not any(self.settings[name] for name in names):
+            raise ConfigValueError("topic.field", None, "No field insertion configured: set one of the fields")
+        if self.settings["static.field"] and self.settings["static.value"] is None:
+            raise ConfigValueError("static.value", None, "No value specified for static field")
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with the fields; one without a value stays as it is."""
+        schema, value = self.operand(record)
+        if value is None:
+            return record
+        if self.settings["offset.field"]:
+            raise DataError(f"Only SinkRecord supported for [{self.purpose}]: offset.field has no meaning for a source")
+        added = self._added(record)
+        if schema is None:
+            plain = {name: each for name, _, each in added}
+            return self.changed(record, None, {**self.require_map(value), **plain})
+        struct = self.require_struct(value)
+        fields = [(name, kind) for name, kind, _ in added]
+        extended = self._schemas.get(
+            schema, lambda old: with_fields(old, [*((each.name, each.schema) for each in old.fields), *fields])
+        )
+        defaults = self.settings["replace.null.with.default"]
+        values = {each.name: field_value(struct, each, defaults) for each in schema.fields}
+        values |= {name: self._as_logical(kind, each) for name, kind, each in added}
+        return self.changed(record, extended, struct_of(extended, values))
+
+    def _added(self, record: SourceRecord) -> list[tuple[str, Schema, Any]]:
+        given = (
+            ("topic.field", STRING, OPTIONAL_STRING, record.topic),
+            ("partition.field", INT32, _OPTIONAL_INT32, record.partition),
+            ("timestamp.field", _TIMESTAMP, _OPTIONAL_TIMESTAMP, record.timestamp_ms),
+            ("static.field", STRING, OPTIONAL_STRING, self.settings["static.value"]),
+        )
+        added = []
+        for setting, required, optional, value in given:
+            name = self.settings[setting]
+            if name and not (value is None and setting in ("partition.field", "timestamp.field") and name[-1] != "!"):
+                added.append((name.rstrip("!?"), required if name.endswith("!") else optional, value))
+        return added
+
+    @staticmethod
+    def _as_logical(kind: Schema, value: Any) -> Any:
+        return from_milliseconds(value) if kind in (_TIMESTAMP, _OPTIONAL_TIMESTAMP) and value is not None else value
+
+
+class Key(InsertField):
+    """Of the key."""
+
+    part = "key"
+
+
+class Value(InsertField):
+    """Of the value."""
+
+    part = "value"

@@ -1,0 +1,109 @@
+"""`MaskField`: puts an empty value of the same type, or a replacement, into fields."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from ..api.records import SourceRecord
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type
+from ..data.schema import INTEGER_BITS, Schema, SchemaType
+from ..data.struct import check
+from ..errors import ConfigValueError, DataError
+from .structs import field_value, struct_of
+from .transformation import PartTransformation
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class MaskField(PartTransformation):
+    """Kafka Connect's transform of that name."""
+
+    purpose = "mask fields"
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        return ConfigDef(
+            ConfigKey("fields", Type.LIST, REQUIRED, Importance.HIGH, "Fields to mask."),
+            ConfigKey("replacement", Type.STRING, None, Importance.LOW, "Put into text and numbers.", NonEmptyString()),
+            ConfigKey(
+                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+            ),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError where no field is named."""
+        super().configure(config)
+        if not [name for name in self.settings["fields"] if name]:
+            raise ConfigValueError("fields", self.settings["fields"], "Empty list")
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with masked fields; one without a value stays as it is."""
+        schema, value = self.operand(record)
+        if value is None:
+            return record
+        masked = self.settings["fields"]
+        if schema is None:
+            given = dict(self.require_map(value))
+            given |= {name: self._mask(given[name]) for name in masked if name in given}
+            return self.changed(record, None, given)
+        struct, defaults = self.require_struct(value), self.settings["replace.null.with.default"]
+        values = {each.name: field_value(struct, each, defaults) for each in schema.fields}
+        for each in schema.fields:
+            if each.name in masked:
+                values[each.name] = self._mask(values[each.name], each.schema)
+                check(each.schema, values[each.name], each.name)
+        return self.changed(record, schema, struct_of(schema, values))
+
+    def _mask(self, value: Any, schema: Schema | None = None) -> Any:
+        if value is None:
+            return None
+        replacement = self.settings["replacement"]
+        if replacement is not None:
+            return self._replaced(value, schema, replacement)
+        match value:
+            case bool():
+                return False
+            case int() | float() | str() | Decimal():
+                return type(value)()
+            case datetime.datetime():
+                return _EPOCH
+            case datetime.date():
+                return _EPOCH.date()
+            case datetime.time():
+                return datetime.time()
+            case list() | tuple():
+                return []
+            case Mapping():
+                return {}
+        raise DataError(f"Cannot mask value of type: {type(value).__name__}")
+
+    @staticmethod
+    def _replaced(value: Any, schema: Schema | None, replacement: str) -> Any:
+        kinds = {int: int, float: float, str: str, Decimal: Decimal}
+        convert = kinds.get(type(value))
+        if schema is not None and schema.type in INTEGER_BITS:
+            convert = int
+        elif schema is not None and schema.type in (SchemaType.FLOAT32, SchemaType.FLOAT64):
+            convert = float
+        if convert is None or isinstance(value, bool):
+            raise DataError(f"Cannot mask value of type {type(value).__name__} with custom replacement.")
+        try:
+            return convert(replacement)
+        except (ValueError, ArithmeticError):
+            raise DataError(f"Unable to convert {replacement} ({type(value).__name__}) to number") from None
+
+
+class Key(MaskField):
+    """Of the key."""
+
+    part = "key"
+
+
+class Value(MaskField):
+    """Of the value."""
+
+    part = "value"

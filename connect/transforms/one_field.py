@@ -1,0 +1,127 @@
+"""`ExtractField` takes one field out of a key or value, `HoistField` wraps it in one, `ValueToKey` makes a key."""
+
+from __future__ import annotations
+
+from ..api.records import SourceRecord
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOfIgnoringCase, Type
+from ..data.schema import struct
+from ..errors import DataError
+from .field_paths import field_path, value_at
+from .structs import SchemaCache, field_value, struct_of
+from .transformation import PartTransformation, Transformation
+
+
+class ExtractField(PartTransformation):
+    """Replaces the key or value by one of its fields."""
+
+    purpose = "field extraction"
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        medium, high = Importance.MEDIUM, Importance.HIGH
+        return ConfigDef(
+            ConfigKey("field", Type.STRING, REQUIRED, medium, "The field; with V2 a path such as a.b."),
+            ConfigKey(
+                "field.syntax.version", Type.STRING, "V1", high, "V1: a name. V2: a path (KIP-821).",
+                OneOfIgnoringCase("V1", "V2"),
+            ),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
+        )  # fmt: skip
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with the field in place of the whole; raises DataError for a field that there is not."""
+        schema, value = self.operand(record)
+        path = field_path(self.settings["field"], self.settings["field.syntax.version"])
+        if schema is None:
+            if value is not None:
+                self.require_map(value)
+            _, found = value_at(None, value, path)
+            return self.changed(record, None, found)
+        if value is not None:
+            self.require_struct(value)
+        kind, found = value_at(schema, value, path, self.settings["replace.null.with.default"])
+        if kind is None:
+            raise DataError(f"Unknown field: {self.settings['field']}")
+        return self.changed(record, kind, found)
+
+
+class HoistField(PartTransformation):
+    """Wraps the key or value in a struct, or dict, with one field."""
+
+    purpose = "field hoisting"
+
+    def __init__(self) -> None:
+        self._schemas = SchemaCache()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        return ConfigDef(ConfigKey("field", Type.STRING, REQUIRED, Importance.MEDIUM, "The name of the field."))
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with the whole under the field."""
+        schema, value = self.operand(record)
+        name = self.settings["field"]
+        if schema is None:
+            return self.changed(record, None, {name: value})
+        hoisted = self._schemas.get(schema, lambda old: struct({name: old}))
+        return self.changed(record, hoisted, struct_of(hoisted, {name: value}))
+
+
+class ValueToKey(Transformation):
+    """Makes a key of fields of the value."""
+
+    def __init__(self) -> None:
+        self._schemas = SchemaCache()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        high = Importance.HIGH
+        return ConfigDef(
+            ConfigKey("fields", Type.LIST, REQUIRED, high, "Fields of the value that make the key."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, high, "Write a default in place of null."),
+        )
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with the new key; raises DataError for a field that there is not."""
+        names, schema = self.settings["fields"], record.value_schema
+        purpose = "copying fields from value to key"
+        if schema is None:
+            if not isinstance(record.value, dict):
+                raise DataError(f"Only Map objects supported in absence of schema for [{purpose}]")
+            return record.replace(key_schema=None, key={name: record.value.get(name) for name in names})
+        fields = [schema.field(name) for name in names]
+        for name, field in zip(names, fields, strict=True):
+            if field is None:
+                raise DataError(f"Field does not exist: {name}")
+        known = [field for field in fields if field is not None]
+        keys = self._schemas.get(schema, lambda old: struct([(field.name, field.schema) for field in known]))
+        defaults = self.settings["replace.null.with.default"]
+        values = {field.name: field_value(record.value, field, defaults) for field in known}
+        return record.replace(key_schema=keys, key=struct_of(keys, values))
+
+
+class ExtractFieldKey(ExtractField):
+    """Of the key."""
+
+    part = "key"
+
+
+class ExtractFieldValue(ExtractField):
+    """Of the value."""
+
+    part = "value"
+
+
+class HoistFieldKey(HoistField):
+    """Of the key."""
+
+    part = "key"
+
+
+class HoistFieldValue(HoistField):
+    """Of the value."""
+
+    part = "value"

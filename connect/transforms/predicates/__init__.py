@@ -1,0 +1,1 @@
+"""Predicates, which say to which records a transform applies."""

@@ -1,0 +1,73 @@
+"""`ReplaceField`: leaves fields out, or renames them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api.records import SourceRecord
+from ..config import ConfigDef, ConfigKey, Importance, Type
+from ..errors import ConfigValueError
+from .structs import SchemaCache, field_value, struct_of, with_fields
+from .transformation import PartTransformation
+
+
+class ReplaceField(PartTransformation):
+    """Kafka Connect's transform of that name."""
+
+    purpose = "field replacement"
+
+    def __init__(self) -> None:
+        self._schemas = SchemaCache()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        medium = Importance.MEDIUM
+        return ConfigDef(
+            ConfigKey("exclude", Type.LIST, [], medium, "Fields to leave out; this goes before include."),
+            ConfigKey("include", Type.LIST, [], medium, "The only fields to keep; by default all."),
+            ConfigKey("renames", Type.LIST, [], medium, "New names: old:new,old2:new2."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError."""
+        super().configure(config)
+        pairs = [pair.split(":") for pair in self.settings["renames"]]
+        if any(len(pair) != 2 for pair in pairs):
+            raise ConfigValueError("renames", self.settings["renames"], "Invalid rename mapping: write old:new")
+        self._renames: dict[str, str] = dict(pairs)
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with other fields; one without a value stays as it is."""
+        schema, value = self.operand(record)
+        if value is None:
+            return record
+        if schema is None:
+            given = self.require_map(value)
+            return self.changed(record, None, {self._new(name): given[name] for name in given if self._kept(name)})
+        struct = self.require_struct(value)
+        kept = [each for each in schema.fields if self._kept(each.name)]
+        changed = self._schemas.get(schema, lambda old: with_fields(old, [(self._new(e.name), e.schema) for e in kept]))
+        defaults = self.settings["replace.null.with.default"]
+        values = {self._new(each.name): field_value(struct, each, defaults) for each in kept}
+        return self.changed(record, changed, struct_of(changed, values))
+
+    def _kept(self, name: str) -> bool:
+        include = self.settings["include"]
+        return name not in self.settings["exclude"] and (not include or name in include)
+
+    def _new(self, name: str) -> str:
+        return self._renames.get(name, name)
+
+
+class Key(ReplaceField):
+    """Of the key."""
+
+    part = "key"
+
+
+class Value(ReplaceField):
+    """Of the value."""
+
+    part = "value"

@@ -1,0 +1,109 @@
+"""`RegexRouter` and `TimestampRouter` choose another topic; `Filter` drops a record."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Any, Final
+
+from ..api.records import SourceRecord
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
+from ..errors import ConfigValueError, DataError
+from .transformation import Transformation
+
+_GROUP: Final = re.compile(r"\\(.)|\$(\d)|\$\{(\w+)\}", re.DOTALL)
+
+
+class RegexRouter(Transformation):
+    """Renames a topic whose whole name matches; `$1` in the replacement is the first group."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        high = Importance.HIGH
+        return ConfigDef(
+            ConfigKey("regex", Type.STRING, REQUIRED, high, "Regular expression for the whole name of a topic."),
+            ConfigKey("replacement", Type.STRING, REQUIRED, high, "The new name; $1 is the first group."),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError."""
+        super().configure(config)
+        text = re.sub(r"\(\?<(?=\w)", "(?P<", self.settings["regex"])
+        try:
+            self._regex = re.compile(text)
+        except re.error as error:
+            raise ConfigValueError("regex", self.settings["regex"], f"Invalid regex: {error}") from None
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record for its topic."""
+        match = self._regex.fullmatch(record.topic)
+        if match is None:
+            return record
+        try:
+            topic = _GROUP.sub(lambda part: _part(part, match), self.settings["replacement"])
+        except IndexError:
+            raise DataError(
+                f"replacement {self.settings['replacement']!r} names a group that regex does not have"
+            ) from None
+        return record.replace(topic=topic)
+
+
+def _part(part: re.Match[str], match: re.Match[str]) -> str:
+    if part[1] is not None:
+        return part[1]
+    return str(match[int(part[2]) if part[2] is not None else part[3]] or "")
+
+
+_PATTERN: Final = re.compile(r"'([^']*)'|([a-zA-Z])\2*|[^a-zA-Z']+")
+_LETTERS: Final = {
+    "yyyy": "%Y", "yy": "%y", "y": "%Y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B", "dd": "%d", "d": "%-d",
+    "HH": "%H", "H": "%-H", "hh": "%I", "mm": "%M", "ss": "%S", "SSS": "%f", "DDD": "%j", "EEE": "%a", "EEEE": "%A",
+    "a": "%p", "ww": "%V", "u": "%u", "Z": "%z", "z": "%Z",
+}  # fmt: skip
+
+
+class TimestampRouter(Transformation):
+    """Puts the timestamp of a record into the name of its topic."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the transform's settings."""
+        high = Importance.HIGH
+        return ConfigDef(
+            ConfigKey("topic.format", Type.STRING, "${topic}-${timestamp}", high, "The new name."),
+            ConfigKey("timestamp.format", Type.STRING, "yyyyMMdd", high, "Pattern of Java's SimpleDateFormat, in UTC."),
+        )
+
+    def configure(self, config: Any) -> None:
+        """Take settings; raises ConfigValueError for a letter of a pattern that is not known."""
+        super().configure(config)
+        parts, given = [], self.settings["timestamp.format"]
+        for part in _PATTERN.finditer(given):
+            if part[1] is not None:
+                parts.append((part[1] or "'").replace("%", "%%"))
+            elif part[2] is None:
+                parts.append(part[0].replace("%", "%%"))
+            elif part[0] in _LETTERS:
+                parts.append(_LETTERS[part[0]])
+            else:
+                raise ConfigValueError("timestamp.format", given, f"{part[0]!r} is not offered in a pattern")
+        self._format = "".join(parts)
+
+    def apply(self, record: SourceRecord) -> SourceRecord:
+        """Return the record for the topic of its time; raises DataError for one without a timestamp."""
+        if record.timestamp_ms is None:
+            raise DataError(f"Timestamp missing on record: of topic {record.topic}")
+        at = datetime.datetime.fromtimestamp(record.timestamp_ms / 1000, datetime.UTC)
+        milliseconds = f"{record.timestamp_ms % 1000:03}"
+        shown = at.strftime(self._format.replace("%f", milliseconds))
+        name = self.settings["topic.format"].replace("${topic}", record.topic).replace("${timestamp}", shown)
+        return record.replace(topic=name)
+
+
+class Filter(Transformation):
+    """Drops every record: meant to be used with a predicate."""
+
+    def apply(self, record: SourceRecord) -> SourceRecord | None:
+        """Return None."""
+        return None

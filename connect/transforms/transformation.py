@@ -1,0 +1,78 @@
+"""`Transformation`, `Predicate`, and what transforms of the key or the value have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ..api.records import SourceRecord
+from ..config import ConfigDef
+from ..data.schema import Schema
+from ..data.struct import Struct
+from ..errors import DataError
+
+
+class Configured(ABC):
+    """A plugin with settings; `settings` holds their values."""
+
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the plugin's settings."""
+        return ConfigDef()
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Take settings; raises ConfigValueError."""
+        self.settings = self.config_def().parse(config)
+
+
+class Transformation(Configured):
+    """Changes a record, or drops it."""
+
+    @abstractmethod
+    def apply(self, record: SourceRecord) -> SourceRecord | None:
+        """Return the changed record, or None to drop it; raises DataError."""
+
+
+class Predicate(Configured):
+    """Says whether a transform applies to a record."""
+
+    @abstractmethod
+    def test(self, record: SourceRecord) -> bool:
+        """Return whether the record is one of those."""
+
+
+class PartTransformation(Transformation):
+    """Changes the key or the value of a record; subclasses name the `part`."""
+
+    part: ClassVar[str]
+    purpose: ClassVar[str] = ""
+    """What error messages call it."""
+
+    def operand(self, record: SourceRecord) -> tuple[Schema | None, Any]:
+        """Return schema and value of the part."""
+        return (record.key_schema, record.key) if self.part == "key" else (record.value_schema, record.value)
+
+    def changed(self, record: SourceRecord, schema: Schema | None, value: Any) -> SourceRecord:
+        """Return the record with another part."""
+        return record.replace(**{f"{self.part}_schema": schema, self.part: value})
+
+    def require_map(self, value: Any) -> Mapping[Any, Any]:
+        """Return a value without a schema that has fields; raises DataError."""
+        if not isinstance(value, Mapping):
+            raise DataError(
+                f"Only Map objects supported in absence of schema for [{self.purpose}], found: {_kind(value)}"
+            )
+        return value
+
+    def require_struct(self, value: Any) -> Struct:
+        """Return a value with a schema that has fields; raises DataError."""
+        if not isinstance(value, Struct):
+            raise DataError(f"Only Struct objects supported for [{self.purpose}], found: {_kind(value)}")
+        return value
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

@@ -1,0 +1,191 @@
+"""Settings of workers and connectors, and the files that they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from oncelog.connect.errors import ConfigValueError, ConnectError
+from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
+from oncelog.connect.settings.files import properties, read_settings
+from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
+from oncelog.connect.task.topics import topic_groups
+
+WORKER = {"key.converter": "StringConverter", "value.converter": "JsonConverter"}
+CONVERTERS = {
+    name: WorkerConfig(STANDALONE, WORKER)[name] for name in ("key.converter", "value.converter", "header.converter")
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a = b c ", {"a": "b c "}),
+        ("a: b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("a\t=\tb", {"a": "b"}),
+        ("a", {"a": ""}),
+        ("# comment\n! another\n\n  a=b", {"a": "b"}),
+        ("a=b,\\\n   c", {"a": "b,c"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a\\=b=c\\:d", {"a=b": "c:d"}),
+        ("a=\\u00e9\\n\\t", {"a": "é\n\t"}),
+        ("a=b=c", {"a": "b=c"}),
+        ("url=http://:8083", {"url": "http://:8083"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, settings: dict[str, str]) -> None:
+    assert properties(text) == settings
+
+
+def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
+    toml, json, other = tmp_path / "w.toml", tmp_path / "c.json", tmp_path / "c.properties"
+    toml.write_text('"tasks.max" = 2\n[key]\nconverter = "A"\n[topic.creation]\nenable = true\nlist = ["a", "b"]\n')
+    assert read_settings(toml) == {
+        "tasks.max": "2",
+        "key.converter": "A",
+        "topic.creation.enable": "true",
+        "topic.creation.list": "a,b",
+    }
+    json.write_text('{"name": "f1", "config": {"tasks.max": 1}}')
+    assert read_settings(json) == {"tasks.max": "1", "name": "f1"}
+    json.write_text('{"name": "f1", "tasks.max": "1"}')
+    assert read_settings(json) == {"tasks.max": "1", "name": "f1"}
+    other.write_text("name=f1\n")
+    assert read_settings(other) == {"name": "f1"}
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.toml", "="), ("a.json", "{"), ("a.json", "[]"), ("a.json", '{"a":{}}')])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConnectError, match=name):
+        read_settings(tmp_path / name)
+    with pytest.raises(ConnectError, match=r"missing\.toml cannot be read"):
+        read_settings(tmp_path / "missing.toml")
+
+
+def test_clients_get_what_they_know_and_their_prefix() -> None:
+    config = WorkerConfig(
+        STANDALONE,
+        {**WORKER, "bootstrap.servers": "a:1,b:2", "client.id": "w", "producer.linger.ms": "7", "bogus": "x"},
+    )
+    assert config.client() == {"bootstrap.servers": "a:1,b:2", "client.id": "w"}
+    assert config.client("producer") == {"bootstrap.servers": "a:1,b:2", "client.id": "w", "linger.ms": "7"}
+    assert config.unknown == ["bogus"]
+
+
+@pytest.mark.parametrize("missing", ["group.id", "offset.storage.topic"])
+def test_exactly_once_needs_a_group_and_a_topic_for_offsets(missing: str) -> None:
+    given = {**WORKER, "exactly.once.source.support": "ENABLED", "group.id": "g", "offset.storage.topic": "o"}
+    assert WorkerConfig(STANDALONE, given).exactly_once
+    del given[missing]
+    with pytest.raises(ConfigValueError, match=missing):
+        WorkerConfig(STANDALONE, given)
+
+
+def test_the_settings_of_a_connector_are_those_of_kafka_connect() -> None:
+    table = source_config_def(CONVERTERS)
+    assert list(table.keys) == [
+        "name",
+        "connector.class",
+        "connector.plugin.version",
+        "tasks.max",
+        "tasks.max.enforce",
+        "key.converter",
+        "key.converter.plugin.version",
+        "value.converter",
+        "value.converter.plugin.version",
+        "header.converter",
+        "header.converter.plugin.version",
+        "transforms",
+        "predicates",
+        "config.action.reload",
+        "errors.retry.timeout",
+        "errors.retry.delay.max.ms",
+        "errors.tolerance",
+        "errors.log.enable",
+        "errors.log.include.messages",
+        "topic.creation.groups",
+        "exactly.once.support",
+        "transaction.boundary",
+        "transaction.boundary.interval.ms",
+        "offsets.storage.topic",
+    ]
+    assert table.groups == [
+        "Common",
+        "Transforms",
+        "Predicates",
+        "Error Handling",
+        "Topic Creation",
+        "Exactly Once Support",
+        "offsets.topic",
+    ]
+    config = ConnectorConfig(
+        table, {"name": "f1", "connector.class": "FileStreamSource", "transaction.boundary": "POLL"}
+    )
+    assert (config.transaction_boundary, config["tasks.max"]) == ("poll", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tasks.max", "0"),
+        ("name", ""),
+        ("name", "a\nb"),
+        ("transforms", "a,a"),
+        ("transaction.boundary", "sometimes"),
+        ("transaction.boundary.interval.ms", "0"),
+        ("errors.tolerance", "some"),
+        ("offsets.storage.topic", " "),
+    ],
+)
+def test_wrong_settings_of_a_connector_are_refused(name: str, value: str) -> None:
+    given = {"name": "f1", "connector.class": "FileStreamSource", name: value}
+    outcomes = {outcome.name: outcome for outcome in source_config_def(CONVERTERS).validate(given)}
+    assert [each for each, outcome in outcomes.items() if outcome.errors] == [name]
+
+
+def test_topics_belong_to_the_first_group_that_matches() -> None:
+    groups = topic_groups(
+        {
+            "topic.creation.groups": "small, other",
+            "topic.creation.default.replication.factor": "-1",
+            "topic.creation.default.partitions": "3",
+            "topic.creation.small.include": "s.*, t",
+            "topic.creation.small.exclude": "sx",
+            "topic.creation.small.partitions": "1",
+            "topic.creation.small.cleanup.policy": "compact",
+            "topic.creation.other.include": ".*x",
+        }
+    )
+    assert [group.name for group in groups] == ["small", "other", "default"]
+    assert [(group.partitions, group.replication_factor) for group in groups] == [(1, -1), (3, -1), (3, -1)]
+    assert groups[0].configs == {"cleanup.policy": "compact"}
+    chosen = {topic: next(group.name for group in groups if group.matches(topic)) for topic in ("sa", "t", "sx", "q")}
+    assert chosen == {"sa": "small", "t": "small", "sx": "other", "q": "default"}
+    assert topic_groups({}) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"topic.creation.groups": "a", "topic.creation.a.include": "x"},
+        {"topic.creation.default.partitions": "3"},
+        {"topic.creation.default.partitions": "0", "topic.creation.default.replication.factor": "1"},
+        {
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.groups": "a",
+        },
+        {
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.groups": "a",
+            "topic.creation.a.include": "(",
+        },
+    ],
+)
+def test_topic_groups_that_contradict_themselves_are_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigValueError, match=r"topic\.creation\."):
+        topic_groups(settings)

@@ -1,0 +1,264 @@
+"""Single-message transforms and predicates, with and without schemas."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from oncelog.connect.api.records import Header, SourceRecord
+from oncelog.connect.config import ConfigDef
+from oncelog.connect.data.logical import timestamp_schema
+from oncelog.connect.data.schema import INT8, INT32, STRING, Schema, SchemaType, struct
+from oncelog.connect.data.struct import Struct
+from oncelog.connect.errors import ConfigValueError, DataError
+from oncelog.connect.plugins import PluginKind, installed, load_class
+from oncelog.connect.transforms.chain import enriched, stages
+
+INNER = struct({"b": INT32}, optional=True)
+ROW = struct({"id": INT32, "name": STRING, "inner": INNER}, name="row")
+PLAIN = SourceRecord(topic="t", value={"id": 1, "name": "x", "inner": {"b": 2}}, timestamp_ms=1_577_934_245_678)
+TYPED = PLAIN.replace(value_schema=ROW, value=Struct(ROW, id=1, name="x", inner=Struct(INNER, b=2)))
+
+
+def apply(name: str, record: SourceRecord, **settings: str) -> SourceRecord | None:
+    transform = load_class(name)()
+    transform.configure({key.replace("_", "."): value for key, value in settings.items()})
+    return transform.apply(record)  # type: ignore[no-any-return]
+
+
+def both(name: str, **settings: str) -> tuple[Any, dict[str, Any]]:
+    """Return the value without a schema, and the fields of the one with it."""
+    plain, typed = apply(name, PLAIN, **settings), apply(name, TYPED, **settings)
+    assert plain is not None
+    assert typed is not None
+    value = typed.value
+    assert isinstance(value, Struct)
+    assert value.schema == typed.value_schema
+    value.check()
+    return plain.value, {field.name: value[field.name] for field in value.schema.fields}
+
+
+def test_insert_field_adds_what_is_known_of_the_record() -> None:
+    settings = {"topic_field": "topic!", "timestamp_field": "at", "static_field": "s?", "static_value": "fixed"}
+    plain, typed = both("InsertField$Value", **settings)
+    assert plain == {**PLAIN.value, "topic": "t", "at": 1_577_934_245_678, "s": "fixed"}
+    assert typed["topic"] == "t"
+    assert typed["at"] == datetime.datetime(2020, 1, 2, 3, 4, 5, 678_000, datetime.UTC)
+    record = apply("InsertField$Value", TYPED, **settings)
+    assert record is not None
+    assert record.value_schema is not None
+    fields = {field.name: field.schema for field in record.value_schema.fields}
+    assert (fields["topic"].optional, fields["s"].optional, fields["at"]) == (
+        False,
+        True,
+        timestamp_schema(optional=True),
+    )
+    assert apply("InsertField$Value", PLAIN.replace(value=None), **settings) == PLAIN.replace(value=None)
+    with pytest.raises(ConfigValueError, match="No field insertion configured"):
+        apply("InsertField$Value", PLAIN)
+    with pytest.raises(DataError, match="Only Map objects supported in absence of schema for \\[field insertion\\]"):
+        apply("InsertField$Value", PLAIN.replace(value="text"), **settings)
+
+
+def test_replace_field_leaves_out_and_renames() -> None:
+    plain, typed = both("ReplaceField$Value", exclude="inner", renames="id:key,name:id")
+    assert plain == typed == {"key": 1, "id": "x"}
+    plain, typed = both("ReplaceField$Value", include="id")
+    assert plain == typed == {"id": 1}
+    with pytest.raises(ConfigValueError, match="Invalid rename mapping"):
+        apply("ReplaceField$Value", PLAIN, renames="a")
+
+
+def test_mask_field_empties_or_replaces() -> None:
+    plain, typed = both("MaskField$Value", fields="id,name")
+    assert (plain["id"], plain["name"], typed["id"], typed["name"]) == (0, "", 0, "")
+    plain, typed = both("MaskField$Value", fields="id,name", replacement="7")
+    assert (plain["id"], plain["name"], typed["id"], typed["name"]) == (7, "7", 7, "7")
+    with pytest.raises(DataError, match="Unable to convert"):
+        apply("MaskField$Value", PLAIN, fields="id", replacement="x")
+
+
+def test_value_to_key_takes_fields() -> None:
+    plain, typed = apply("ValueToKey", PLAIN, fields="id,name"), apply("ValueToKey", TYPED, fields="id,name")
+    assert plain is not None
+    assert plain.key == {"id": 1, "name": "x"}
+    assert typed is not None
+    assert typed.key_schema == struct({"id": INT32, "name": STRING})
+    assert typed.key == Struct(struct({"id": INT32, "name": STRING}), id=1, name="x")
+    with pytest.raises(DataError, match="Field does not exist: nope"):
+        apply("ValueToKey", TYPED, fields="nope")
+
+
+def test_extract_and_hoist_are_inverse() -> None:
+    hoisted = apply("HoistField$Value", TYPED, field="all")
+    assert hoisted is not None
+    assert hoisted.value_schema == struct({"all": ROW})
+    assert apply("ExtractField$Value", hoisted, field="all") == TYPED
+    hoisted = apply("HoistField$Value", PLAIN, field="all")
+    assert hoisted is not None
+    assert hoisted.value == {"all": PLAIN.value}
+    for record in (PLAIN, TYPED):
+        nested = apply("ExtractField$Value", record, field="inner.b", field_syntax_version="V2")
+        assert nested is not None
+        assert nested.value == 2
+    with pytest.raises(DataError, match="Unknown field: nope"):
+        apply("ExtractField$Value", TYPED, field="nope")
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "target", "cast"),
+    [
+        (300, INT32, "int8", 44),
+        (-129, INT32, "int8", 127),
+        ("7", STRING, "int64", 7),
+        (1.9, None, "int32", 1),
+        (-1.9, None, "int32", -1),
+        (float("nan"), None, "int32", 0),
+        (5, INT8, "string", "5"),
+        (True, None, "int8", 1),
+        ("TRUE", None, "boolean", True),
+        (0, None, "boolean", False),
+        (1.5, None, "string", "1.5"),
+        (b"\1", None, "string", "AQ=="),
+        (0.1, None, "float32", 0.10000000149011612),
+        (datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC), timestamp_schema(), "int64", 86_400_000),
+    ],
+)
+def test_cast_converts_as_java_does(value: Any, schema: Schema | None, target: str, cast: Any) -> None:
+    record = apply("Cast$Value", PLAIN.replace(value=value, value_schema=schema), spec=target)
+    assert record is not None
+    assert record.value == cast
+    if schema is not None:
+        names = {"int8": SchemaType.INT8, "int64": SchemaType.INT64, "string": SchemaType.STRING}
+        assert record.value_schema == Schema(names[target])
+
+
+def test_cast_of_fields() -> None:
+    plain, typed = both("Cast$Value", spec="id:string")
+    assert (plain["id"], typed["id"]) == ("1", "1")
+    with pytest.raises(ConfigValueError, match="Invalid cast type"):
+        apply("Cast$Value", PLAIN, spec="id:complex")
+    with pytest.raises(DataError, match="out of range"):
+        apply("Cast$Value", PLAIN.replace(value="300"), spec="int8")
+
+
+def test_flatten_joins_names() -> None:
+    plain, typed = both("Flatten$Value", delimiter="_")
+    assert plain == typed == {"id": 1, "name": "x", "inner_b": 2}
+    record = apply("Flatten$Value", TYPED)
+    assert record is not None
+    assert record.value_schema is not None
+    assert [(field.name, field.schema.optional) for field in record.value_schema.fields] == [
+        ("id", False),
+        ("name", False),
+        ("inner.b", True),
+    ]
+
+
+def test_headers_are_inserted_moved_and_dropped() -> None:
+    inserted = apply("InsertHeader", PLAIN, header="h", value_literal="5")
+    assert inserted is not None
+    assert inserted.headers == (Header("h", 5, INT8),)
+    dropped = apply("DropHeaders", inserted, headers="h,other")
+    assert dropped == PLAIN
+    for record in (PLAIN, TYPED):
+        moved = apply("HeaderFrom$Value", record, fields="id,name", headers="a,b", operation="move")
+        assert moved is not None
+        assert [(header.key, header.value) for header in moved.headers] == [("a", 1), ("b", "x")]
+    plain, typed = both("HeaderFrom$Value", fields="id", headers="a", operation="move")
+    assert plain.keys() == typed.keys() == {"name", "inner"}
+    plain, typed = both("HeaderFrom$Value", fields="id", headers="a", operation="copy")
+    assert plain.keys() == typed.keys() == {"id", "name", "inner"}
+    with pytest.raises(ConfigValueError, match="same number of elements"):
+        apply("HeaderFrom$Value", PLAIN, fields="id", headers="a,b", operation="move")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "topic"),
+    [
+        ("RegexRouter", {"regex": "t", "replacement": "u"}, "u"),
+        ("RegexRouter", {"regex": "(.)", "replacement": "$1-$1\\$"}, "t-t$"),
+        ("RegexRouter", {"regex": "x.*", "replacement": "u"}, "t"),
+        ("RegexRouter", {"regex": "(?<all>.*)", "replacement": "${all}2"}, "t2"),
+        ("TimestampRouter", {}, "t-20200102"),
+        ("TimestampRouter", {"topic_format": "${timestamp}.${topic}", "timestamp_format": "yyyy'y'MM"}, "2020y01.t"),
+        ("TimestampRouter", {"timestamp_format": "HH:mm:ss.SSS"}, "t-03:04:05.678"),
+    ],
+)
+def test_routers_choose_the_topic(name: str, settings: dict[str, str], topic: str) -> None:
+    record = apply(name, PLAIN, **settings)
+    assert record is not None
+    assert record.topic == topic
+
+
+def test_stages_apply_in_order_where_their_predicate_says_so() -> None:
+    chain = stages(
+        {
+            "transforms": "drop,name",
+            "transforms.drop.type": "org.apache.kafka.connect.transforms.Filter",
+            "transforms.drop.predicate": "gone",
+            "transforms.name.type": "RegexRouter",
+            "transforms.name.regex": "(.*)",
+            "transforms.name.replacement": "new-$1",
+            "transforms.name.predicate": "gone",
+            "transforms.name.negate": "true",
+            "predicates": "gone",
+            "predicates.gone.type": "RecordIsTombstone",
+        }
+    )
+    drop, name = chain
+    tombstone = PLAIN.replace(value=None)
+    assert (drop.apply(tombstone), drop.apply(PLAIN)) == (None, PLAIN)
+    assert (name.apply(tombstone), name.apply(PLAIN)) == (tombstone, PLAIN.replace(topic="new-t"))
+    with pytest.raises(ConfigValueError, match="is none of the aliases in predicates"):
+        stages({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "b"})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "record", "true"),
+    [
+        ("TopicNameMatches", {"pattern": "t"}, PLAIN, True),
+        ("TopicNameMatches", {"pattern": "x"}, PLAIN, False),
+        ("HasHeaderKey", {"name": "h"}, PLAIN.replace(headers=(Header("h", 1),)), True),
+        ("HasHeaderKey", {"name": "h"}, PLAIN, False),
+        ("RecordIsTombstone", {}, PLAIN, False),
+    ],
+)
+def test_predicates(name: str, settings: dict[str, str], record: SourceRecord, true: bool) -> None:
+    predicate = load_class(name)()
+    predicate.configure(settings)
+    assert predicate.test(record) is true
+
+
+def test_validation_shows_the_settings_of_each_transform() -> None:
+    given = {"transforms": "a,b", "transforms.a.type": "RegexRouter", "transforms.b.type": "Nope"}
+    table = enriched(ConfigDef(), given)
+    assert table.groups == ["Transforms: a", "Transforms: b"]
+    assert list(table.keys) == [
+        "transforms.a.type",
+        "transforms.a.plugin.version",
+        "transforms.a.regex",
+        "transforms.a.replacement",
+        "transforms.a.predicate",
+        "transforms.a.negate",
+        "transforms.b.type",
+        "transforms.b.plugin.version",
+    ]
+    errors = {outcome.name: outcome.errors for outcome in table.validate(given) if outcome.errors}
+    assert errors == {
+        "transforms.a.regex": ['Missing required configuration "transforms.a.regex" which has no default value.'],
+        "transforms.a.replacement": [
+            'Missing required configuration "transforms.a.replacement" which has no default value.'
+        ],
+        "transforms.b.type": ["Invalid value Nope for configuration transforms.b.type: Class Nope could not be found."],
+    }
+
+
+@pytest.mark.parametrize("kind", list(PluginKind))
+def test_every_plugin_can_be_loaded_and_has_settings(kind: PluginKind) -> None:
+    names = [name for name, _ in installed([kind])]
+    assert names
+    for name in names:
+        cls: Any = load_class(name)
+        assert isinstance(cls.config_def(), ConfigDef)
