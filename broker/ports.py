@@ -147,6 +147,9 @@ class Lane(Enum):
     DECOMPRESSION = "decompression"
     """Expands large batches before they are appended."""
 
+    READ = "read"
+    """Reads indexes and large ranges of segments."""
+
     SEARCH = "search"
     """Expands large batches for a look-up by timestamp."""
 

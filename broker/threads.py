@@ -22,6 +22,7 @@ DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
     Lane.HOUSEKEEPING: 1,  # in order
     Lane.COMPACTION: 1,  # one log at a time
     Lane.DECOMPRESSION: 4,
+    Lane.READ: 4,
     Lane.SEARCH: 2,
 }
 """Threads of each lane, at most."""

@@ -23,7 +23,7 @@ from ...protocol.messages.fetch import (
 from ..fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
 from ..fetch_wait import FetchWait
 from ..handling import Answer, Deferred, RequestContext, handles
-from ..log import IsolationLevel, PartitionLog
+from ..log import IsolationLevel, LogRead, PartitionLog
 from ..partition import Partition
 from ..steps import SLICE, Steps
 
@@ -152,35 +152,29 @@ class _Fetch:
             return answer.in_steps(targets)
         enough_at_once = answer.left - _AT_ONCE_BYTES
         for target in targets:
-            answer.add(target)
-            if answer.left < enough_at_once:
-                return answer.in_steps(targets)
+            reading = answer.add(target)
+            if reading is not None or answer.left < enough_at_once:
+                return answer.in_steps(targets, reading)
         return answer.response
 
-    def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData:
-        """Read at most `left` bytes of one partition, but a first batch whole."""
+    def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData | Steps[PartitionData]:
+        """Read at most `left` bytes of one partition, but a first batch whole; what is not at hand, in steps."""
         try:
             log = self._partition(target).log
             divergence = self._divergence(target, log) if target.last_fetched_epoch >= 0 else None
             max_bytes = 0 if divergence is not None else max(0, min(target.max_bytes, left))
             read = log.read(target.fetch_offset, max_bytes, self.isolation, min_one=nothing_yet and divergence is None)
         except KafkaError as error:
-            return PartitionData(target.partition, int(error.code), -1, aborted_transactions=None, records=b"")
-        aborted = None
-        if read.aborted is not None:
-            aborted = [AbortedTransaction(producer_id, first_offset) for producer_id, first_offset in read.aborted]
-        data = PartitionData(
-            target.partition,
-            int(ErrorCode.NONE),
-            read.high_watermark,
-            read.last_stable_offset,
-            read.log_start_offset,
-            aborted_transactions=aborted,
-            records=read.records,
-        )
-        if divergence is not None:
-            data.diverging_epoch = divergence
-        return data
+            return _failed(target, error)
+        if isinstance(read, LogRead):
+            return _data(target, read, divergence)
+        return self._read_in_steps(target, read)
+
+    def _read_in_steps(self, target: FetchTarget, reading: Steps[LogRead]) -> Steps[PartitionData]:
+        try:
+            return _data(target, (yield from reading), None)
+        except KafkaError as error:
+            return _failed(target, error)
 
     def _divergence(self, target: FetchTarget, log: PartitionLog) -> EpochEndOffset | None:
         """Where the reader's log and ours parted, if they did (KIP-595: truncation detection in Fetch)."""
@@ -188,6 +182,28 @@ class _Fetch:
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
         return EpochEndOffset(epoch, end_offset)
+
+
+def _failed(target: FetchTarget, error: KafkaError) -> PartitionData:
+    return PartitionData(target.partition, int(error.code), -1, aborted_transactions=None, records=b"")
+
+
+def _data(target: FetchTarget, read: LogRead, divergence: EpochEndOffset | None) -> PartitionData:
+    aborted = None
+    if read.aborted is not None:
+        aborted = [AbortedTransaction(producer_id, first_offset) for producer_id, first_offset in read.aborted]
+    data = PartitionData(
+        target.partition,
+        int(ErrorCode.NONE),
+        read.high_watermark,
+        read.last_stable_offset,
+        read.log_start_offset,
+        aborted_transactions=aborted,
+        records=read.records,
+    )
+    if divergence is not None:
+        data.diverging_epoch = divergence
+    return data
 
 
 class _Answer:
@@ -202,17 +218,30 @@ class _Answer:
         self.response = FetchResponse(session_id=fetch.plan.session_id)
         self.topics: dict[str | bytes, FetchableTopicResponse] = {}
 
-    def in_steps(self, targets: Iterator[FetchTarget]) -> Steps[FetchResponse]:
-        """Read the rest of the partitions."""
+    def in_steps(self, targets: Iterator[FetchTarget], reading: Steps[None] | None = None) -> Steps[FetchResponse]:
+        """Finish `reading`, then read the rest of the partitions."""
+        if reading is not None:
+            yield from reading
         for target in targets:
             left = self.left
-            self.add(target)
+            reading = self.add(target)
+            if reading is not None:
+                yield from reading
             yield _READ + (left - self.left) // _BYTES_PER_UNIT
         return self.response
 
-    def add(self, target: FetchTarget) -> None:
-        """Read one partition."""
+    def add(self, target: FetchTarget) -> Steps[None] | None:
+        """Read one partition; returns the steps that do it where not everything is at hand."""
         data = self.fetch.read(target, self.left, self.nothing_yet)
+        if isinstance(data, PartitionData):
+            self._put(target, data)
+            return None
+        return self._add_in_steps(target, data)
+
+    def _add_in_steps(self, target: FetchTarget, reading: Steps[PartitionData]) -> Steps[None]:
+        self._put(target, (yield from reading))
+
+    def _put(self, target: FetchTarget, data: PartitionData) -> None:
         plan = self.fetch.plan
         session = plan.session
         if data.records:

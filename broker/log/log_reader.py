@@ -12,6 +12,7 @@ from typing import Final
 
 from ...protocol.batch_header import HEADER_SIZE, BatchHeader
 from ..ports import Buffer, Threads
+from .at_hand import SideReads
 from .batch_scan import BrokenBatch, whole_batches
 from .results import CorruptLog
 from .segment import LogSegment
@@ -32,7 +33,8 @@ class LogReader:
         # Offset → (segment, byte) where it begins: a consumer continues where its last fetch ended.
         self._continuations: dict[int, tuple[LogSegment, int]] = {}
         self._version = 0
-        self.timestamps = TimestampSearch(segments, lambda: self._version, threads)
+        self.side_reads = SideReads(threads)
+        self.timestamps = TimestampSearch(segments, lambda: self._version, threads, self.side_reads)
 
     def forget(self) -> None:
         """Positions have changed (truncation, compaction, deletion)."""
@@ -43,6 +45,7 @@ class LogReader:
         """(whole batches from the one holding `offset`, all below `limit`; the offset behind them).
 
         `end_offset` is the log's. Up to `max_bytes` of one segment; `min_one`: the first batch comes whatever its size.
+        Raises CorruptLog, OSError, and NotAtHand where `side_reads` should get something first.
         """
         if offset >= limit or (max_bytes <= 0 and not min_one):
             return b"", offset
@@ -52,6 +55,7 @@ class LogReader:
         while segment is not None and segment.base_offset < limit:
             try:
                 if start < 0:
+                    self.side_reads.require_indexes(segment)
                     start = segment.position_of(offset)
                     self._remember(offset, segment, start)
                 outcome = self._read(segment, start, limit, end_offset, max_bytes)
@@ -78,6 +82,8 @@ class LogReader:
         counted = 0
         while segment is not None and segment.base_offset < limit and counted < wanted:
             try:
+                if segment.is_cold:
+                    return wanted  # it is finished, and so has data to give; how much is not worth waiting for
                 if start < 0:
                     start = segment.position_of(offset)
                     self._remember(offset, segment, start)
@@ -109,14 +115,18 @@ class LogReader:
         available = end - start
         if available <= 0:
             return None
-        if exact and available <= max_bytes:
-            records = self._bytes(segment, start, available)
+        data = self.side_reads.piece(segment, start)
+        if exact and available <= max_bytes and (data is None or len(data) == available):
+            records = data or self._bytes(segment, start, available)
             self._remember(limit, segment, end)
             return records, limit
+        self.side_reads.require_indexes(segment)
+        if data is None:
+            data = self._bytes(segment, start, min(available, max(max_bytes + HEADER_SIZE, _LEAST)))
+        # The walk begins no further than at the batch that holds the last offset, so that it passes one at least.
         index = segment.offset_index
-        # No further than the batch that holds the last offset: at least one is walked, and says where it ends.
-        known = min(index.floor(start + max_bytes), index.lookup(limit - 1)) if max_bytes > _LEAST else 0
-        data = self._bytes(segment, start, min(available, max(max_bytes + HEADER_SIZE, _LEAST)))
+        within = min(max_bytes, len(data) - 1)
+        known = min(index.floor(start + within), index.lookup(limit - 1)) if max_bytes > _LEAST else start
         try:
             cut, next_offset = whole_batches(data, max(known - start, 0), max_bytes, limit)
         except BrokenBatch as error:
@@ -132,15 +142,20 @@ class LogReader:
         continuation = self._continuations.get(limit)
         if continuation is not None and continuation[0] is segment:
             return continuation[1], True
+        self.side_reads.require_indexes(segment)
         return segment.offset_index.ceiling(limit, segment.size), False
 
     def _first(self, segment: LogSegment, start: int) -> tuple[Buffer, int]:
         """The batch at byte `start`, whatever its size, and the offset behind it."""
         header = segment.batch_at(start)
+        data = self.side_reads.piece(segment, start)
+        if data is None or len(data) != header.size:
+            data = self._bytes(segment, start, header.size)
         self._remember(header.next_offset, segment, start + header.size)
-        return self._bytes(segment, start, header.size), header.next_offset
+        return data, header.next_offset
 
     def _bytes(self, segment: LogSegment, start: int, size: int) -> bytes:
+        self.side_reads.require_bytes(segment, start, size)
         data = segment.file.read_at(size, start)
         if len(data) != size:
             raise BrokenBatch(start + len(data), f"the file ends early, {segment.size} bytes were written")

@@ -31,6 +31,7 @@ from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Buffer, Clock, FileSystem, RandomIds, Threads
 from ..steps import Steps, run_at_once
+from .at_hand import NotAtHand
 from .batch_inspection import Content, Inspection, content_at_a_glance
 from .disk_space import DiskSpace
 from .flusher import LogFlusher
@@ -50,6 +51,9 @@ logger = structlog.get_logger(__name__)
 
 _LARGEST_INDEX: Final = 10 << 20
 """Bytes at which the index of a segment is large, as by default in Kafka."""
+
+_SIDE_READS: Final = 5
+"""So often a read has something got in a thread, until it takes no more: each time the log may have changed."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -369,12 +373,35 @@ class PartitionLog(RetainedLog):
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         *,
         min_one: bool = True,
-    ) -> LogRead:
+    ) -> LogRead | Steps[LogRead]:
         """Whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
 
-        With `min_one` a first batch larger than that comes alone. Raises KafkaError OFFSET_OUT_OF_RANGE,
-        KAFKA_STORAGE_ERROR.
+        With `min_one` a first batch larger than that comes alone. What is not at hand is read in steps. Raises
+        KafkaError OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, at once or in the steps.
         """
+        try:
+            return self._read_at_hand(offset, max_bytes, isolation, min_one)
+        except NotAtHand as missing:
+            return self._read_in_steps(missing, offset, max_bytes, isolation, min_one)
+
+    def _read_in_steps(
+        self, missing: NotAtHand, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool
+    ) -> Steps[LogRead]:
+        side_reads = self.reader.side_reads
+        for _ in range(_SIDE_READS):
+            if not (yield from side_reads.get(missing)):
+                break
+            try:
+                return self._read_at_hand(offset, max_bytes, isolation, min_one)
+            except NotAtHand as more:
+                missing = more
+            finally:
+                side_reads.drop_piece()
+        with side_reads.at_once():
+            return self._read_at_hand(offset, max_bytes, isolation, min_one)
+
+    def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
+        """Read, looking at everything that may have changed while something was got; raises NotAtHand."""
         committed = isolation is IsolationLevel.READ_COMMITTED
         visible = self.last_stable_offset if committed else self.high_watermark
         limit = self._readable_end(visible)

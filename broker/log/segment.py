@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -42,6 +42,18 @@ MAX_SEGMENT_SIZE: Final = (1 << 31) - 1
 
 _ABORTED_TXN_BYTES: Final = 250
 """Memory of one entry of a loaded transaction index, about."""
+
+
+_COLD_BYTES: Final = 64 << 20
+"""The indexes of a smaller segment are loaded in a millisecond or two."""
+
+
+class SegmentIndexes(NamedTuple):
+    """What is loaded of a segment's indexes; `as_written`: they are those of the files."""
+
+    offsets: OffsetIndex
+    times: TimeIndex
+    as_written: bool
 
 
 class LogSegment:
@@ -255,37 +267,58 @@ class LogSegment:
         return self._fs.read_file(path) if self._fs.exists(path) else b""
 
     def _load_indexes(self) -> None:
-        """Read offset and time index, or, where their files are not what was written, make them again."""
+        self.take_indexes(self.read_indexes(self.file))
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether its indexes are not loaded and so large that loading them takes more than a moment."""
+        return self._offset_index is None and self.size > _COLD_BYTES
+
+    def read_indexes(self, file: File) -> SegmentIndexes:
+        """Read the indexes, or make them again from the `.log` file where their files are not what was written.
+
+        Changes nothing of the segment, and may be called in any thread. Raises BrokenBatch, OSError.
+        """
         try:
-            self._read_indexes()
+            offsets, times, _ = self._read_index_files()
         except CorruptIndex as error:
             logger.warning("index made again", file=self.path(OFFSET_INDEX), reason=str(error))
-            self._offset_index, self._time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
-            timestamp, offset, since_entry = -1, self.base_offset, 0
-            for position, header in walk_headers(self.file, 0, self.size):
-                self._check_offset(position, header)
-                if header.max_timestamp > timestamp:
-                    timestamp, offset = header.max_timestamp, header.last_offset
-                if since_entry > _REBUILT_INTERVAL:
-                    self._offset_index.append(header.last_offset, position)
-                    self._time_index.append(timestamp, offset)
-                    since_entry = 0
-                since_entry += header.size
+        else:
+            return SegmentIndexes(offsets, times, as_written=True)
+        offsets, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        timestamp, offset, since_entry = -1, self.base_offset, 0
+        for position, header in walk_headers(file, 0, self.size):
+            self._check_offset(position, header)
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
+            if since_entry > _REBUILT_INTERVAL:
+                offsets.append(header.last_offset, position)
+                times.append(timestamp, offset)
+                since_entry = 0
+            since_entry += header.size
+        return SegmentIndexes(offsets, times, as_written=False)
+
+    def take_indexes(self, indexes: SegmentIndexes) -> None:
+        """Use what `read_indexes` returned, and write the files of indexes that were made again."""
+        self._offset_index, self._time_index = indexes.offsets, indexes.times
+        if not indexes.as_written:
             with suppress(OSError):  # else they are made again the next time
                 self.write_indexes()
         self._used(loaded=True)
 
-    def _read_indexes(self) -> list[AbortedTxn]:
-        """Take both indexes from their files; returns what the transaction index says. Raises CorruptIndex, OSError."""
+    def _read_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn]]:
+        """What the index files say. Raises CorruptIndex, OSError."""
         if not self.index_files_present():
             raise CorruptIndex("the file is missing")
         offsets, times, aborted = (self._index_file(kind) for kind in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX))
         checked = self._fs.exists(self.path(CHECKSUMS))  # older releases wrote none
         if checked:
             check_checksums(self._index_file(CHECKSUMS), offsets, times, aborted)
-        self._offset_index = OffsetIndex.decode(offsets, self.base_offset, self.size, checked=checked)
-        self._time_index = TimeIndex.decode(times, self.base_offset, checked=checked)
-        return decode_transaction_index(aborted, self.base_offset)
+        return (
+            OffsetIndex.decode(offsets, self.base_offset, self.size, checked=checked),
+            TimeIndex.decode(times, self.base_offset, checked=checked),
+            decode_transaction_index(aborted, self.base_offset),
+        )
 
     def load_finished(self) -> int:
         """Take size and largest timestamp from the segment's files; returns where it ends (exclusive offset).
@@ -293,7 +326,7 @@ class LogSegment:
         Raises CorruptIndex, BrokenBatch, OSError.
         """
         self.size = self._fs.file_size(self.path())
-        self._aborted = self._read_indexes()
+        self._offset_index, self._time_index, self._aborted = self._read_index_files()
         self.max_timestamp = self.time_index.last_timestamp()
         self.offset_of_max_timestamp = self.time_index.last_offset()
         end_offset = self.base_offset

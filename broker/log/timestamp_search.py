@@ -10,10 +10,11 @@ or gone begins anew.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...protocol.batch_header import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
 from ...protocol.compression import expand
@@ -21,6 +22,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.record_skim import SkimmedRecord, skim
 from ..ports import Lane, Threads
 from ..steps import SLICE, Steps
+from .at_hand import SideReads
 from .batch_inspection import AT_ONCE_BYTES
 from .batch_scan import BrokenBatch
 from .results import CorruptLog
@@ -56,10 +58,13 @@ class TimestampSearch:
     `threads` None: large batches are expanded in the caller's thread.
     """
 
-    def __init__(self, segments: LogSegments, version: Callable[[], int], threads: Threads | None) -> None:
+    def __init__(
+        self, segments: LogSegments, version: Callable[[], int], threads: Threads | None, side_reads: SideReads
+    ) -> None:
         self._segments = segments
         self._version = version
         self._threads = threads
+        self._side_reads = side_reads
 
     def first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
         """Find the first record from offset `start` on whose timestamp is at least `timestamp`.
@@ -102,6 +107,7 @@ class TimestampSearch:
             if timestamp > segment.max_timestamp:
                 continue
             with _damage(segment, start):
+                yield from self._side_reads.load_indexes(segment)
                 position = segment.time_position(timestamp, start)
             while position < segment.size:
                 with _damage(segment, start):
@@ -127,6 +133,7 @@ class TimestampSearch:
             if segment.max_timestamp < 0 or (best is not None and segment.max_timestamp <= best[3]):
                 continue
             with _damage(segment, start):
+                yield from self._side_reads.load_indexes(segment)
                 known = _known_newest(segment, start, limit)
                 position = segment.size if known is not None else segment.position_of(start)
             if known is not None:
@@ -214,6 +221,9 @@ def _first_in_batch(
                 passed = next(records)
             except StopIteration:
                 return None
+            if not isinstance(passed, list):
+                yield passed
+                continue
             for record in passed:
                 if record.timestamp >= timestamp and record.offset >= start:
                     return FoundRecord(record.timestamp, record.offset, epoch)
@@ -234,6 +244,9 @@ def _newest_in_batch(
     records = _records(segment, position, header, threads)
     try:
         for passed in records:
+            if not isinstance(passed, list):
+                yield passed
+                continue
             newest = max([newest, *(record.timestamp for record in passed if record.offset >= start)])
             yield SLICE
     except CorruptBatch:
@@ -245,8 +258,8 @@ def _newest_in_batch(
 
 def _records(
     segment: LogSegment, position: int, header: BatchHeader, threads: Threads | None
-) -> Generator[list[SkimmedRecord], None, None]:
-    """The records of a batch, in portions; an empty portion while it is waited for. Raises CorruptBatch."""
+) -> Generator[list[SkimmedRecord] | asyncio.Future[Any], None, None]:
+    """The records of a batch, in portions, and what to wait for until there are more. Raises CorruptBatch."""
     with _damage(segment, header.base_offset):
         _, _, batch = next(segment.batches(position, verify=False))
     data = bytes(batch[HEADER_SIZE:])
@@ -264,7 +277,7 @@ def _records(
     try:
         job = threads.run(Lane.SEARCH, lambda: expand(header.compression, data))
         while not job.done():
-            yield []
+            yield job
         yield from _portions(job.result(), header)
     finally:
         _large.release()

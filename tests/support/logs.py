@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from crc32c import crc32c
 from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
+from oncelog.broker.ports import Threads
 from oncelog.protocol.batch_header import CRC_END, CRC_START
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
@@ -71,6 +72,7 @@ def open_log(
     point: LoadPoint = LoadPoint(),  # noqa: B008
     clock: StandingClock | None = None,
     topic: str = "t",
+    threads: Threads | None = None,
     **config: object,
 ) -> PartitionLog:
     """The log in /data/t-0, which is made if it is missing."""
@@ -86,6 +88,7 @@ def open_log(
         clock=clock or StandingClock(),
         config=LogConfig(**config),  # type: ignore[arg-type]
         point=point,
+        threads=threads,
     )
 
 
