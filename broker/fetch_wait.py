@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from .connection_info import ConnectionInfo
-from .log import PartitionLog
+from .log import Log
 
 
 class FetchWait:
@@ -22,26 +22,26 @@ class FetchWait:
     def __init__(
         self,
         purgatory: FetchPurgatory,
-        is_enough: Callable[[PartitionLog], bool],
+        is_enough: Callable[[Log], bool],
         max_wait_s: float,
         connection: ConnectionInfo,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self._purgatory = purgatory
-        self._logs: list[PartitionLog] = []
+        self._logs: list[Log] = []
         self._is_enough = is_enough
         self._connection = connection
         self._timer = loop.call_later(max_wait_s, self.release)
         connection.closed.add_done_callback(self._closed)
 
-    def watch(self, log: PartitionLog) -> None:
+    def watch(self, log: Log) -> None:
         """Look again whenever this log moves."""
         if not self.done.done():
             self._logs.append(log)
             log.add_listener(self._advanced)
 
-    def _advanced(self, log: PartitionLog) -> None:
+    def _advanced(self, log: Log) -> None:
         if not self.done.done() and self._is_enough(log):
             self.release()
 
@@ -67,9 +67,7 @@ class FetchPurgatory:
         self.waiting: set[FetchWait] = set()
         self._closed = False
 
-    def wait(
-        self, is_enough: Callable[[PartitionLog], bool], max_wait_s: float, connection: ConnectionInfo
-    ) -> FetchWait:
+    def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
         """A wait that ends when `is_enough(log)` holds for a watched log that moved, or after `max_wait_s`."""
         wait = FetchWait(self, is_enough, 0 if self._closed else max_wait_s, connection)
         self.waiting.add(wait)

@@ -11,7 +11,7 @@ client sees it), its subscribers drop the data, its record is removed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -36,8 +36,9 @@ from ..protocol.messages.metadata_log import (
 )
 from ..protocol.records import Record, decode_batch, encode_batch
 from ..protocol.schema import Message
-from .log import AppendOrigin, LogConfig, LogManager, PartitionLog
+from .log import AppendOrigin, Log, LogConfig, Logs
 from .ports import Clock, RandomIds
+from .steps import run_at_once
 from .topic_names import INTERNAL_TOPICS, METADATA_TOPIC, TopicNames
 
 PRODUCER_ID_BLOCK: Final = 1000
@@ -69,7 +70,7 @@ class MetadataStore:
     are refused, and through the future (KAFKA_STORAGE_ERROR) where the disk fails.
     """
 
-    def __init__(self, log_manager: LogManager, node_id: int, clock: Clock, ids: RandomIds, logger: Any) -> None:
+    def __init__(self, log_manager: Logs, node_id: int, clock: Clock, ids: RandomIds, logger: Any) -> None:
         self.node_id = node_id
         self.cluster_id = ""
         self.topics: dict[str, Topic] = {}
@@ -94,7 +95,7 @@ class MetadataStore:
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
-        self._log: PartitionLog | None = None
+        self._log: Log | None = None
 
     # ---- lookups
 
@@ -126,7 +127,8 @@ class MetadataStore:
         if log is None or not log.log_end_offset:
             self._check_fresh()
         if log is None:
-            log = self._log_manager.create(METADATA_TOPIC, 0, config)
+            made = self._log_manager.create(METADATA_TOPIC, 0, config)
+            log = run_at_once(made) if isinstance(made, Generator) else made
         else:
             log.update_config(config)
         self._log = log

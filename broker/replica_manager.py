@@ -13,11 +13,12 @@ from typing import Any, Protocol
 from ..protocol.control_records import control_batch
 from ..protocol.errors import ErrorCode, KafkaError
 from .config import BrokerConfig
-from .log import AppendOrigin, LogConfig, LogManager, PartitionLog
+from .log import AppendOrigin, Log, LogConfig, Logs
 from .markers import Marker, TopicPartition
 from .metadata_store import MetadataStore, Topic
 from .partition import Partition
 from .ports import Clock
+from .steps import Steps
 from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 
@@ -35,7 +36,7 @@ class ReplicaManager:
     """Partitions by name and id."""
 
     def __init__(
-        self, config: BrokerConfig, log_manager: LogManager, metadata: MetadataStore, clock: Clock, logger: Any
+        self, config: BrokerConfig, log_manager: Logs, metadata: MetadataStore, clock: Clock, logger: Any
     ) -> None:
         self.offsets_owner: OffsetsOwner | None = None
         self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
@@ -97,7 +98,7 @@ class ReplicaManager:
         made = self._partitions[topic.name, index] = Partition(topic, index, self._open_log)
         return made
 
-    def _open_log(self, partition: Partition) -> PartitionLog:
+    def _open_log(self, partition: Partition) -> Log | Steps[Log]:
         topic = self._metadata.topic(partition.topic)
         if topic is None or topic.topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -108,7 +109,7 @@ class ReplicaManager:
         """The log settings of a topic."""
         return log_config(self._config, topic.configs, internal=topic.is_internal)
 
-    def existing_log(self, topic: str, index: int) -> PartitionLog | None:
+    def existing_log(self, topic: str, index: int) -> Log | None:
         """The partition's log, None while nothing was written there.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR where it is offline.
@@ -137,7 +138,7 @@ class ReplicaManager:
             offline.setdefault(topic, set()).add(index)
         return offline
 
-    def logs(self) -> Iterator[PartitionLog]:
+    def logs(self) -> Iterator[Log]:
         """The logs of all topics that metadata knows."""
         for log in list(self._log_manager.logs()):
             topic = self._metadata.topic(log.topic)

@@ -12,7 +12,7 @@ from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
-from .log import LogManager
+from .log import Logs
 from .metadata_store import MetadataStore
 from .metrics import Metrics
 from .ports import Clock, Threads
@@ -38,7 +38,6 @@ class BrokerServices(Protocol):
     config: BrokerConfig
     clock: Clock
     threads: Threads
-    log_manager: LogManager
     metadata: MetadataStore
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
@@ -69,6 +68,10 @@ class BrokerServices(Protocol):
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
         """(node id, host, port) of the broker that leads a partition, as this client reaches it."""
+
+    @property
+    def log_manager(self) -> Logs:
+        """All logs."""
 
     def served_apis(self) -> list[ServedApi]:
         """Every API that has a handler, by ascending key."""

@@ -75,14 +75,16 @@ class StateLog:
         `essential`: it ends a transaction or removes state, so it may use the last part of the disk's reserve.
         Raises KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); then nothing was written.
         """
-        log = self._replica_manager.partition(self.topic, partition).log
+        home = self._replica_manager.partition(self.topic, partition)
         batch = encode_batch(
             [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(records)],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=transactional,
         )
-        return log.append(bytearray(batch), origin=AppendOrigin.COORDINATOR, essential=essential)
+        return home.log.append(
+            bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch, essential=essential
+        )
 
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
         """None when everything below `end_offset` is as durable as `durability` asks; else what resolves when it is.

@@ -23,7 +23,7 @@ from ...protocol.messages.fetch import (
 from ..fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
 from ..fetch_wait import FetchWait
 from ..handling import Answer, Deferred, RequestContext, handles
-from ..log import IsolationLevel, LogRead, PartitionLog
+from ..log import IsolationLevel, Log, LogRead
 from ..partition import Partition
 from ..steps import SLICE, Steps
 
@@ -77,7 +77,7 @@ class _Fetch:
         self.isolation = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
         self.max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
         self.missing = request.min_bytes
-        self.waiting: dict[PartitionLog, _Waiting] = {}
+        self.waiting: dict[Log, _Waiting] = {}
 
     def _partition(self, target: FetchTarget) -> Partition:
         manager = self.context.broker.replica_manager
@@ -94,7 +94,8 @@ class _Fetch:
         for target in self.plan.targets:
             try:
                 partition = self._partition(target)
-                yield partition.open()
+                if not partition.is_open:
+                    yield from partition.open()
             except KafkaError:
                 return True
             log = partition.log
@@ -116,7 +117,7 @@ class _Fetch:
                 return
             yield 1
 
-    def is_enough_with(self, log: PartitionLog) -> bool:
+    def is_enough_with(self, log: Log) -> bool:
         """Whether the answer should wait no longer, now that this log has moved."""
         waiting = self.waiting[log]
         self.missing += waiting.available
@@ -125,10 +126,10 @@ class _Fetch:
         self.missing -= waiting.available
         return self.missing <= 0
 
-    def _visible(self, log: PartitionLog) -> int:
+    def _visible(self, log: Log) -> int:
         return log.last_stable_offset if self.committed else log.high_watermark
 
-    def _available(self, target: FetchTarget, log: PartitionLog, visible: int) -> int:
+    def _available(self, target: FetchTarget, log: Log, visible: int) -> int:
         """How many bytes the partition has to give, not counted beyond what is missing; an error gives enough."""
         offset = target.fetch_offset
         if log.failure is not None or not log.log_start_offset <= offset <= log.log_end_offset:
@@ -176,7 +177,7 @@ class _Fetch:
         except KafkaError as error:
             return _failed(target, error)
 
-    def _divergence(self, target: FetchTarget, log: PartitionLog) -> EpochEndOffset | None:
+    def _divergence(self, target: FetchTarget, log: Log) -> EpochEndOffset | None:
         """Where the reader's log and ours parted, if they did (KIP-595: truncation detection in Fetch)."""
         epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):

@@ -50,8 +50,8 @@ def _offset(
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no special timestamp {item.timestamp}.")
         partition = context.broker.replica_manager.partition(topic, item.partition_index)
         partition.check_leader_epoch(item.current_leader_epoch)
-        yield partition.open()
-        timestamp, offset, epoch = yield from partition.log.find_offset_for_timestamp(item.timestamp, isolation)
+        log = yield from partition.open()
+        timestamp, offset, epoch = yield from log.find_offset_for_timestamp(item.timestamp, isolation)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(item.partition_index, int(error.code))
     known_epoch = epoch if context.api_version >= 4 else -1

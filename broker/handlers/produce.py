@@ -26,7 +26,7 @@ from ...protocol.messages.produce import (
 from ...protocol.schema import Buffer
 from ..handling import Answer, Deferred, Execution, RequestContext, handles
 from ..log import AT_ONCE_BYTES
-from ..steps import Steps, run_in_slices
+from ..steps import Steps, run_in_slices, run_slice
 from ..topic_names import INTERNAL_TOPICS
 from ..transactional_produce import (
     ATTRIBUTES,
@@ -77,6 +77,12 @@ def handle(context: RequestContext, request: ProduceRequest) -> Execution:
         answers = TopicProduceResponse(topic.name, topic.topic_id)
         response.responses.append(answers)
         transactional |= _prepare(context, topic, topic.partition_data, answers, appends)
+    for append in appends:
+        if append.partition is not None and not append.partition.is_open:
+            opening = _open_in_steps(appends, transactional)
+            if run_slice(opening) is None:
+                return _append_prepared(context, request, response, appends, opening)
+            break
     return _append_known(context, request, response, appends, transactional)
 
 
@@ -177,20 +183,20 @@ def _prepare_in_steps(
             part = rows[start : start + _PARTITIONS_PER_STEP]
             transactional |= _prepare(context, topic, part, answers, appends)
             yield 4 * len(part)
-            for append in appends[-len(part) :]:
-                yield _open(append)
+            yield from _open_in_steps(appends[-len(part) :], transactional)
     return transactional
 
 
-def _open(append: ProduceAppend) -> int:
-    """Open the log of a partition; returns the units of work that it took."""
-    if append.partition is None:
-        return 0
-    try:
-        return append.partition.open()
-    except KafkaError as error:
-        append.fail(error)
-        return 0
+def _open_in_steps(appends: list[ProduceAppend], transactional: bool) -> Steps[bool]:
+    """Open the logs that are not open yet; returns `transactional`."""
+    for append in appends:
+        partition = append.partition
+        if partition is not None and not partition.is_open:
+            try:
+                yield from partition.open()
+            except KafkaError as error:
+                append.fail(error)
+    return transactional
 
 
 def _prepare(

@@ -1,7 +1,11 @@
-"""Partitions on disk. The names below are all that the rest of the broker uses."""
+"""Partitions on disk. The names below are all that the rest of the broker uses.
+
+It knows the protocols `Log` and `Logs` alone; only `broker.py`, which puts the parts together, and tools name the
+classes that stand behind them."""
 
 from .batch_inspection import AT_ONCE_BYTES, Inspection
 from .data_directory import DataDirectoryError
+from .log import Log, Logs, Producers
 from .log_config import LogConfig
 from .log_loader import LoadPoint, load_log
 from .log_manager import LogManager
@@ -20,11 +24,14 @@ __all__ = [
     "InvalidRecords",
     "IsolationLevel",
     "LoadPoint",
+    "Log",
     "LogConfig",
     "LogManager",
     "LogRead",
+    "Logs",
     "PartitionLog",
     "ProducerStateEntry",
     "ProducerStateManager",
+    "Producers",
     "load_log",
 ]

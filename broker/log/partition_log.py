@@ -113,8 +113,21 @@ class PartitionLog(RetainedLog):
         self._ids = ids
         self._disk_space = disk_space
         self._indexes_current = indexes_current
+        self._owner_epoch = -1
         self._refusing_writes = False
         self._refusing_reads = False
+
+    def take_over(self, leader_epoch: int) -> None:
+        """Refuse appends of older leader epochs from now on.
+
+        Raises KafkaError FENCED_LEADER_EPOCH where a newer one has taken over.
+        """
+        if leader_epoch < self._owner_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.name}: leader epoch {leader_epoch} is over, {self._owner_epoch} has begun",
+            )
+        self._owner_epoch = leader_epoch
 
     # --- append ------------------------------------------------------------------------------------------------------
 
@@ -142,11 +155,17 @@ class PartitionLog(RetainedLog):
         `essential`: the batch may use the last part of the disk's reserve, as markers may.
         `transaction_version` 2 makes a data batch of a producer unknown here begin at sequence 0, and a marker be
         newer than the open transaction (KIP-890). Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
-        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, NOT_LEADER_OR_FOLLOWER,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED,
+        KAFKA_STORAGE_ERROR.
         """
         if self._failure is not None:
             raise self._failure
+        if leader_epoch < self._owner_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.name}: leader epoch {leader_epoch} is over, {self._owner_epoch} has begun; ask who leads it",
+            )
         config = self.config
         content: Content | None = None
         if inspection is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -39,6 +40,26 @@ def test_mypy_strict_finds_nothing() -> None:
 
 def test_imports_go_only_downwards() -> None:
     run(tool("lint-imports"), "--no-cache")
+
+
+def test_the_broker_knows_logs_by_their_protocols_alone() -> None:
+    """Only `broker.py`, which puts the parts together, names the classes that keep logs in files."""
+    allowed = {
+        "AT_ONCE_BYTES", "AppendOrigin", "AppendResult", "CorruptLog", "DataDirectoryError", "Inspection",
+        "InvalidRecords", "IsolationLevel", "Log", "LogConfig", "LogRead", "Logs", "ProducerStateEntry", "Producers",
+    }  # fmt: skip
+    modules = {"results", "log_config"}
+    wrong = []
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        if path.parent.name == "log" or path == ROOT / "broker" / "broker.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level and f".{node.module or ''}.".find(".log.") >= 0:
+                inner = (node.module or "").partition("log.")[2]
+                names = {alias.name for alias in node.names}
+                if inner not in modules and (inner or not names <= allowed):
+                    wrong.append(f"{path.relative_to(ROOT)}: {', '.join(sorted(names))}")
+    assert not wrong, wrong
 
 
 def test_every_package_folder_is_shipped() -> None:
