@@ -27,6 +27,9 @@ DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
 }
 """Threads of each lane, at most."""
 
+RETRY_S: Final = 0.5
+"""Seconds until a lane without a thread tries again to start one."""
+
 _Job: TypeAlias = Callable[[], Any]
 _Queue: TypeAlias = "SimpleQueue[tuple[_Job, asyncio.Future[Any], _Lane] | None]"
 
@@ -61,20 +64,23 @@ class _Lane:
         self._unfinished = 0
 
     def run(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        if self._threads < min(self._unfinished + 1, self._size):
-            self._start_thread()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         self._unfinished += 1
         self._jobs.put((job, future, self))
+        self._start_thread(loop)
         return future
 
-    def _start_thread(self) -> None:
+    def _start_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start another thread if all are busy and the lane may have one more."""
+        if self._threads >= min(self._unfinished, self._size):
+            return
         thread = threading.Thread(target=_work, args=(self._jobs,), name=f"oncelog-{self._name}", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the system has no thread left: those that there are do the work
             if not self._threads:
-                raise
+                loop.call_later(RETRY_S, self._start_thread, loop)
         else:
             self._threads += 1
 

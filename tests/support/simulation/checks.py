@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oncelog.broker.coordinator.claims import Claim
 from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
+from oncelog.broker.coordinator.group.records import decode_key, decode_offset
 from oncelog.broker.log import IsolationLevel, PartitionLog
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.control_records import read_control_record
-from oncelog.protocol.records import decode_batch, iter_batches
+from oncelog.protocol.messages.group_log import OffsetCommitKey
+from oncelog.protocol.records import Record, decode_batch, iter_batches
 
 from .kinds import KINDS
-from .producer import EXTRA, INPUT, OUTPUT
+from .producer import EXTRA, INPUT, OUTPUT, Transaction
 
 if TYPE_CHECKING:
     from .world import World
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 GroupInput: TypeAlias = tuple[str, int]
 """(group, input partition)."""
+
+Source: TypeAlias = tuple[str, int, int]
+"""(group, input partition, how often its offsets were deleted before)."""
 
 
 def read_committed(log: PartitionLog) -> list[tuple[int, bytes]]:
@@ -152,25 +157,27 @@ def _nothing_that_nobody_asked_for(world: World) -> None:
 
 
 def _exactly_once(world: World) -> None:
-    outputs: dict[GroupInput, list[tuple[int, int]]] = defaultdict(list)
+    outputs: dict[Source, list[tuple[int, int]]] = defaultdict(list)
     by_transaction: dict[int, list[str]] = defaultdict(list)
+    offsets = CommittedOffsets(world)
     for values in world.seen.values():
         for _, value in values:
             number, partition, offset = map(int, value.split(b":"))
-            outputs[world.transactions[number].group, partition].append((offset, number))
+            outputs[offsets.source(world.transactions[number], partition)].append((offset, number))
             by_transaction[number].append(value.decode())
-    ends = committed_in_memory(world)
+    in_memory = committed_in_memory(world)
+    ends = {(group, partition, 0): end for (group, partition), end in in_memory.items()}
     if world.scenario.broker != "compacting":
-        assert _commits_in_order(world) == ends, f"{ends} in memory"
-    for group in world.groups:
-        for partition in range(world.inputs):
-            processed = sorted(outputs.get((group, partition), []))
-            offsets = [offset for offset, _ in processed]
-            end = ends.get((group, partition), 0)
-            assert offsets == list(range(end)), (
-                f"input {partition} of {group}: offset {end} is committed,"
-                f" outputs by (offset, transaction) are {processed}"
-            )
+        ends = _commits_in_order(offsets)
+        newest = {source[:2]: end for source, end in ends.items() if source[2] == offsets.deletions[source[:2]]}
+        assert newest == in_memory, f"{newest} by the log, {in_memory} in memory"
+    for source in {*outputs, *ends}:
+        processed = sorted(outputs[source])
+        end = ends.get(source, 0)
+        assert [offset for offset, _ in processed] == list(range(end)), (
+            f"input {source[1]} of {source[0]}, after {source[2]} deletions: offset {end} is committed,"
+            f" outputs by (offset, transaction) are {processed}"
+        )
     for transaction in world.transactions:
         there = sorted(by_transaction.get(transaction.number, []))
         meant = sorted(value for values in transaction.outputs.values() for value in values)
@@ -181,13 +188,13 @@ def _exactly_once(world: World) -> None:
             assert transaction.wish is True, f"nobody asked to commit {transaction}"
 
 
-def _commits_in_order(world: World) -> dict[GroupInput, int]:
-    """Committed offsets as the log of offsets tells them, each the continuation of the one before."""
-    ends: dict[GroupInput, int] = {}
-    last: dict[GroupInput, Any] = {}
-    for transaction in committed_transactions(world):
+def _commits_in_order(offsets: CommittedOffsets) -> dict[Source, int]:
+    """Where the committed offsets of each source end, each commit the continuation of the one before."""
+    ends: dict[Source, int] = {}
+    last: dict[Source, Any] = {}
+    for transaction in offsets.transactions:
         for partition, (start, end) in transaction.inputs.items():
-            source = transaction.group, partition
+            source = offsets.source(transaction, partition)
             before = last.get(source)
             assert start == ends.get(source, 0), (
                 f"{transaction} begins at {start} of input {partition}, {before} ended at {ends.get(source, 0)}"
@@ -219,33 +226,51 @@ def committed_in_memory(world: World) -> dict[GroupInput, int]:
     return ends
 
 
-def committed_transactions(world: World) -> list[Any]:
-    """Transactions that committed offsets, in the order of their markers."""
-    from oncelog.broker.coordinator.group.records import decode_key, decode_offset
-    from oncelog.protocol.messages.group_log import OffsetCommitKey
+class CommittedOffsets:
+    """What the log of offsets says. `transactions` committed offsets, in the order of their markers; `deletions` is how
+    often the offsets of a group's input were deleted: what is committed afterwards begins at 0 again."""
 
-    committed = []
-    pending: dict[int, dict[int, set[int]]] = {}
-    for _, log in logs_of(world, OFFSETS_TOPIC, world.offsets_partitions):
-        for header, batch in log.batches(log.log_start_offset):
-            if not header.is_transactional:
-                continue
-            for record in decode_batch(batch, 0, header):
-                if header.is_control:
-                    mine = pending.pop(header.producer_id, {})
-                    if read_control_record(record).is_commit:
-                        for number, partitions in mine.items():
-                            transaction = world.transactions[number]
-                            assert partitions == set(transaction.inputs), f"offsets of {transaction} are torn"
-                            committed.append(transaction)
-                    continue
-                assert record.key is not None
-                assert record.value is not None
-                key = decode_key(record.key)
-                assert isinstance(key, OffsetCommitKey)
-                number = int(decode_offset(record.value).metadata)
-                pending.setdefault(header.producer_id, {}).setdefault(number, set()).add(key.partition)
-    return committed
+    def __init__(self, world: World) -> None:
+        self.transactions: list[Transaction] = []
+        self.deletions: dict[GroupInput, int] = defaultdict(int)
+        self._world = world
+        self._deletions_before: dict[tuple[int, int], int] = {}
+        self._pending: dict[int, dict[int, set[int]]] = {}
+        for _, log in logs_of(world, OFFSETS_TOPIC, world.offsets_partitions):
+            for header, batch in log.batches(log.log_start_offset):
+                for record in decode_batch(batch, 0, header):
+                    if header.is_control:
+                        self._end(header.producer_id, is_commit=read_control_record(record).is_commit)
+                    elif header.is_transactional:
+                        self._commit(header.producer_id, record)
+                    else:
+                        self._note_deletion(record)
+
+    def source(self, transaction: Transaction, partition: int) -> Source:
+        """What a transaction consumed: deleted offsets are those of another source."""
+        return transaction.group, partition, self._deletions_before.get((transaction.number, partition), 0)
+
+    def _commit(self, producer_id: int, record: Record) -> None:
+        assert record.key is not None
+        assert record.value is not None
+        key = decode_key(record.key)
+        assert isinstance(key, OffsetCommitKey)
+        number = int(decode_offset(record.value).metadata)
+        self._pending.setdefault(producer_id, {}).setdefault(number, set()).add(key.partition)
+        self._deletions_before[number, key.partition] = self.deletions[key.group, key.partition]
+
+    def _end(self, producer_id: int, *, is_commit: bool) -> None:
+        for number, partitions in self._pending.pop(producer_id, {}).items():
+            transaction = self._world.transactions[number]
+            if is_commit:
+                assert partitions == set(transaction.inputs), f"offsets of {transaction} are torn"
+                self.transactions.append(transaction)
+
+    def _note_deletion(self, record: Record) -> None:
+        assert record.key is not None
+        key = decode_key(record.key)
+        if isinstance(key, OffsetCommitKey) and record.value is None:
+            self.deletions[key.group, key.partition] += 1
 
 
 async def memory_is_what_the_log_says(world: World) -> None:

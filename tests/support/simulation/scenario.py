@@ -20,7 +20,9 @@ class Event:
     sync, and it is restarted. crash at start: its power fails, and again while it reads its logs. slow disk: each sync
     takes many times as long. clock: its wall clock jumps, by two seconds (target 0) or by an hour (1) ahead, or back
     by a second (2). delete records: what readers were given of an output is deleted. topic: the extra topic is deleted,
-    and made anew. marker: an operator writes a marker for some producer.
+    and made anew. marker: an operator writes a marker for some producer. partitions: the outputs (target 0, 1) or the
+    inputs (2) get another partition. delete group: an operator deletes the group of the target's worker, as soon as it
+    has no members: when a transaction has offsets pending, its workers die (0), leave (1), or stand still (2).
     A worker (the target's): die: it ends, and is started again. halt: it stands still. leave: it leaves its group, and
     comes back. rejoin: it asks for another assignment. fence: an operator fences an id of it.
     The network: storm: connections break. mire: frames are slow.
@@ -90,6 +92,8 @@ HARSH_EVENTS = KINDS_OF_EVENTS | {
     "full": 4,
     "sync fails": 3,
     "marker": 5,
+    "partitions": 4,
+    "delete group": 5,
 }
 
 OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}

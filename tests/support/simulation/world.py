@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import cache
 from random import Random
@@ -12,7 +13,9 @@ from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
+from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from oncelog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -26,7 +29,7 @@ from support.faulty_filesystem import FaultyFileSystem
 from support.virtual_time import JumpingSelector, VirtualTimeLoop
 
 from . import checks
-from .broker import Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
+from .broker import PowerCut, Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
 from .client import Unexpected
 from .kinds import AWARE, Kind
 from .network import Disconnected, Link, Network, Weather
@@ -126,6 +129,7 @@ class World:
         self.seen: dict[int, list[tuple[int, bytes]]] = {}
         self.refusals: list[str] = []
         self.deleted_records = False
+        self._partitions = {INPUT: INPUTS, OUTPUT: OUTPUTS}
         self._incarnations = 0
         self._steady: Worker | None = None
         self._disk = Random(self.rng.getrandbits(32))
@@ -133,6 +137,7 @@ class World:
         self._ending = False
         self._crashing = False
         self._crash_when_told: dict[str, float] = {}
+        self._offsets_pending = asyncio.Event()
         self._disk_is_slow_until = 0.0
 
     def _schedule(self) -> Schedule:
@@ -201,6 +206,9 @@ class World:
 
     def acknowledged(self, what: str) -> None:
         """Some client has just been told that its records, its offsets or its decision are safe."""
+        if what == "offsets":
+            self._offsets_pending.set()
+            self._offsets_pending.clear()
         down_s = self._crash_when_told.pop(what, None)
         if down_s is not None:
             self._spawn(self.restart_broker(power=True, down_s=down_s))
@@ -338,6 +346,10 @@ class World:
             await self._delete_records(event.target % self.outputs)
         elif event.what == "marker":
             await self._send_marker()
+        elif event.what == "partitions":
+            await self._add_partition(INPUT if event.target == 2 else OUTPUT)
+        elif event.what == "delete group":
+            await self._delete_group(worker.group, event.target)
         elif event.what == "topic":
             await self._ask(DeleteTopicsRequest(topic_names=[EXTRA], timeout_ms=1000), 5)
             await asyncio.sleep(event.for_s)
@@ -385,6 +397,52 @@ class World:
             wanted = DeleteRecordsPartition(partition, log.last_stable_offset)
             await self._ask(DeleteRecordsRequest([DeleteRecordsTopic(OUTPUT, [wanted])], 1000), 2)
             self.deleted_records = True
+
+    async def _add_partition(self, topic: str) -> None:
+        """Use one more partition of a topic, once the broker says that it is there."""
+        count = self._partitions[topic] + 1
+        wanted = CreatePartitionsTopic(topic, count, assignments=None)
+        answer = await self._ask(CreatePartitionsRequest([wanted], timeout_ms=1000), 3)
+        # A count that is not larger: an earlier request was executed, and its answer was lost.
+        if answer is not None and answer.results[0].error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):
+            self._partitions[topic] = count
+            if topic == OUTPUT:
+                self.outputs = count
+            else:
+                self.inputs = count
+
+    async def _delete_group(self, group: str, how: int) -> None:
+        """Delete a group as soon as it is empty, transactions with offsets of it open or not, and let it begin anew.
+
+        Only where every worker's commits name a member: of a deleted group, nothing else keeps one out that slept
+        through it all.
+        """
+        workers = {slot: worker for slot, worker in self.workers.items() if worker.group == group}
+        if self.scenario.broker == "compacting" or not all(
+            worker.kind.generation and worker.kind.member_id for worker in workers.values()
+        ):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._offsets_pending.wait()  # the transaction is open, and its end is not asked for
+        for worker in workers.values():
+            if how == 0:
+                worker.kill()
+            elif how == 1:
+                await worker.leave()
+            else:
+                worker.process.halt()
+        for _ in range(40):
+            answer = await self._ask(DeleteGroupsRequest([group]), 2)
+            if self._ending or (answer is not None and answer.results[0].error_code != ErrorCode.NON_EMPTY_GROUP):
+                self.note(f"group {group} is deleted: {answer}")
+                break
+            await asyncio.sleep(0.1)
+        for slot, worker in workers.items():
+            if how == 2 and not self._ending:
+                worker.process.go_on()
+            elif how != 2 and self.workers[slot] is worker:
+                self._start(slot)
 
     async def _ask(self, request: Request[R], version: int) -> R | None:
         """An operator asks, once; None where no answer comes."""
@@ -478,10 +536,17 @@ class World:
                 raise error
 
 
+def _unless_the_power_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A task in whose middle the power failed is not there any more, and nobody asks what became of it."""
+    if not isinstance(context.get("exception"), PowerCut):
+        loop.default_exception_handler(context)
+
+
 def history(scenario: Scenario, *, tracing: bool = False) -> World:
     """Run a scenario; an AssertionError that it raises has the scenario, and with `tracing` the trace, in its notes."""
     world = World(scenario, tracing=tracing)
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        runner.get_loop().set_exception_handler(_unless_the_power_failed)
         try:
             runner.run(world.run())
         except BaseException as error:

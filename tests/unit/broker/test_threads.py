@@ -138,6 +138,21 @@ async def test_a_lane_goes_on_with_fewer_threads_where_the_system_has_no_more(
     assert await second == "second"
 
 
+async def test_a_job_waits_until_the_system_has_a_thread(threads: RealThreads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.broker.threads.RETRY_S", 0.001)
+    start, refused = threading.Thread.start, []
+
+    def refuse_twice(thread: threading.Thread) -> None:
+        if len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_twice)
+    assert await threads.run(Lane.FLUSH, lambda: "at last") == "at last"
+    assert refused == ["oncelog-flush"] * 2
+
+
 def test_a_job_that_ends_after_its_loop_was_closed_does_no_harm() -> None:
     threads = RealThreads()
     may_end, ended = threading.Event(), threading.Event()
