@@ -155,7 +155,36 @@ MUTANTS: Final = (
         "            if number and segment.base_offset != end_offset:\n",
         "            if number and segment.base_offset < 0:\n",
     ),
+    Mutant(
+        "writers are answered before the sync has ended",
+        "log",
+        "broker/log/flusher.py",
+        "            run.add_done_callback(partial(self._flushed, log, task))",
+        "            run.add_done_callback(partial(self._flushed, log, task))\n"
+        "            self._loop.call_soon(log.finish_flush, task)",
+    ),
+    Mutant(
+        "a sync that failed counts as one that succeeded",
+        "log",
+        "broker/log/flusher.py",
+        "            if error is None:\n                log.finish_flush(task)",
+        "            if not isinstance(error, RootSyncFailed):\n                log.finish_flush(task)",
+    ),
+    Mutant(
+        "a directory's sync counts for names that were made while it ran",
+        "log",
+        "broker/log/shared_directory.py",
+        "            self._synced = covered",
+        "            self._synced = self._changes",
+    ),
     # ---- transactions
+    Mutant(
+        "markers are written before the decision is on disk",
+        "transactions",
+        "broker/coordinator/transaction/state_manager.py",
+        "        if flush is None:\n            self._become(entry, new)",
+        "        if flush is None or new.state.is_prepare:\n            self._become(entry, new)",
+    ),
     Mutant(
         "COMPLETE is recorded before the markers are on disk",
         "transactions",
