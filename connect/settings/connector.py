@@ -129,7 +129,7 @@ def _rows(key_converter: str, value_converter: str, header_converter: str) -> li
              _ERRORS, 2, _WIDE, "Maximum Delay Between Retries for Errors"),
         _row("errors.tolerance", Type.STRING, "none", _MEDIUM,
              "none: a record that fails makes the task fail. all: it is left out.",
-             _ERRORS, 3, _SHORT, "Error Tolerance", OneOfIgnoringCase("none", "all")),
+             _ERRORS, 3, _SHORT, "Error Tolerance", OneOf("none", "all")),
         _row("errors.log.enable", Type.BOOLEAN, False, _MEDIUM, "Log tolerated errors as well.",
              _ERRORS, 4, _SHORT, "Log Errors"),
         _row("errors.log.include.messages", Type.BOOLEAN, False, _MEDIUM,

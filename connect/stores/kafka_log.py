@@ -60,6 +60,7 @@ class KafkaLog:
         self._waiters: dict[asyncio.Future[None], dict[TopicPartition, int]] = {}
         self._partitions: list[TopicPartition] = []
         self._task: asyncio.Task[None] | None = None
+        self._opened: contextlib.AsyncExitStack | None = None
         self._leader: Producer | None = None
         self._admin: Admin
         self._consumer: Consumer
@@ -72,8 +73,10 @@ class KafkaLog:
         async with contextlib.AsyncExitStack() as opened:
             self._admin = await opened.enter_async_context(Admin(self._client))
             await self._create()
-            described = await self._admin.describe_topics([self.topic])
-            count = len(described[self.topic].partitions)
+            self._producer = await opened.enter_async_context(
+                Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
+            )
+            count = await self._producer.partitions_for(self.topic)  # waits until brokers know a new topic
             if self._single and count != 1:
                 raise ConnectError(
                     f"Topic '{self.topic}' supplied via the '{self._setting}' property is required to have a single "
@@ -84,9 +87,6 @@ class KafkaLog:
             isolation = "read_committed" if self._read_committed else "read_uncommitted"
             self._consumer = await opened.enter_async_context(
                 Consumer(self._client, isolation_level=isolation, auto_offset_reset="earliest")
-            )
-            self._producer = await opened.enter_async_context(
-                Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
             )
             self._consumer.assign(self._partitions)
             await self._consumer.seek_to_beginning()
@@ -100,7 +100,7 @@ class KafkaLog:
         if self._leader is not None:
             await self._leader.close(0)
             self._leader = None
-        if self._task is not None:
+        if self._opened is not None:
             await self._opened.aclose()
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
@@ -164,16 +164,14 @@ class KafkaLog:
         try:
             while True:
                 try:
-                    records = await self._consumer.poll(_POLL_MS)
+                    for record in await self._consumer.poll(_POLL_MS):
+                        if record.key is not None:
+                            self._apply(LogRecord(record.key, record.value, record.partition, record.offset))
+                    if self._waiters:
+                        await self._wake_waiters()
                 except RetriableError as error:
                     log.warning("reading %s: %s", self.topic, error)
                     await asyncio.sleep(_POLL_MS / 1000)
-                    continue
-                for record in records:
-                    if record.key is not None:
-                        self._apply(LogRecord(record.key, record.value, record.partition, record.offset))
-                if self._waiters:
-                    await self._wake_waiters()
         except KafkaError as error:
             log.error("the reading of %s has ended: %s", self.topic, error)
             for waiter in self._waiters:

@@ -164,6 +164,8 @@ class TaskRunner:
                 aside.close()
                 self._stop_called = True
                 await asyncio.gather(self._polling, return_exceptions=True)
+            if started and self._commit_due:
+                await self._tell()
             if started and not self._stop_called:
                 self._stop_called = True
                 await self._calls.call(self._task.stop)

@@ -36,17 +36,13 @@ class TopicGroup:
 
 
 def topic_groups(settings: Mapping[str, str]) -> list[TopicGroup]:
-    """Return the groups of a connector in order, `default` last; none where topics are not to be created.
+    """Return the groups of a connector in order, `default` last; none without topic.creation.default.*.
 
     Raises ConfigValueError.
     """
     given = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
     aliases = [alias.strip() for alias in given.pop("groups", "").split(",") if alias.strip()]
     if not any(name.startswith("default.") for name in given):
-        if aliases:
-            raise ConfigValueError(
-                f"{PREFIX}default.replication.factor", None, "must be set where topic.creation.groups is"
-            )
         return []
     return [_group(given, alias) for alias in (*(alias for alias in aliases if alias != "default"), "default")]
 

@@ -164,13 +164,12 @@ def test_topics_belong_to_the_first_group_that_matches() -> None:
     assert groups[0].configs == {"cleanup.policy": "compact"}
     chosen = {topic: next(group.name for group in groups if group.matches(topic)) for topic in ("sa", "t", "sx", "q")}
     assert chosen == {"sa": "small", "t": "small", "sx": "other", "q": "default"}
-    assert topic_groups({}) == []
+    assert topic_groups({"topic.creation.groups": "a", "topic.creation.a.include": "x"}) == []
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"topic.creation.groups": "a", "topic.creation.a.include": "x"},
         {"topic.creation.default.partitions": "3"},
         {"topic.creation.default.partitions": "0", "topic.creation.default.replication.factor": "1"},
         {
