@@ -129,6 +129,7 @@ class _Loader:
         self.changed: list[LogSegment] = []
         self._epochs: list[tuple[int, int]] = []
         self._recovery_point = 0
+        self._altered = False  # a file that holds records was made, cut or removed
 
     def load(self) -> int:
         """Do it all; returns the log end offset."""
@@ -230,6 +231,7 @@ class _Loader:
     def _begin_at(self, offset: int) -> None:
         segment = LogSegment(self._fs, self._directory, offset, created_ms=self._clock.now_ms())
         segment.create()
+        self._altered = True
         self.segments = [segment]
         self.changed.append(segment)
 
@@ -392,6 +394,7 @@ class _Loader:
 
     def _cut_behind(self, number: int) -> None:
         """Remove the segments behind `number`."""
+        self._altered = True
         remove_flushed_offset(self._fs, self._directory)
         doomed = self.segments[number + 1 :]
         del self.segments[number + 1 :]
@@ -456,6 +459,10 @@ class _Loader:
         """Sync what was scanned, and the indexes made again, before any of it is shown."""
         if self._point.fresh or (self._point.clean and not self.changed):
             return  # a fresh log is synced with its first records
+        active = self.segments[-1]
+        on_disk = end_offset <= self._recovery_point and not self._altered
+        if on_disk and all(segment is active for segment in self.changed):
+            return  # its indexes are in memory alone, and everything else was on disk before the crash
         for segment in self.changed:
             if segment is not self.segments[-1]:
                 self._write_indexes(segment)

@@ -54,7 +54,7 @@ def encode_snapshot(entries: Collection[ProducerStateEntry]) -> bytes:
         body += _MAGIC + _COUNT.pack(len(with_older))
         for entry in with_older:
             body += _OLDER.pack(entry.producer_id, len(entry.batches) - 1)
-            for batch in list(entry.batches)[:-1]:
+            for batch in entry.batches[:-1]:
                 body += _BATCH.pack(*batch)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
@@ -77,7 +77,7 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
             position += _ENTRY.size
             entry = ProducerStateEntry(producer_id, epoch, coordinator_epoch, timestamp, first)
             if offset >= 0:
-                entry.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
+                entry.batches = (BatchMetadata(sequence, offset, delta, timestamp),)
             entries[producer_id] = entry
         if data[position : position + len(_MAGIC)] == _MAGIC:
             _decode_older(data, position + len(_MAGIC), entries)
@@ -93,8 +93,8 @@ def _decode_older(data: bytes, position: int, entries: dict[int, ProducerStateEn
         producer_id, batches = _OLDER.unpack_from(data, position)
         position += _OLDER.size
         entry = entries[producer_id]
-        last = entry.batches.pop()
+        older = []
         for _ in range(batches):
-            entry.batches.append(BatchMetadata(*_BATCH.unpack_from(data, position)))
+            older.append(BatchMetadata(*_BATCH.unpack_from(data, position)))
             position += _BATCH.size
-        entry.batches.append(last)
+        entry.batches = (*older, entry.batches[0])

@@ -7,7 +7,6 @@ those of Kafka 4.1's ProducerAppendInfo, with the marker rule of KIP-1228 where 
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, NamedTuple
 
 from ...protocol.batch_header import MAX_SEQUENCE, BatchHeader
@@ -16,6 +15,9 @@ from ...protocol.errors import ErrorCode, KafkaError
 
 BATCHES_TO_RETAIN: Final = 5
 """As many as a producer may have in flight, so that each can be repeated."""
+
+_STILL_RETAINED: Final = slice(1 - BATCHES_TO_RETAIN, None)
+"""Of the last batches, when one more is added."""
 
 NO_EPOCH: Final = -1
 TRANSACTION_V2: Final = 2
@@ -43,7 +45,8 @@ class ProducerStateEntry:
 
     `last_timestamp` is the producer's own. `last_seen` is when its last batch came, or when the broker started if that
     was later, in seconds of the monotonic clock.
-    The last batches are those of the current epoch only: an epoch begins with sequence 0.
+    The last batches are those of the current epoch only: an epoch begins with sequence 0. A tuple of a few takes a
+    tenth of a deque's memory, and there is one for each producer in each partition.
     """
 
     __slots__ = (
@@ -70,7 +73,7 @@ class ProducerStateEntry:
         self.last_timestamp = last_timestamp
         self.current_txn_first_offset = current_txn_first_offset
         self.last_seen = 0.0
-        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
+        self.batches: tuple[BatchMetadata, ...] = ()
 
     def copy(self) -> ProducerStateEntry:
         twin = ProducerStateEntry(
@@ -81,7 +84,7 @@ class ProducerStateEntry:
             self.current_txn_first_offset,
         )
         twin.last_seen = self.last_seen
-        twin.batches.extend(self.batches)
+        twin.batches = self.batches
         return twin
 
     @property
@@ -178,9 +181,12 @@ class ProducerStateEntry:
         """Take up a batch that is in the log at `base_offset`; True when it opened a transaction."""
         delta = header.last_offset_delta
         if header.producer_epoch != self.producer_epoch:
-            self.batches.clear()
+            self.batches = ()
             self.producer_epoch = header.producer_epoch
-        self.batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+        sequence = header.base_sequence
+        last_sequence = (sequence + delta) & MAX_SEQUENCE if sequence >= 0 else -1
+        batch = BatchMetadata(last_sequence, base_offset + delta, delta, header.max_timestamp)
+        self.batches = self.batches[_STILL_RETAINED] + (batch,)
         self.last_timestamp = header.max_timestamp
         if header.is_transactional and self.current_txn_first_offset < 0:
             self.current_txn_first_offset = base_offset
@@ -191,7 +197,7 @@ class ProducerStateEntry:
         """Take up a marker that is in the log; returns the first offset of the transaction it ended, -1 for none."""
         first_offset, self.current_txn_first_offset = self.current_txn_first_offset, -1
         if epoch != self.producer_epoch:
-            self.batches.clear()
+            self.batches = ()
             self.producer_epoch = epoch
         self.coordinator_epoch = max(self.coordinator_epoch, marker.coordinator_epoch)
         self.last_timestamp = timestamp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 
 import pytest
 from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, PartitionLog
@@ -65,6 +66,37 @@ def test_a_torn_tail_is_cut(fs: FaultyFileSystem, cut: int) -> None:
     log.close()
     fs.kill()
     assert values(open_log(fs).batches())[-1] == "next"
+
+
+def synced_by_opening(fs: FaultyFileSystem, point: LoadPoint) -> set[str]:
+    """The paths of the partition that are synced while its log is opened."""
+    calls: list[tuple[str, str]] = []
+    fs.before = lambda operation, path: calls.append((operation, path))
+    open_log(fs, point=point).close(clean=False)
+    fs.before = None
+    return {path for operation, path in calls if "sync" in operation and "/t-0" in path}
+
+
+def test_what_was_on_disk_before_a_crash_is_not_synced_again(fs: FaultyFileSystem) -> None:
+    written(fs, segment_bytes=200)
+    fs.kill()
+    assert synced_by_opening(fs, LoadPoint(recovery_point=5)) == set()
+
+
+@pytest.mark.parametrize("torn", [b"", b"torn"])
+def test_what_was_not_on_disk_before_a_crash_is_synced_before_it_is_shown(fs: FaultyFileSystem, torn: bytes) -> None:
+    log = written(fs, flushed=None if torn else 4)
+    size = log.size
+    fs.kill()
+    file = fs.open(FIRST)
+    file.write_at([torn], size)
+    file.close()
+    assert FIRST in synced_by_opening(fs, LoadPoint(recovery_point=4 + bool(torn)))
+    fs.crash(random.Random(1))
+    file = fs.open(FIRST)
+    assert file.size() == size
+    file.close()
+    assert open_log(fs, point=LoadPoint(recovery_point=5)).log_end_offset == 5
 
 
 def test_garbage_and_zeros_behind_the_end_are_cut(fs: FaultyFileSystem) -> None:
