@@ -262,6 +262,8 @@ async def measure(rounds: int, only: str) -> dict[str, float]:
     async with Broker(logging_level="error", **settings) as broker:
         for name, partitions in (("one", 1), ("ten", 10), ("hundred", 100), ("large", 1)):
             await broker.metadata.create_topic(name, partitions, {})
+            for index in range(partitions):
+                assert broker.replica_manager.partition(name, index).log is not None, "it is open from now on"
         bench = Bench(broker, only)
         cases = [await make(bench) for make in (requests, appends, transactions)]
         gc.collect()
