@@ -5,31 +5,40 @@ already. Writing: the same frame, laid out with one task per Kafka partition and
 once) and by `format("oncelog")` (one transaction). What laying it out costs is apart: the shuffle alone, and `write`,
 which includes it.
 
+Every case runs with few and with many rows, a quarter and all. The difference is what the further rows cost, without
+the fixed price of a query: planning, starting tasks, the connector's wait for polls. Rates and ratios are those of
+further rows; the fixed price has a column of its own.
+
 Both sides run with their defaults. Reading is measured first, then writing: what the disk does for a while after much
 was written would meet whoever reads next. A first round warms up; in each round after it all cases run, every other
-round in reverse order, and a ratio is that of two runs of one round: what else the machine does meets both. No round
-begins when the time is up. At the end it is checked that each target holds each row of each round. The connector is
-fetched with Maven.
+round in reverse order, and times are medians of the rounds. No round begins when the time is up. At the end it is
+checked that each target holds each row of each round. The connector is fetched with Maven.
+
+`--quick` takes about three minutes, for development.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import json
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import psutil
 from oncelog import Admin, NewTopic
 from oncelog.demo.processes import BrokerProcess
 from oncelog.pipeline import spark_session, write
 from oncelog.pipeline.options import NAME
 from oncelog.pipeline.requirements import java_problem
 from oncelog.pipeline.sink.frames import repartitioned
+from pyspark.sql import functions as sf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,16 +91,11 @@ async def make(bootstrap: str, *names: str) -> None:
         await admin.create_topics([NewTopic(name, PARTITIONS) for name in names])
 
 
-def timed(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def rows_of(spark: SparkSession, rows: int, size: int) -> DataFrame:
-    """Rows with a key and a value of `size` bytes that does not compress to nothing."""
-    value = f"rpad(concat(sha2(cast(id as string), 512), sha2(cast(-id as string), 512)), {size}, 'x')"
-    return spark.range(0, rows, 1, 2).selectExpr("cast(id as string) key", f"substr({value}, 1, {size}) value")
+def rows_of(spark: SparkSession, rows: int, size: int, mixed: bool) -> DataFrame:
+    """Rows with a key and a value of `size` bytes, or of 0.5 to 1.5 times that, which does not compress to nothing."""
+    length = f"cast({size} * (0.5 + pmod(hash(id), 1000) / 1000) as int)" if mixed else f"{size}"
+    value = f"rpad(concat(sha2(cast(id as string), 512), sha2(cast(-id as string), 512)), {2 * size}, 'x')"
+    return spark.range(0, rows, 1, 2).selectExpr("id", "cast(id as string) key", f"substr({value}, 1, {length}) value")
 
 
 def ready_batches() -> type[DataSource]:
@@ -134,104 +138,206 @@ def ready_batches() -> type[DataSource]:
     return ReadySource
 
 
-def compare(
-    spark: SparkSession, bootstrap: str, rows: int, size: int, rounds: int, within_s: float
-) -> dict[str, list[float]]:
-    """Seconds of each case, by round; reading and writing get half the time each."""
-    options = {"kafka.bootstrap.servers": bootstrap}
-    names = [f"{stem}-{size}" for stem in ("in", "connector", "oncelog", "written")]
-    asyncio.run(make(bootstrap, *names))
-    source, *targets = names
-    frame = rows_of(spark, rows, size)
-    write(frame, {**options, "topic": source})
+class Run(NamedTuple):
+    """One case with few and with many rows."""
 
-    def discard(frame: Callable[[], DataFrame]) -> Callable[[], None]:
-        return lambda: frame().write.format("noop").mode("overwrite").save()
+    few: Callable[[], object]
+    many: Callable[[], object]
 
-    def read(name: str, topic: str = source) -> Callable[[], DataFrame]:
-        return spark.read.format(name).options(**options, subscribe=topic, startingOffsets="earliest").load
 
-    def send(name: str, topic: str) -> Callable[[], None]:
-        return lambda: laid_out.write.format(name).options(**options, topic=topic).mode("append").save()
+class Cost(NamedTuple):
+    """Seconds on the clock, and of processor time by kind of process."""
 
-    reads = {
-        READ_CONNECTOR: discard(read("kafka")),
-        READ: discard(read(NAME)),
-        READ_READY: discard(spark.read.format("ready").options(rows=rows, size=size).load),
-    }
-    found, _ = alternated(reads, rounds, within_s / 2)
-    laid_out = repartitioned(frame, {**options, "topic": targets[1]}).persist()
-    plain = frame.persist()
-    assert laid_out.count() == plain.count() == rows
-    writes = {
+    wall: float
+    java: float
+    python: float
+    broker: float
+
+    def less(self, other: Cost) -> Cost:
+        """What this one costs more."""
+        return Cost(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Round(NamedTuple):
+    """What a case took with few and with many rows."""
+
+    few: Cost
+    many: Cost
+
+    @property
+    def further(self) -> Cost:
+        """The cost of the further rows: many are four times as many as few."""
+        return self.many.less(self.few)
+
+
+def processor_time() -> Cost:
+    """What the processes below this one have used so far: Spark's JVM, its Python workers, the broker."""
+    seconds = {"java": 0.0, "python": 0.0, "broker": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command, times = process.cmdline(), process.cpu_times()
+            kind = "java" if "java" in command[0] else "python" if "pyspark.daemon" in command else "broker"
+            seconds[kind] += times.user + times.system + times.children_user + times.children_system
+    return Cost(time.perf_counter(), **seconds)
+
+
+def cost_of(work: Callable[[], object]) -> Cost:
+    """Run it."""
+    before = processor_time()
+    work()
+    return processor_time().less(before)
+
+
+def read_cases(spark: SparkSession, bootstrap: str, topic: str, rows: int, size: int) -> dict[str, Run]:
+    """Readers of the topic, of all its rows or of its first quarter."""
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    quarter = {topic: {str(number): rows // PARTITIONS // 4 for number in range(PARTITIONS)}}
+
+    def of_topic(name: str) -> Run:
+        few = spark.read.format(name).options(**options, endingOffsets=json.dumps(quarter))
+        many = spark.read.format(name).options(**options)
+        return Run(lambda: discard(few.load()), lambda: discard(many.load()))
+
+    def ready(count: int) -> Callable[[], object]:
+        return lambda: discard(spark.read.format("ready").options(rows=count, size=size).load())
+
+    return {READ_CONNECTOR: of_topic("kafka"), READ: of_topic(NAME), READ_READY: Run(ready(rows // 4), ready(rows))}
+
+
+def write_cases(options: dict[str, str], targets: list[str], few: DataFrame, many: DataFrame) -> dict[str, Run]:
+    """Writers of both frames, each to a topic of its own; what the frames cost is paid before."""
+    place = sf.expr(f"int(pmod(hash(key), {PARTITIONS}))")
+    laid_out = [
+        frame.withColumn("partition", place).repartitionById(2, sf.col("partition") % 2).persist()
+        for frame in (few, many)
+    ]
+    for frame in laid_out:
+        frame.count()
+
+    def send(name: str, topic: str) -> Run:
+        few, many = (frame.write.format(name).options(**options, topic=topic).mode("append") for frame in laid_out)
+        return Run(few.save, many.save)
+
+    written = {**options, "topic": targets[2]}
+    return {
         WRITE_CONNECTOR: send("kafka", targets[0]),
         WRITE: send(NAME, targets[1]),
-        SHUFFLE: discard(lambda: repartitioned(plain, {**options, "topic": targets[2]})),
-        WRITE_SHUFFLED: lambda: write(plain, {**options, "topic": targets[2]}),
+        SHUFFLE: Run(lambda: discard(repartitioned(few, written)), lambda: discard(repartitioned(many, written))),
+        WRITE_SHUFFLED: Run(lambda: write(few, written), lambda: write(many, written)),
     }
-    of_writes, written = alternated(writes, rounds, within_s / 2)
-    for topic in targets:
-        there = read(NAME, topic)().count()
-        if there != rows * written:
-            raise SystemExit(f"{topic} has {there} rows after {written} writes of {rows}")
-    laid_out.unpersist()
-    plain.unpersist()
-    return found | of_writes
 
 
-def alternated(
-    cases: dict[str, Callable[[], None]], rounds: int, within_s: float
-) -> tuple[dict[str, list[float]], int]:
-    """Seconds of each case by round, the first one left out; and how often each case ran."""
+def discard(frame: DataFrame) -> None:
+    """Compute the frame, and drop its rows."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def compare(
+    spark: SparkSession, bootstrap: str, rows: int, size: int, mixed: bool, only: str, rounds: int, within_s: float
+) -> dict[str, list[Round]]:
+    """What each case cost, by round."""
+    options = {"kafka.bootstrap.servers": bootstrap}
+    names = [f"{stem}-{size}-{mixed}" for stem in ("in", "connector", "oncelog", "written")]
+    asyncio.run(make(bootstrap, *names))
+    source, *targets = names
+    measured: dict[str, list[Round]] = {}
+    if only != "write":
+        values = rows_of(spark, rows, size, mixed).withColumn("partition", sf.expr(f"int(pmod(id, {PARTITIONS}))"))
+        write(values, {**options, "topic": source})
+        measured |= alternated(read_cases(spark, bootstrap, source, rows, size), rounds, within_s)[0]
+    if only != "read":
+        few, many = (rows_of(spark, count, size, mixed).drop("id").persist() for count in (rows // 4, rows))
+        assert (few.count(), many.count()) == (rows // 4, rows)
+        of_writes, runs = alternated(write_cases(options, targets, few, many), rounds, within_s)
+        measured |= of_writes
+        for topic in targets:
+            held = spark.read.format(NAME).options(**options, subscribe=topic).load().count()
+            if held != (rows + rows // 4) * runs:
+                raise SystemExit(f"{topic} has {held} rows after {runs} writes of {rows} and {rows // 4}")
+        spark.catalog.clearCache()
+    return measured
+
+
+def alternated(cases: dict[str, Run], rounds: int, within_s: float) -> tuple[dict[str, list[Round]], int]:
+    """What each case cost by round, the first one left out; and how often each case ran."""
     until = time.monotonic() + within_s
-    found: dict[str, list[float]] = {name: [] for name in cases}
+    measured: dict[str, list[Round]] = {name: [] for name in cases}
     done = 0
     while done <= rounds and (done < 2 or time.monotonic() < until):
         for name in list(cases)[:: -1 if done % 2 else 1]:
-            seconds = timed(cases[name])
+            result = Round(cost_of(cases[name].few), cost_of(cases[name].many))
             if done:  # the first round warms up
-                found[name].append(seconds)
+                measured[name].append(result)
         done += 1
-    return found, done
+    return measured, done
 
 
-def table(rows: int, size: int, found: dict[str, list[float]]) -> str:
-    """Medians, ranges, and the median ratio to the connector in the same round."""
+def table(title: str, rows: int, measured: dict[str, list[Round]]) -> str:
+    """Rates of further rows: of median times, with the range of the rounds, and beside the connector's.
+
+    Processor time is in microseconds per further row: of Spark's JVM, the Python workers and the broker.
+    """
+    further = rows - rows // 4
+    of_row = f"{'CPU us/row':>11} = {'java':>5} + {'python':>6} + {'broker':>6} {'x connector':>12}"
     lines = [
-        f"{rows:,} rows of {size} bytes, local[2], {len(found[READ])} rounds",
-        f"{'':34} {'k rows/s':>9} {'(least to most)':>17} {'x connector':>12}",
+        f"{title}, {rows // 4:,} and {rows:,} rows, local[2], {len(next(iter(measured.values())))} rounds",
+        f"{'':34} {'k further rows/s':>17} {'(rounds)':>17} {'x connector':>12} {'fixed s':>8} {of_row}",
     ]
-    for name, seconds in found.items():
-        rates = [rows / one / 1000 for one in seconds]
-        spread = f"({min(rates):,.0f} to {max(rates):,.0f})"
-        peer = found.get(PEERS.get(name, ""))
-        ratio = "" if peer is None else f"{statistics.median(a / b for a, b in zip(peer, seconds, strict=True)):.2f}"
-        lines.append(f"{name:34} {statistics.median(rates):9,.0f} {spread:>17} {ratio:>12}")
+    medians = {name: median_of(results) for name, results in measured.items()}
+    for name, results in measured.items():
+        cost = medians[name].further
+        rates = [further / each.further.wall / 1000 for each in results if each.further.wall > 0]
+        spread = f"({min(rates, default=0):,.0f} to {max(rates, default=0):,.0f})"
+        ratio = of_processor = ""
+        if peer := medians.get(PEERS.get(name, "")):
+            ratio = f"{peer.further.wall / cost.wall:.2f}"
+            of_processor = f"{sum(peer.further[1:]) / sum(cost[1:]):.2f}"
+        fixed = medians[name].few.wall - cost.wall / 3
+        java, python, broker = (seconds / further * 1e6 for seconds in cost[1:])
+        of_row = f"{java + python + broker:11.2f} = {java:5.2f} + {python:6.2f} + {broker:6.2f} {of_processor:>12}"
+        lines.append(f"{name:34} {further / cost.wall / 1000:17,.0f} {spread:>17} {ratio:>12} {fixed:8.2f} {of_row}")
     return "\n".join(lines)
+
+
+def median_of(rounds: list[Round]) -> Round:
+    """The median of each number."""
+
+    def median(costs: list[Cost]) -> Cost:
+        return Cost(*(statistics.median(numbers) for numbers in zip(*costs, strict=True)))
+
+    return Round(median([each.few for each in rounds]), median([each.many for each in rounds]))
 
 
 def main() -> None:
     """Run and print a table for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of 100 bytes; of 1,000 bytes half as many")
-    parser.add_argument("--sizes", default="100,1000", help="bytes of a value, comma-separated")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of 100 bytes; of 1,000 bytes half as many")
+    parser.add_argument("--sizes", default="100,1000", help="bytes of a value, comma-separated; 100m: mixed sizes")
+    parser.add_argument("--only", choices=("read", "write"), default="", help="default: both")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=600, help="for each size; no further round begins after them")
+    parser.add_argument("--seconds", type=float, default=300, help="of a size's reads or writes; then no further round")
+    parser.add_argument("--quick", action="store_true", help="3 rounds with half of the rows")
     parser.add_argument("--jars", type=Path, default=Path.home() / ".cache" / "oncelog" / "spark-connector")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rows, arguments.rounds = arguments.rows // 2, 3
     problem = java_problem()
     if problem is not None:
         raise SystemExit(problem)
     with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory), "--durability", "os") as broker:
         spark = spark_session(
-            "local[2]", settings={"spark.jars": connector(arguments.jars), "spark.driver.memory": "3g"}
+            "local[2]", settings={"spark.jars": connector(arguments.jars), "spark.driver.memory": "4g"}
         )
         spark.sparkContext.setLogLevel("OFF")
         spark.dataSource.register(ready_batches())
-        for size in map(int, arguments.sizes.split(",")):
-            rows = arguments.rows if size < 500 else arguments.rows // 2
-            found = compare(spark, broker.address, rows, size, arguments.rounds, arguments.seconds)
-            print(f"\n{table(rows, size, found)}", flush=True)
+        for size in arguments.sizes.split(","):
+            mixed, mean = size.endswith("m"), int(size.removesuffix("m"))
+            rows = arguments.rows if mean < 500 else arguments.rows // 2
+            measured = compare(
+                spark, broker.address, rows, mean, mixed, arguments.only, arguments.rounds, arguments.seconds
+            )
+            title = f"{mean} bytes, mixed sizes" if mixed else f"{mean} bytes"
+            print(f"\n{table(title, rows, measured)}", flush=True)
         spark.stop()
 
 
