@@ -1,9 +1,8 @@
 """Fetched record batches → Arrow arrays, without a Python object per record: `decode`.
 
-One Python step per record finds where it begins, because each record's length tells where the next one is; runs of
-records of one size take fewer. The rest (offsets, timestamps, keys, values) is read for all records of an answer at
-once. Keys and values are not copied one by one: an Arrow array is laid over the answer as it came, of which the wanted
-parts are taken.
+`record_bounds.py` finds where records begin. The rest (offsets, timestamps, keys, values) is read for all records of an
+answer at once. Keys and values are not copied one by one: an Arrow array is laid over the answer as it came, of which
+the wanted parts are taken.
 
 Headers are rare, and get a Python loop over the records that have some.
 
@@ -26,6 +25,7 @@ from ...protocol.record_walk import MAX_BATCH_OBJECTS
 from ...protocol.records import HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
 from ...protocol.schema import Buffer
 from . import varints
+from .record_bounds import record_bounds
 from .varints import Numbers
 
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -35,10 +35,6 @@ JOINED_BYTES: Final = 4 * 1024 * 1024
 
 PIECE_BYTES: Final = 1024 * 1024
 """Records are yielded about so many bytes at a time: on their way to Spark, they stay in the processor's cache."""
-
-ALIKE: Final = 8
-AHEAD: Final = 64
-"""After so many records of one size in a row, so many more are looked at in one go, and then four times as many."""
 
 
 class Columns(NamedTuple):
@@ -108,7 +104,7 @@ def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Ite
 
 
 def _decode_group(data: memoryview, group: list[_Place], start: int, end: int, with_headers: bool) -> Iterator[Columns]:
-    begins, bodies, ends = _record_bounds(data, group)
+    begins, bodies, ends = record_bounds(data, [(begin, end, header.record_count) for header, begin, end in group])
     raw = np.frombuffer(data, np.uint8)
     batches = [place.header for place in group]
     counts = [header.record_count for header in batches]
@@ -156,68 +152,6 @@ def _pieces(begins: Numbers, ends: Numbers) -> Iterator[slice]:
         behind = max(int(np.searchsorted(ends, begins[first] + PIECE_BYTES, side="right")), first + 1)
         yield slice(first, behind)
         first = behind
-
-
-def _record_bounds(data: memoryview, group: list[_Place]) -> tuple[Numbers, Numbers, Numbers]:
-    """Where each record begins, where its body behind its length does, and where it ends."""
-    raw = np.frombuffer(data, np.uint8)
-    try:
-        begins = [_begins(data, raw, at, header.record_count) for header, at, _ in group]
-    except IndexError:
-        raise CorruptBatch("a record is cut off") from None
-    behind = [np.append(some[1:], place.end) for some, place in zip(begins, group, strict=True)]
-    begin, end = np.concatenate(begins), np.concatenate(behind)
-    length, body = varints.read(raw, begin)
-    if (length < 0).any():
-        raise CorruptBatch("a record has a negative length")
-    if (length != end - body).any():
-        raise CorruptBatch("the records of a batch do not fill it")
-    return begin, body, end
-
-
-def _begins(data: memoryview, raw: varints.Bytes, at: int, count: int) -> Numbers:
-    """Where records begin, if their lengths are right: the one loop over records.
-
-    Where some in a row were of one size, those behind them are guessed to be so as well, many at a time.
-    """
-    pieces: list[Numbers] = []
-    singles: list[int] = []
-    size = alike = 0
-    ahead = AHEAD
-    while count:
-        singles.append(at)
-        count -= 1
-        length = data[at]
-        if length < 0x80:
-            behind = at + 1 + (length >> 1)
-        elif (more := data[at + 1]) < 0x80:
-            behind = at + 2 + (more << 6) + ((length & 0x7F) >> 1)
-        else:
-            length, behind = read_varint(data, at)
-            behind += length >> 1
-        alike = alike + 1 if behind - at == size else 0
-        size = behind - at
-        if alike >= ALIKE and count and size > 0:
-            run = _run(raw, at, size, min(ahead, count))
-            pieces += (np.array(singles, np.int64), run)
-            singles = []
-            count -= len(run)
-            behind += len(run) * size
-            alike, ahead = (ALIKE, ahead * 4) if len(run) == ahead else (0, AHEAD)
-        at = behind
-    return np.concatenate([*pieces, np.array(singles, np.int64)])
-
-
-def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
-    """Where the records behind the one at `at` begin, as long as they are of the same size."""
-    found = at + size * np.arange(1, min(most, (len(raw) - at - 1) // size) + 1)
-    same = raw[found] == raw[at]
-    byte = at
-    while raw[byte] & 0x80:
-        byte += 1
-        found = found[: np.searchsorted(found, len(raw) - (byte - at))]
-        same = same[: len(found)] & (raw[found + (byte - at)] == raw[byte])
-    return found if same.all() else found[: int(same.argmin())]
 
 
 def _check_offsets(delta: Numbers, counts: list[int], group: list[BatchHeader]) -> None:

@@ -1,0 +1,152 @@
+"""Where records begin and end in record batches: `record_bounds`.
+
+Each record's length tells where the next one is, so that plain code takes a step per record. Two guesses take many at
+once, and each is checked before it is believed:
+
+- Records of one size in a row are followed by more of that size.
+- A zero byte before a byte pair that can be a length, with a zero byte behind it, is the boundary of two records: the
+  first ends with its number of headers, the second begins with its length and its attributes. Positions that look so
+  are found by comparing whole arrays. They are boundaries if the chain of lengths leads from one to the next.
+
+Where neither holds, the loop goes on record by record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...protocol.record_varint import read_varint
+from ...protocol.records import CorruptBatch
+from . import varints
+from .varints import Numbers
+
+ALIKE: Final = 8
+AHEAD: Final = 64
+"""After so many records of one size in a row, so many more are looked at in one go, and then four times as many."""
+
+_MIXED: Final = 32
+"""After so many records in a row of which few are alike, boundaries are guessed."""
+
+_WINDOW: Final = 128 * 1024
+"""So many bytes at a time: they stay in the processor's cache."""
+
+_LARGE: Final = 512
+"""Above this mean size of a record, in bytes, to look at every byte takes longer than a step per record."""
+
+_LEAST_BODY: Final = 6
+"""Attributes, timestamp delta, offset delta, two lengths and the number of headers."""
+
+
+def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tuple[Numbers, Numbers, Numbers]:
+    """Return where each record begins, where its body behind its length does, and where it ends.
+
+    `batches` are (begin, end, number of records) of the records of each batch in `data`. Raises CorruptBatch where the
+    lengths do not fill a batch exactly.
+    """
+    raw = np.frombuffer(data, np.uint8)
+    try:
+        begins = [_begins(data, raw, begin, end, count) for begin, end, count in batches]
+    except IndexError:
+        raise CorruptBatch("a record is cut off") from None
+    ends = [np.append(part[1:], end) for part, (_, end, _) in zip(begins, batches, strict=True)]
+    begin, end = np.concatenate(begins), np.concatenate(ends)
+    length, body = varints.read(raw, begin)
+    if (length < 0).any():
+        raise CorruptBatch("a record has a negative length")
+    if (length != end - body).any():
+        raise CorruptBatch("the records of a batch do not fill it")
+    return begin, body, end
+
+
+def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int) -> Numbers:
+    """Where `count` records begin, if their lengths are right."""
+    pieces: list[Numbers] = []
+    singles: list[int] = []
+    size = alike = 0
+    ahead = AHEAD
+    small = end - at < count * _LARGE
+    while count:
+        singles.append(at)
+        count -= 1
+        length = data[at]
+        if length < 0x80:
+            behind = at + 1 + (length >> 1)
+        elif (more := data[at + 1]) < 0x80:
+            behind = at + 2 + (more << 6) + ((length & 0x7F) >> 1)
+        else:
+            length, behind = read_varint(data, at)
+            behind += length >> 1
+        alike = alike + 1 if behind - at == size else 0
+        size = behind - at
+        if alike >= ALIKE and count and size > 0:
+            run = _run(raw, at, size, min(ahead, count))
+            pieces += (np.array(singles, np.int64), run)
+            singles = []
+            count -= len(run)
+            behind += len(run) * size
+            alike, ahead = (ALIKE, ahead * 4) if len(run) == ahead else (0, AHEAD)
+        elif small and count and len(singles) >= _MIXED:
+            guessed, behind = _guessed(raw, behind, min(behind + _WINDOW, end), count)
+            pieces += (np.array(singles, np.int64), guessed)
+            singles = []
+            count -= len(guessed)
+            small = len(guessed) >= _MIXED
+        at = behind
+    return np.concatenate([*pieces, np.array(singles, np.int64)])
+
+
+def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
+    """Where the records behind the one at `at` begin, as long as they are of the same size."""
+    begins = at + size * np.arange(1, min(most, (len(raw) - at - 1) // size) + 1)
+    same = raw[begins] == raw[at]
+    byte = at
+    while raw[byte] & 0x80:
+        byte += 1
+        begins = begins[: np.searchsorted(begins, len(raw) - (byte - at))]
+        same = same[: len(begins)] & (raw[begins + (byte - at)] == raw[byte])
+    return begins if same.all() else begins[: int(same.argmin())]
+
+
+def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers, int]:
+    """Where the record at `at` and those behind it begin, as far as guesses lead before `stop`; and what follows them.
+
+    At most `most` records; none where the record at `at` itself does not look as expected.
+    """
+    nothing = np.empty(0, np.int64)
+    window = raw[at:stop]
+    if len(window) < _LEAST_BODY:
+        return nothing, at
+    zero = window == 0
+    begins = np.flatnonzero(zero[:-3] & (zero[2:-1] | zero[3:])) + 1
+    begins = np.concatenate([np.zeros(1, np.int64), begins])
+    low, high = window[begins].astype(np.int64), window[begins + 1].astype(np.int64)
+    is_long = low >= 0x80
+    length = np.where(is_long, (low & 0x7F | high << 7) >> 1, low >> 1)
+    bodies = begins + 1 + is_long
+    likely = (low & 1 == 0) & (length >= _LEAST_BODY) & zero[bodies] & ~(is_long & (high >= 0x80))
+    if not likely[0]:
+        return nothing, at
+    begins, behind = begins[likely], (bodies + length)[likely]
+    pieces: list[Numbers] = []
+    first = 0
+    gaps = np.flatnonzero(behind[:-1] != begins[1:])
+    if gaps.size > len(begins) // 4 + 1:
+        gaps = gaps[: len(begins) // 4 + 1]  # too many positions that only look like boundaries
+        begins, behind = begins[: gaps[-1] + 1], behind[: gaps[-1] + 1]
+    for gap in gaps.tolist():
+        if gap < first:
+            continue
+        pieces.append(begins[first : gap + 1])
+        first = int(np.searchsorted(begins, behind[gap]))
+        if first == len(begins) or begins[first] != behind[gap]:
+            next_at = int(behind[gap])
+            break
+    else:
+        pieces.append(begins[first:])
+        next_at = int(behind[-1])
+    found = np.concatenate(pieces)
+    if len(found) > most:
+        return found[:most] + at, at + int(found[most])
+    return found + at, at + next_at
