@@ -10,8 +10,10 @@ written with plain `format("oncelog")`.
 
 from __future__ import annotations
 
+import functools
+import operator
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -125,11 +127,9 @@ def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None =
     check_columns(df.schema, topic, headers=False)
     by_lower = {name.lower(): name for name in df.columns}
     df = df.select(*(sf.col(by_lower[name]).alias(name) for name in COLUMNS if name in by_lower))
-    key = sf.col("key").cast(BinaryType()) if "key" in by_lower else sf.lit(None).cast(BinaryType())
-    given = sf.col("partition") if "partition" in by_lower else sf.lit(None).cast(IntegerType())
     # Where the option topic is given, it counts, and the column is not looked at.
     name = sf.lit(topic) if topic else sf.col("topic")
-    df = df.withColumn("partition", _target_partition(options)(name, key, given, sf.xxhash64("value")))
+    df = df.withColumn("partition", _target_partition(df, options, topic))
     count = tasks or _tasks_at_once(df.sparkSession)
     task: Column = sf.pmod(sf.xxhash64(name) % sf.lit(1 << 20) + sf.col("partition"), sf.lit(count))
     return df.repartitionById(count, task.cast(IntegerType()))
@@ -146,33 +146,66 @@ def _is_connect(spark: SparkSession) -> bool:
     return not hasattr(spark, "sparkContext")
 
 
-def _target_partition(options: Mapping[str, str]):  # type: ignore[no-untyped-def]  # pyspark has no type for it
-    counts = TopicPartitionCounts(dict(options))
+def _target_partition(df: DataFrame, options: Mapping[str, str], topic: str) -> Column:
+    """The Kafka partition of each row. Only columns that decide it for some row are sent to Python."""
+    deciding: dict[str, Column] = {} if topic else {"topic": sf.col("topic")}
+    if "partition" in df.columns:
+        deciding["partition"] = sf.col("partition")
+    if "key" in df.columns:
+        deciding["key"] = sf.col("key").cast(BinaryType())
+    spread = sf.xxhash64("value")
+    if named := [deciding[column].isNull() for column in ("partition", "key") if column in deciding]:
+        spread = sf.when(functools.reduce(operator.and_, named), spread)
+    if "key" not in df.columns or df.schema["key"].nullable:
+        deciding["spread"] = spread
+    decide = _Decision(topic, tuple(deciding), TopicPartitionCounts(dict(options)))
 
-    def target_partition(topic: pa.Array, key: pa.Array, given: pa.Array, spread: pa.Array) -> pa.Array:
+    def target_partition(*columns: pa.Array) -> pa.Array:
+        return decide(columns)
+
+    function = arrow_udf(target_partition, IntegerType())  # type: ignore[call-overload]  # wants the number of a kind
+    column: Column = function(*deciding.values())
+    return column
+
+
+class _Decision:
+    """Chooses Kafka partitions from columns of rows: some of topic, partition, key and spread, a hash of the value."""
+
+    def __init__(self, topic: str, names: tuple[str, ...], counts: TopicPartitionCounts) -> None:
+        self._topic = topic
+        self._names = names
+        self._counts = counts
+
+    def __call__(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return the partition of each row. Raises RowError."""
+        deciding = dict(zip(self._names, columns, strict=True))
+        rows = len(columns[0])
+        key = deciding["key"] if "key" in deciding else pa.nulls(rows, pa.binary())
+        given = deciding["partition"] if "partition" in deciding else pa.nulls(rows, pa.int32())
+        spread = np.zeros(rows, np.int64)
+        if "spread" in deciding:
+            spread = pc.fill_null(deciding["spread"], 0).to_numpy() & np.int64(2**63 - 1)
+        if self._topic:
+            return pa.array(self._named(self._topic, key, given, spread))
+        topic = deciding["topic"]
         if topic.null_count:
             raise RowError("the column topic is null in a row, and there is no option topic")
-        numbers = spread.to_numpy(zero_copy_only=False).astype(np.int64) & np.int64(2**63 - 1)
         distinct = pc.unique(topic).to_pylist()
         if len(distinct) == 1:
-            count = enough(distinct[0], given, counts, counts.refreshed)
-            return pa.array(_named(distinct[0], key, given, count, numbers))
-        found = np.empty(len(key), np.int32)
+            return pa.array(self._named(distinct[0], key, given, spread))
+        partitions = np.empty(rows, np.int32)
         for name in distinct:
-            rows = pc.indices_nonzero(pc.equal(topic, name))
-            index, named = rows.to_numpy(), given.take(rows)
-            count = enough(name, named, counts, counts.refreshed)
-            found[index] = _named(name, key.take(rows), named, count, numbers[index])
-        return pa.array(found)
+            indexes = pc.indices_nonzero(pc.equal(topic, name))
+            index = indexes.to_numpy()
+            partitions[index] = self._named(name, key.take(indexes), given.take(indexes), spread[index])
+        return pa.array(partitions)
 
-    return arrow_udf(target_partition, IntegerType())  # type: ignore[call-overload]  # wants the number of a kind
-
-
-def _named(topic: str, key: pa.Array, given: pa.Array, count: int, spread: NDArray[np.int64]) -> NDArray[np.int32]:
-    try:
-        return targets(key, given, count, spread)
-    except RowError as error:
-        raise RowError(f"topic {topic!r}: {error}") from None
+    def _named(self, topic: str, key: pa.Array, given: pa.Array, spread: NDArray[np.int64]) -> NDArray[np.int32]:
+        count = enough(topic, given, self._counts, self._counts.refreshed)
+        try:
+            return targets(key, given, count, spread)
+        except RowError as error:
+            raise RowError(f"topic {topic!r}: {error}") from None
 
 
 class TopicPartitionCounts:
