@@ -14,7 +14,7 @@ was written would meet whoever reads next. A first round warms up; in each round
 round in reverse order, and times are medians of the rounds. No round begins when the time is up. At the end it is
 checked that each target holds each row of each round. The connector is fetched with Maven.
 
-`--quick` takes about three minutes, for development.
+`--quick` is a shorter form, for development: fewer rows and rounds.
 """
 
 from __future__ import annotations
