@@ -403,8 +403,12 @@ class World:
         count = self._partitions[topic] + 1
         wanted = CreatePartitionsTopic(topic, count, assignments=None)
         answer = await self._ask(CreatePartitionsRequest([wanted], timeout_ms=1000), 3)
-        # A count that is not larger: an earlier request was executed, and its answer was lost.
-        if answer is not None and answer.results[0].error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):
+        code = None if answer is None else answer.results[0].error_code
+        if code == ErrorCode.INVALID_PARTITIONS and self.broker.up:
+            # A count that is not larger: an earlier request was executed, whose answer was lost or is on its way.
+            there = self.broker.broker.metadata.topic(topic)
+            code = ErrorCode.NONE if there is not None and there.partitions >= count else code
+        if code == ErrorCode.NONE:
             self._partitions[topic] = count
             if topic == OUTPUT:
                 self.outputs = count
