@@ -128,6 +128,7 @@ class _Loader:
         self.start_offset = 0
         self.changed: list[LogSegment] = []
         self._epochs: list[tuple[int, int]] = []
+        self._flushed_offset = 0  # by the mark in the partition's own directory, which a sync of its names went before
         self._recovery_point = 0
         self._altered = False  # a file that holds records was made, cut or removed
 
@@ -142,7 +143,8 @@ class _Loader:
 
     def _load(self) -> int:
         if not self._point.fresh:
-            self._recovery_point = max(self._point.recovery_point, read_flushed_offset(self._fs, self._directory))
+            self._flushed_offset = read_flushed_offset(self._fs, self._directory)
+            self._recovery_point = max(self._point.recovery_point, self._flushed_offset)
         self._finish_interrupted()
         found = (parse_segment_name(name) for name in self._fs.list(self._directory))
         bases = sorted(entry[0] for entry in found if entry is not None and entry[1] == LOG)
@@ -460,7 +462,8 @@ class _Loader:
         if self._point.fresh or (self._point.clean and not self.changed):
             return  # a fresh log is synced with its first records
         active = self.segments[-1]
-        on_disk = end_offset <= self._recovery_point and not self._altered
+        # The name of an empty segment may not be on disk, nor that of its directory.
+        on_disk = active.base_offset < end_offset <= self._flushed_offset and not self._altered
         if on_disk and all(segment is active for segment in self.changed):
             return  # its indexes are in memory alone, and everything else was on disk before the crash
         for segment in self.changed:

@@ -99,6 +99,24 @@ def test_what_was_not_on_disk_before_a_crash_is_synced_before_it_is_shown(fs: Fa
     assert open_log(fs, point=LoadPoint(recovery_point=5)).log_end_offset == 5
 
 
+@pytest.mark.parametrize("lost", range(8))
+def test_the_name_of_an_empty_segment_is_synced_after_a_crash(fs: FaultyFileSystem, lost: int) -> None:
+    open_log(fs, point=LoadPoint(clean=True, fresh=True))
+    fs.kill()
+    log = open_log(fs)
+    log.append(batch("a"))
+    log.flush()
+    fs.crash(random.Random(lost))
+    assert open_log(fs).log_end_offset == 1
+
+
+def test_a_recovery_point_of_a_former_partition_of_that_name_proves_nothing(fs: FaultyFileSystem) -> None:
+    log = written(fs, flushed=None)
+    fs.kill()
+    fs.unlink("/data/t-0/flushed-offset")
+    assert FIRST in synced_by_opening(fs, LoadPoint(recovery_point=log.log_end_offset))
+
+
 def test_garbage_and_zeros_behind_the_end_are_cut(fs: FaultyFileSystem) -> None:
     for garbage in (bytes(5000), b"\xff" * 300, bytes(range(256))):
         log = open_log(fs)
