@@ -139,7 +139,10 @@ class Lane(Enum):
     """Puts on disk what was appended: several logs at a time, in no order."""
 
     HOUSEKEEPING = "housekeeping"
-    """Checkpoints, and the removal of files: one job at a time, in order. Nobody's answer waits for it."""
+    """Checkpoints: one job at a time, in order."""
+
+    REMOVAL = "removal"
+    """Removes files, which may take seconds: one job at a time, in order. Nobody's answer waits for it."""
 
     COMPACTION = "compaction"
     """Reads segments, and writes what is kept of them."""

@@ -20,6 +20,7 @@ T = TypeVar("T")
 DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
     Lane.FLUSH: 16,
     Lane.HOUSEKEEPING: 1,  # in order
+    Lane.REMOVAL: 1,  # in order
     Lane.COMPACTION: 1,  # one log at a time
     Lane.DECOMPRESSION: 4,
     Lane.READ: 4,

@@ -1,5 +1,7 @@
 """DeleteRecords: moves the log start offset up; what lies before it is gone for readers at once.
 
+The answer leaves when the new start offsets of all partitions are on disk, in one write.
+
 Of a partition that is named several times the last offset counts, as in Kafka.
 """
 
@@ -16,15 +18,27 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..steps import Steps, run_in_slices
 from ..topic_names import INTERNAL_TOPICS
 
 COST: Final = 100
-"""Units of work of a partition: its segments are looked at, and its start offset is written."""
+"""Units of work of a partition: its segments are looked at."""
 
 
 @handles(DeleteRecordsRequest)
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
+async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    response = await run_in_slices(_delete_all(context, request))
+    try:
+        await context.broker.log_manager.start_offsets_on_disk()
+    except KafkaError as error:
+        for topic in response.topics:
+            for result in topic.partitions:
+                if not result.error_code:
+                    result.low_watermark, result.error_code = -1, int(error.code)
+    return response
+
+
+def _delete_all(context: RequestContext, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         topics.setdefault(topic.name, {}).update((item.partition_index, item) for item in topic.partitions)

@@ -5,7 +5,7 @@ way at most; what is appended meanwhile is part of its next one, so its writers 
 own files are synced: none waits for another's. Logs that somebody waits for go before those that are flushed for later.
 
 Syncs run in the flush lane of the threads, side by side: a journaling file system puts those that come together into
-one commit. Housekeeping (checkpoints, unlinks) has a lane of its own, where a job may take its time. All state is
+one commit. Housekeeping (checkpoints, unlinks) has lanes of its own, where a job may take its time. All state is
 changed on the event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
 
 What a failure means:
@@ -136,7 +136,7 @@ class LogFlusher:
         self._flushing: dict[Flushable, bool | None] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._episodes = Episodes()
-        self._undone: dict[str, Callable[[], None]] = {}
+        self._undone: dict[str, tuple[Callable[[], None], Lane]] = {}
         self._postponed: dict[Flushable, FlushTask | None] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._in_trouble = False
@@ -159,8 +159,10 @@ class LogFlusher:
         if not self._scheduled:
             self._schedule()
 
-    def submit(self, job: Callable[[], None], what: str = "housekeeping") -> asyncio.Future[None]:
-        """Run `job` in the housekeeping lane, behind those submitted before it; its OSError fails the future.
+    def submit(
+        self, job: Callable[[], None], what: str = "housekeeping", lane: Lane = Lane.HOUSEKEEPING
+    ) -> asyncio.Future[None]:
+        """Run `job` in a lane where jobs run in order; its OSError fails the future.
 
         A failed job is kept under its name `what`, in place of one of that name that failed before, for `try_again`;
         so it must bear being run again.
@@ -179,19 +181,19 @@ class LogFlusher:
                 if error is None:
                     self._job_done(what, future)
                 elif isinstance(error, OSError):
-                    self._job_failed(job, what, error, future)
+                    self._job_failed(job, what, lane, error, future)
                 else:
                     self._fail(OSError(f"housekeeping failed: {error!r}"))
             self._waiting.discard(future)
             self._rest()
 
-        self._threads.run(Lane.HOUSEKEEPING, job).add_done_callback(ended)
+        self._threads.run(lane, job).add_done_callback(ended)
         return future
 
     def try_again(self) -> None:
         """Run the jobs that failed."""
-        for what, job in list(self._undone.items()):
-            self.submit(job, what)
+        for what, (job, lane) in list(self._undone.items()):
+            self.submit(job, what, lane)
 
     async def drain(self) -> None:
         """Wait until nothing is dirty, being flushed or being run (or the directory has failed)."""
@@ -300,9 +302,11 @@ class LogFlusher:
         if not future.done():
             future.set_result(None)
 
-    def _job_failed(self, job: Callable[[], None], what: str, error: OSError, future: asyncio.Future[None]) -> None:
+    def _job_failed(
+        self, job: Callable[[], None], what: str, lane: Lane, error: OSError, future: asyncio.Future[None]
+    ) -> None:
         self._episodes.failed(what, error)
-        self._undone[what] = job
+        self._undone[what] = job, lane
         if not future.done():
             future.set_exception(error)
 

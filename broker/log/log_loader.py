@@ -82,7 +82,7 @@ def load_log(
     indexes: IndexCache | None = None,
     disk_space: DiskSpace | None = None,
     on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
-    on_start_offset: Callable[[], None] | None = None,
+    on_start_offset: Callable[[Callable[[], None]], None] | None = None,
 ) -> PartitionLog:
     """Open the log in `directory`, which exists. Raises CorruptLog (KAFKA_STORAGE_ERROR) and OSError."""
     loader = _Loader(f"{topic}-{partition}", directory, fs, clock, config, point)

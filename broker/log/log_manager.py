@@ -60,6 +60,9 @@ DEFAULT_DECISION_RESERVE_BYTES: Final = 16 * 1024 * 1024
 _CLOSED_PER_TURN: Final = 10
 """Logs that a stop writes or closes in one turn of the event loop."""
 
+_RETAINED_PER_TURN: Final = 5
+"""Logs that retention looks at in one turn of the event loop; each may begin a new segment."""
+
 UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
 """For logs whose settings are not known yet: nothing is deleted."""
 
@@ -106,9 +109,15 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._cleaned_known = False
-        # These two, and the cleaner's, say what their files say: of partitions that are deleted by now, too.
+        # What the checkpoint files say, or will when what is on its way is written.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        # What waits for the log start offsets to be on disk, and the newest write of them.
+        self._behind_start_offsets: list[Callable[[], None]] = []
+        self._start_offsets_write: asyncio.Future[None] | None = None
+        self._start_offsets_scheduled = False
+        # Deleted partitions that the file of log start offsets may still name.
+        self._former: set[TopicPartition] = set()
         # What the file says while a newer state waits to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
         self._checkpoint_lock = self._threads.lock()
@@ -120,6 +129,7 @@ class LogManager:
         self._cleaner = Cleaner(fs)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
+        self._retaining: asyncio.Task[None] | None = None
         self._episodes = Episodes()
         self._opened = False
 
@@ -180,6 +190,7 @@ class LogManager:
                 missing.discard(key)
                 clean = unclean is not None and name not in unclean
                 self._load(key, path, clean=clean, start_known=start_offsets is not None)
+        self._former = {key for key in self._start_offsets if key not in self._logs and key not in self.offline}
         self.lost = {key: self._recovery_points[key] for key in missing if not _was_deleted(key, deleted)}
         if not self.clean_start and self._logs:
             # A process that was killed may have left directories in the page cache alone, and nobody but the one who
@@ -187,6 +198,7 @@ class LogManager:
             self._fs.sync_directory(self.path)
         try:
             if start_offsets is None:
+                self._note_start_offsets()
                 self._write_start_offsets()  # from now on a missing file means that it was lost
             if cleaner_offsets is None and not self._logs and not self.offline:
                 self._write_cleaner_offsets()
@@ -280,7 +292,7 @@ class LogManager:
             indexes=self._indexes,
             disk_space=self._disk_space,
             on_disk_failure=self._on_log_failure,
-            on_start_offset=self._write_start_offsets,
+            on_start_offset=self._start_offset_moved,
         )
 
     async def start(self) -> None:
@@ -305,6 +317,8 @@ class LogManager:
         elif self._flusher is not None:
             self._flusher.try_again()
             self._cleaner.try_again()
+            if self._behind_start_offsets:
+                self._start_offset_moved(lambda: None)
 
     def _repeat(self, interval_ms: int, action: Callable[[], None]) -> None:
         def run() -> None:
@@ -350,8 +364,10 @@ class LogManager:
 
         Its log start offset would delete what the new partition holds, its recovery point declare that damaged.
         """
-        if key in self._start_offsets:
-            self._write_start_offsets()
+        if key in self._former or key in self._start_offsets:
+            self._note_start_offsets()
+            self._write_start_offsets()  # behind a write that is under way and may name the partition
+            self._former.clear()
         if key in self._recovery_points or key in self._written_recovery_points:
             self._drop_recovery_point(key)
             self._write_recovery_points()
@@ -380,11 +396,13 @@ class LogManager:
                 del self._logs[key]
                 log.discard()
         self.offline.pop(key, None)
+        if key in self._start_offsets or (log is not None and log.log_start_offset):
+            self._former.add(key)
         self._drop_recovery_point(key)
         if self._flusher is None:
             self._finish_deletion(key, doomed)
         else:
-            self._flusher.submit(lambda: self._finish_deletion(key, doomed), f"deletion of {doomed}")
+            self._flusher.submit(lambda: self._finish_deletion(key, doomed), f"deletion of {doomed}", Lane.REMOVAL)
 
     def _drop_recovery_point(self, key: TopicPartition) -> None:
         if key in self._recovery_points:
@@ -479,15 +497,73 @@ class LogManager:
             points = self._cleaner_offsets
             self.directory.write_offsets(CLEANER_OFFSETS, [(*key, offset) for key, offset in points.items()])
 
-    def _write_start_offsets(self) -> None:
+    def _note_start_offsets(self) -> None:
+        """Take up the log start offsets of all logs, to be written."""
         offsets = {key: log.log_start_offset for key, log in self._logs.items() if log.log_start_offset > 0}
         offsets |= {key: self._start_offsets[key] for key in self.offline if key in self._start_offsets}
-        self.directory.write_offsets(LOG_START_OFFSETS, [(*key, offset) for key, offset in offsets.items()])
         self._start_offsets = offsets
 
+    def _write_start_offsets(self) -> None:
+        with self._checkpoint_lock:
+            offsets = self._start_offsets
+            self.directory.write_offsets(LOG_START_OFFSETS, [(*key, offset) for key, offset in offsets.items()])
+
+    def _start_offset_moved(self, then: Callable[[], None]) -> None:
+        """Put a log start offset on disk, in one write with all others that move until it begins; then call `then`."""
+        if self._flusher is None:
+            self._note_start_offsets()
+            self._write_start_offsets()
+            then()
+            return
+        self._behind_start_offsets.append(then)
+        if not self._start_offsets_scheduled:
+            self._start_offsets_scheduled = True
+            loop = asyncio.get_running_loop()
+            self._start_offsets_write = loop.create_future()
+            self._start_offsets_write.add_done_callback(lambda done: done.cancelled() or done.exception())
+            loop.call_soon(self._begin_start_offsets_write, self._start_offsets_write)
+
+    def _begin_start_offsets_write(self, done: asyncio.Future[None]) -> None:
+        assert self._flusher is not None
+        self._start_offsets_scheduled = False
+        self._note_start_offsets()
+        behind, self._behind_start_offsets = self._behind_start_offsets, []
+        former = set(self._former)
+
+        def ended(write: asyncio.Future[None]) -> None:
+            error = write.exception()
+            if error is None:
+                self._former -= former
+                for then in behind:
+                    then()
+            else:
+                self._behind_start_offsets = behind + self._behind_start_offsets  # `_look` tries again
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self._flusher.submit(self._write_start_offsets, "log start offset checkpoint").add_done_callback(ended)
+
+    async def start_offsets_on_disk(self) -> None:
+        """Wait until the log start offsets that have moved so far are on disk; raises KAFKA_STORAGE_ERROR."""
+        if self._start_offsets_write is None:
+            return
+        try:
+            await asyncio.shield(self._start_offsets_write)
+        except OSError as error:
+            raise storage_error(f"the log start offsets cannot be recorded in {self.path}: {error}") from error
+
     def _retain(self) -> None:
+        if self._retaining is None or self._retaining.done():
+            self._retaining = asyncio.get_running_loop().create_task(self._retain_all(), name="log-retention")
+
+    async def _retain_all(self) -> None:
+        """Delete what the retention settings don't keep, in slices; the start offsets are written together."""
         now_ms = self._clock.now_ms()
-        for log in self.logs():
+        async for log in in_slices(self.logs(), _RETAINED_PER_TURN):
             if log.failure is None:
                 what = f"retention of {log.name}"
                 try:
@@ -557,6 +633,9 @@ class LogManager:
         self._cleaner.stop()
         if self._cleaning is not None:
             await asyncio.gather(self._cleaning, return_exceptions=True)
+        if self._retaining is not None:
+            self._retaining.cancel()
+            await asyncio.gather(self._retaining, return_exceptions=True)
         unclean = {partition_directory(*key) for key in self.offline}
         if self.failed is None:
             # What a clean close needs is written first, and then synced for many logs at a time: a file system makes
@@ -590,6 +669,8 @@ class LogManager:
     def abandon(self) -> None:
         """Drop everything as a crash would (tests): nothing is flushed or written, the lock is free."""
         self._cancel_timers()
+        if self._retaining is not None:
+            self._retaining.cancel()
         if self._flusher is not None:
             self._flusher.abandon()
         for log in self.logs():

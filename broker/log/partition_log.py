@@ -65,7 +65,8 @@ LATEST_TIERED: Final = -5
 class PartitionLog(RetainedLog):
     """See the module. Made by `load_log`, which passes what it found on disk.
 
-    `indexes_current`: the index files say what the memory does. `on_start_offset` puts the log start offset on disk.
+    `indexes_current`: the index files say what the memory does. `on_start_offset`: see
+    `RetainedLog`.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class PartitionLog(RetainedLog):
         ids: RandomIds | None = None,
         disk_space: DiskSpace | None = None,
         on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
-        on_start_offset: Callable[[], None] | None = None,
+        on_start_offset: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         super().__init__(
             f"{topic}-{partition}",

@@ -1,7 +1,8 @@
 """The old end of a log: deleting by time, by size, or because someone asked (KIP-107). A base of `PartitionLog`.
 
 Owns the log start offset, which segments go, and in what order it is made safe: the new log start offset is on disk
-before the first file goes, so that a crash between never leaves a hole, and the loader finishes the work. Never removes
+before the first file goes, so that a crash between never leaves a hole, and the loader finishes the work. Readers see
+the new start at once; a crash may take it back as long as it is not on disk. Never removes
 the active segment, nor anything that readers have not been allowed to see.
 """
 
@@ -14,17 +15,19 @@ from typing import Any
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..ports import Clock, Threads
+from ..ports import Clock, Lane, Threads
 from .flushed_log import FlushedLog
 from .flusher import sync_path
 from .log_reader import LogReader
-from .results import storage_error
 
 logger = structlog.get_logger(__name__)
 
 
 class RetainedLog(FlushedLog):
-    """See the module. `on_start_offset` puts the log start offset on disk."""
+    """A log that gives up its oldest segments.
+
+    `on_start_offset(then)` puts the log start offset on disk and calls `then` afterwards.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class RetainedLog(FlushedLog):
         *,
         clock: Clock,
         threads: Threads | None,
-        on_start_offset: Callable[[], None] | None,
+        on_start_offset: Callable[[Callable[[], None]], None] | None,
         **parts: Any,
     ) -> None:
         super().__init__(name, directory, threads=threads, **parts)
@@ -77,36 +80,28 @@ class RetainedLog(FlushedLog):
     def delete_records_before(self, offset: int) -> int:
         """Make `offset` (-1: the high watermark) the log start; returns the log start offset, perhaps a larger one.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE when the offset is beyond the high watermark, KAFKA_STORAGE_ERROR.
+        It is on disk when `LogManager.start_offsets_on_disk` says so. Raises KafkaError OFFSET_OUT_OF_RANGE when the
+        offset is beyond the high watermark, KAFKA_STORAGE_ERROR.
         """
         if offset == -1:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: can't delete up to offset {offset}, the high watermark is {self.high_watermark}",
+                f"{self.name}: cannot delete up to offset {offset}, the high watermark is {self.high_watermark}",
             )
         if offset > self.log_start_offset:
             self._advance_start(offset, "DeleteRecords")
         return self.log_start_offset
 
-    def _set_start_offset(self, offset: int) -> None:
-        """Make `offset` the log start, on disk before this returns; raises KAFKA_STORAGE_ERROR."""
+    def _advance_start(self, offset: int, reason: str) -> int:
         if self.failure is not None:
             raise self.failure
-        previous, self.log_start_offset = self.log_start_offset, offset
-        try:
-            if self._on_start_offset is not None:
-                self._on_start_offset()
-        except OSError as error:
-            self.log_start_offset = previous
-            raise storage_error(f"{self.name}: the log start offset can't be recorded: {error}") from error
+        self.log_start_offset = offset
         self._update_last_stable_offset()
-
-    def _advance_start(self, offset: int, reason: str) -> int:
-        self._set_start_offset(offset)
         doomed = self.segments.finished_below(offset)
         if not doomed:
+            self._when_start_is_on_disk(lambda: None)
             return 0
         logger.info("segments deleted", partition=self.name, segments=len(doomed), start_offset=offset, reason=reason)
         self.segments.remove(doomed)
@@ -127,8 +122,17 @@ class RetainedLog(FlushedLog):
                     segment.unlink()
                 self.producers.remove_snapshots(below=first)
 
-        if self.flusher is None:
-            unlink()
-        else:
-            self.flusher.submit(unlink)
+        def remove() -> None:
+            if self.flusher is None:
+                unlink()
+            elif not self.closed:
+                self.flusher.submit(unlink, f"removal of segments of {self.name} below {first}", Lane.REMOVAL)
+
+        self._when_start_is_on_disk(remove)
         return len(doomed)
+
+    def _when_start_is_on_disk(self, then: Callable[[], None]) -> None:
+        if self._on_start_offset is None:
+            then()
+        else:
+            self._on_start_offset(then)

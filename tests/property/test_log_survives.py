@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -164,8 +164,9 @@ class LogMachine(RuleBasedStateMachine):
         self.clean = False
         self.task = None
 
-        def record_start() -> None:
+        def record_start(then: Callable[[], None]) -> None:
             self.start_offset = self.log.log_start_offset
+            then()
 
         # Two descriptors and no memory for indexes: everything is opened and loaded again and again.
         self.files = PooledFileSystem(self.fs, 2)

@@ -383,7 +383,7 @@ async def test_retention_runs_over_all_logs(fs: FaultyFileSystem) -> None:
     log = manager.create("t", 0, LogConfig(retention_ms=1000, durability="os"))
     log.append(batch("a"))
     clock.now += 2000
-    manager._retain()
+    await manager._retain_all()
     assert log.log_start_offset == 1
     await manager.stop()
     manager = new_manager(fs, clock)
@@ -403,7 +403,7 @@ async def test_logs_found_at_a_start_lose_nothing_before_their_settings_are_know
     clock.now += 365 * 24 * 3_600_000
     manager = new_manager(fs, clock)
     await manager.start()
-    manager._retain()
+    await manager._retain_all()
     log = manager.get("t", 0)
     assert log is not None
     assert values(log.batches()) == ["a"]

@@ -1,0 +1,156 @@
+"""The log start offsets are recorded beside the event loop, for many partitions at a time, before any file goes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+
+import pytest
+from oncelog.broker.log import LogConfig, LogManager
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.faulty_filesystem import FaultyFileSystem
+from support.logs import StandingClock, batch, new_manager, values
+
+CHECKPOINT = "log-start-offset-checkpoint"
+ROLLING = LogConfig(segment_bytes=100, retention_ms=1000)
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+async def settle(manager: LogManager) -> None:
+    assert manager._flusher is not None
+    await manager._flusher.drain()
+
+
+async def filled(manager: LogManager, partitions: int) -> None:
+    """Five records, a segment each, in every partition."""
+    await manager.start()
+    for number in range(partitions):
+        log = manager.create("t", number, ROLLING)
+        for value in range(5):
+            log.append(batch(str(value)))
+    await settle(manager)
+
+
+def segments(fs: FaultyFileSystem, partition: int) -> list[str]:
+    return [name for name in fs.list(f"/data/t-{partition}") if name.endswith(".log")]
+
+
+async def test_retention_records_the_start_offsets_of_many_partitions_in_few_writes_beside_the_loop(
+    fs: FaultyFileSystem,
+) -> None:
+    clock = StandingClock()
+    manager = new_manager(fs, clock)
+    await filled(manager, 100)
+    writes: list[str] = []
+    blocking: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "rename" and CHECKPOINT in path:
+            writes.append(path)
+        if operation in ("fdatasync", "sync_directory") and threading.current_thread() is threading.main_thread():
+            blocking.append(path)
+
+    fs.before = note
+    clock.now += 5000
+    await manager._retain_all()
+    await settle(manager)
+    assert all(log.log_start_offset == 5 for log in manager.logs())
+    assert 0 < len(writes) <= 25
+    assert blocking == []
+    await settle(manager)
+    assert len(manager.directory.read_offsets(CHECKPOINT) or ()) == 100
+    assert [len(segments(fs, number)) for number in range(100)] == [1] * 100
+    await manager.stop()
+
+
+async def test_no_segment_goes_before_the_new_start_is_recorded(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 1)
+
+    def refuse(operation: str, path: str) -> None:
+        if CHECKPOINT in path:
+            raise OSError(errno.EIO, "failed on purpose")
+
+    fs.before = refuse
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.delete_records_before(-1) == 5
+    with pytest.raises(KafkaError) as caught:
+        await manager.start_offsets_on_disk()
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    await settle(manager)
+    assert len(segments(fs, 0)) == 5
+    fs.before = None
+    manager._look()
+    await settle(manager)
+    await settle(manager)
+    assert manager.directory.read_offsets(CHECKPOINT) == {("t", 0): 5}
+    assert len(segments(fs, 0)) == 1
+    await manager.stop()
+
+
+async def test_who_deletes_records_waits_for_a_write_that_began_before(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, path: str) -> None:
+        if operation == "rename" and CHECKPOINT in path:
+            begun.set()
+            assert go_on.wait(10)
+
+    fs.before = hold
+    log = manager.get("t", 0)
+    assert log is not None
+    log.delete_records_before(3)
+    async with asyncio.timeout(10):
+        while not begun.is_set():
+            await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(manager.start_offsets_on_disk())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    go_on.set()
+    await waiting
+    assert manager.directory.read_offsets(CHECKPOINT) == {("t", 0): 3}
+    await manager.stop()
+
+
+async def test_a_write_under_way_does_not_give_a_partition_made_anew_the_old_start(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 2)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, path: str) -> None:
+        if operation == "write" and CHECKPOINT in path and not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+
+    fs.before = hold
+    log, other = manager.get("t", 0), manager.get("t", 1)
+    assert log is not None
+    assert other is not None
+    log.delete_records_before(4)
+    async with asyncio.timeout(10):
+        while not begun.is_set():
+            await asyncio.sleep(0)
+    manager.delete("t", 0)
+    other.delete_records_before(2)
+    await asyncio.sleep(0)
+    threading.Timer(0, go_on.set).start()
+    again = manager.create("t", 0, ROLLING)
+    again.append(batch("new"))
+    again.flushed(1)
+    manager.abandon()
+    fs.kill()
+    manager = new_manager(fs)
+    manager.open()
+    reopened = manager.get("t", 0)
+    assert reopened is not None
+    assert values(reopened.batches()) == ["new"]
+    manager.abandon()
