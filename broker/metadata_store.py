@@ -211,6 +211,11 @@ class MetadataStore:
         for topic in list(self._deleting.values()):
             self._drop(topic)
 
+    async def deletions_ended(self) -> None:
+        """Wait until the deletions under way have ended, finished or not."""
+        while self._drops:
+            await asyncio.wait(list(self._drops.values()))
+
     # ---- changes
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:

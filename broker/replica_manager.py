@@ -7,7 +7,7 @@ transaction markers. Decides nothing about transactions or groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from ..protocol.control_records import control_batch
@@ -163,11 +163,13 @@ class ReplicaManager:
                 if log is not None:
                     log.update_config(config)
 
-    def _topic_deleted(self, topic: Topic) -> None:
-        for index in range(topic.partitions):
-            self._partitions.pop((topic.name, index), None)
-            if (topic.name, index) in self._log_manager.offline or self._log_manager.get(topic.name, index) is not None:
-                self._log_manager.delete(topic.name, index)
+    def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
+        """Drop the partitions; returns what has to be awaited until their data is gone, None where there is none."""
+        keys = [(topic.name, index) for index in range(topic.partitions)]
+        for key in keys:
+            self._partitions.pop(key, None)
+        held = [key for key in keys if self._log_manager.holds(*key)]
+        return self._log_manager.delete(held) if held else None
 
     # ---- transaction markers
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -118,6 +118,8 @@ class LogManager:
         self._start_offsets_scheduled = False
         # Deleted partitions that the file of log start offsets may still name.
         self._former: set[TopicPartition] = set()
+        # Partitions that are being deleted, and whose directories may still have their names.
+        self._undeleted: set[TopicPartition] = set()
         # What the file says while a newer state waits to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
         self._checkpoint_lock = self._threads.lock()
@@ -375,34 +377,66 @@ class LogManager:
             self._cleaner_offsets = {other: at for other, at in self._cleaner_offsets.items() if other != key}
             self._write_cleaner_offsets()
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Delete a partition, offline or not; it is gone, on disk, when this returns. The files go in the background.
-
-        Raises KAFKA_STORAGE_ERROR when the directory cannot be renamed; then nothing has changed.
-        """
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether something of the partition is on disk, offline or not fully deleted as it may be."""
         key = (topic, partition)
-        path = f"{self.path}/{partition_directory(topic, partition)}"
-        # Names may have 255 bytes; the id makes it unique whatever is cut off.
-        doomed = f"{self.path}/{partition_directory(*key)[:200]}.{self._ids.uuid().hex()}{DELETED_DIRECTORY}"
-        log = self._logs.get(key)
-        with nullcontext() if log is None else log.files_lock:
-            try:
-                if self._fs.exists(path):
-                    self._fs.rename(path, doomed)
-                    self._fs.sync_directory(self.path)
-            except OSError as error:
-                raise storage_error(f"{path} cannot be deleted: {error}") from error
+        return key in self._logs or key in self.offline or key in self._undeleted
+
+    async def delete(self, partitions: Iterable[TopicPartition]) -> None:
+        """Delete partitions, offline or not; they are gone, on disk, when this returns. The files go in the background.
+
+        Their logs are closed first, in slices; the directories are renamed in a thread, and their parent synced once.
+        Raises KAFKA_STORAGE_ERROR when a directory cannot be renamed: call it again for the same partitions then.
+        """
+        doomed: list[tuple[TopicPartition, str, str, AbstractContextManager[Any]]] = []
+        async for key in in_slices(partitions, _CLOSED_PER_TURN):
+            name = partition_directory(*key)
+            # Names may have 255 bytes; the id makes it unique whatever is cut off.
+            target = f"{self.path}/{name[:200]}.{self._ids.uuid().hex()}{DELETED_DIRECTORY}"
+            self._undeleted.add(key)
+            log = self._logs.pop(key, None)
+            if key in self._start_offsets or (log is not None and log.log_start_offset):
+                self._former.add(key)
+            doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files_lock))
             if log is not None:
-                del self._logs[key]
                 log.discard()
-        self.offline.pop(key, None)
-        if key in self._start_offsets or (log is not None and log.log_start_offset):
-            self._former.add(key)
-        self._drop_recovery_point(key)
+        if not doomed:
+            return
+
+        def rename() -> None:
+            for _, path, target, lock in doomed:
+                with lock:
+                    if self._fs.exists(path):
+                        self._fs.rename(path, target)
+            self._fs.sync_directory(self.path)
+
+        try:
+            await asyncio.shield(self._threads.run(Lane.HOUSEKEEPING, rename))
+        except OSError as error:
+            raise storage_error(f"partitions in {self.path} cannot be deleted: {error}") from error
+        keys = {key for key, _, _, _ in doomed}
+        self._undeleted -= keys
+        for key in keys:
+            self.offline.pop(key, None)
+        self._recovery_points = {key: at for key, at in self._recovery_points.items() if key not in keys}
+        await self._forget_deleted(keys)
+        async for key, _, target, _ in in_slices(doomed, _CLOSED_PER_TURN):
+            if self._flusher is None:
+                self._finish_deletion(key, target)
+            else:
+                self._flusher.submit(partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.REMOVAL)
+
+    async def _forget_deleted(self, keys: set[TopicPartition]) -> None:
+        """Take deleted partitions out of the checkpoints, so that making them anew need not. On a full disk it must."""
         if self._flusher is None:
-            self._finish_deletion(key, doomed)
-        else:
-            self._flusher.submit(lambda: self._finish_deletion(key, doomed), f"deletion of {doomed}", Lane.REMOVAL)
+            return
+        if not keys.isdisjoint(self._written_recovery_points):
+            with suppress(OSError):
+                await asyncio.shield(self._flusher.submit(self._write_recovery_points, "recovery point checkpoint"))
+        if not keys.isdisjoint(self._former):
+            self._start_offset_moved(lambda: None)
+            with suppress(KafkaError):
+                await self.start_offsets_on_disk()
 
     def _drop_recovery_point(self, key: TopicPartition) -> None:
         if key in self._recovery_points:

@@ -243,7 +243,7 @@ async def test_a_deletion_that_fails_is_finished_later(fs: FaultyFileSystem, man
     manager.create("t", 0, CONFIG).append(batch("a"))
     await settle(manager)
     fs.fail("unlink")
-    manager.delete("t", 0)
+    await manager.delete([("t", 0)])
     await settle(manager)
     assert deleted_directories(fs)
     manager._look()
@@ -260,7 +260,7 @@ async def test_directories_inside_a_partition_hinder_neither_its_deletion_nor_a_
         for name in ("20260101-000000.removed", "x.tmp", "y.deleted"):
             fs.make_directory(f"/data/{topic}-0/{name}/deep")
     await settle(manager)
-    manager.delete("t", 0)
+    await manager.delete([("t", 0)])
     await settle(manager)
     assert not [name for name in fs.list("/data") if name.startswith("t-0")]
     await manager.stop()
@@ -407,7 +407,7 @@ async def test_a_deleted_partition_is_not_missed(fs: FaultyFileSystem, finished:
     await asyncio.shield(log.flushed(1) or asyncio.sleep(0))
     manager._checkpoint()
     await settle(manager)
-    manager.delete("t", 0)
+    await manager.delete([("t", 0)])
     if finished:
         await settle(manager)
     manager.abandon()
@@ -418,7 +418,7 @@ async def test_a_deleted_partition_is_not_missed(fs: FaultyFileSystem, finished:
     manager.abandon()
 
 
-def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+async def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     manager = real_manager(data)
     manager.open()
@@ -432,7 +432,7 @@ def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) ->
     manager.open()
     with pytest.raises(KafkaError, match="symbolic link"):
         manager.get("t", 0)
-    manager.delete("t", 0)
+    await manager.delete([("t", 0)])
     assert not (data / "t-0").is_symlink()
     assert list(data.glob("*-delete")) == []
     assert (elsewhere / "00000000000000000000.log").stat().st_size, "nothing outside of the directory is deleted"

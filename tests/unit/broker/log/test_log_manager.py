@@ -138,7 +138,7 @@ async def test_a_deleted_partition_is_gone_and_its_writers_are_told(fs: FaultyFi
     log.append(batch("a"))
     waiting = log.flushed(1)
     assert waiting is not None
-    manager.delete("t", 0)
+    await manager.delete([("t", 0)])
     with pytest.raises(KafkaError) as caught:
         await waiting
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -156,7 +156,7 @@ async def test_a_crash_while_a_partition_is_deleted_does_not_bring_it_back(fs: F
     manager.create(name, 12345, CONFIG).append(batch("a"))
     fs.fail("unlink")
     with pytest.raises(OSError, match="Input/output"):
-        manager.delete(name, 12345)
+        await manager.delete([(name, 12345)])
     manager.abandon()
     fs.kill()
     manager = new_manager(fs)
@@ -173,7 +173,7 @@ async def test_files_of_a_partition_made_anew_survive_the_retention_of_the_old_o
     fill(log)
     await settle(manager)
     log.delete_records_before(-1)
-    manager.delete("t", 0)
+    await manager.delete([("t", 0)])
     again = manager.create("t", 0, LogConfig(durability="os", segment_bytes=200))
     fill(again)
     await settle(manager)
@@ -368,7 +368,7 @@ async def test_a_partition_deleted_during_its_compaction_is_left_alone(fs: Fault
     await settle(manager)
     cleaning = asyncio.ensure_future(manager._clean_all())
     await asyncio.sleep(0)
-    manager.delete("t", 0)
+    await manager.delete([("t", 0)])
     await cleaning
     assert manager.failed is None
     await settle(manager)

@@ -139,10 +139,11 @@ async def test_a_write_under_way_does_not_give_a_partition_made_anew_the_old_sta
     async with asyncio.timeout(10):
         while not begun.is_set():
             await asyncio.sleep(0)
-    manager.delete("t", 0)
-    other.delete_records_before(2)
+    deletion = asyncio.ensure_future(manager.delete([("t", 0)]))
     await asyncio.sleep(0)
-    threading.Timer(0, go_on.set).start()
+    other.delete_records_before(2)
+    go_on.set()
+    await deletion
     again = manager.create("t", 0, ROLLING)
     again.append(batch("new"))
     again.flushed(1)
@@ -154,3 +155,47 @@ async def test_a_write_under_way_does_not_give_a_partition_made_anew_the_old_sta
     assert reopened is not None
     assert values(reopened.batches()) == ["new"]
     manager.abandon()
+
+
+async def test_a_deletion_syncs_nothing_on_the_loop_and_the_data_directory_once(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 100)
+    for log in manager.logs():
+        log.delete_records_before(-1)
+    await manager.start_offsets_on_disk()
+    manager._checkpoint()
+    await settle(manager)
+    syncs: list[str] = []
+    blocking: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path == "/data":
+            syncs.append(path)
+        on_loop = threading.current_thread() is threading.main_thread()
+        if on_loop and operation in ("fdatasync", "sync_directory", "rename", "unlink"):
+            blocking.append(path)
+
+    fs.before = note
+    await manager.delete([("t", number) for number in range(100)])
+    assert len(syncs) == 3, "for the renamed directories and two checkpoints"
+    manager.create("t", 0, ROLLING)
+    assert blocking == []
+    await settle(manager)
+    assert [name for name in fs.list("/data") if name.startswith("t-")] == ["t-0"]
+    await manager.stop()
+
+
+async def test_a_deletion_that_failed_can_be_repeated(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 2)
+    fs.fail("rename")
+    with pytest.raises(KafkaError) as caught:
+        await manager.delete([("t", 0), ("t", 1)])
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.holds("t", 0)
+    assert manager.get("t", 0) is None
+    await manager.delete([("t", 0), ("t", 1)])
+    assert not manager.holds("t", 0)
+    await settle(manager)
+    assert [name for name in fs.list("/data") if name.startswith("t-")] == []
+    await manager.stop()
