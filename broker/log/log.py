@@ -15,7 +15,7 @@ so that a former owner that does not know better cannot write behind the new one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ...protocol.batch_header import BatchHeader
@@ -195,7 +195,8 @@ class Log(Protocol):
     def delete_records_before(self, offset: int) -> int:
         """Make `offset` (-1: the high watermark) the log start; returns the log start offset, perhaps a larger one.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE when the offset is beyond the high watermark, KAFKA_STORAGE_ERROR.
+        It is on disk when `Logs.start_offsets_on_disk` says so. Raises KafkaError OFFSET_OUT_OF_RANGE when the
+        offset is beyond the high watermark, KAFKA_STORAGE_ERROR.
         """
 
     def add_listener(self, listener: Callable[[Any], None]) -> None:
@@ -239,11 +240,17 @@ class Logs(Protocol):
     def create(self, topic: str, partition: int, config: LogConfig) -> Log | Steps[Log]:
         """Make the log of a new partition; where that has to wait, in steps. Raises KAFKA_STORAGE_ERROR."""
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Delete a partition, offline or not; its records are never shown again when this returns.
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether anything of the partition is stored: it may be offline, or not fully deleted."""
 
-        Raises KAFKA_STORAGE_ERROR where that is not possible; then nothing has changed.
+    def delete(self, partitions: Iterable[TopicPartition]) -> Coroutine[Any, Any, None]:
+        """Delete partitions, offline or not; their records are never shown again when this returns.
+
+        Raises KAFKA_STORAGE_ERROR where that is not possible: call it again for the same partitions then.
         """
+
+    async def start_offsets_on_disk(self) -> None:
+        """Wait until the log start offsets that have moved so far are on disk; raises KAFKA_STORAGE_ERROR."""
 
     def logs(self) -> Iterator[Log]:
         """Every log that is not offline."""
