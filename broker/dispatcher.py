@@ -333,7 +333,7 @@ class Dispatcher:
         """The response of an exchange whose outcome is known: `answer` (through the deferred's finish) or `failure`.
 
         Of a large exchange, or one whose answer takes longer than a slice or waits for what is not at hand, it is a
-        coroutine that makes the response in slices and returns its bytes.
+        coroutine that makes the response in slices, in a slot, and returns its bytes.
         """
         if exchange.is_large:
             return self._conclude_large(exchange, self._concluded(exchange, deferred, answer, failure))
@@ -345,7 +345,7 @@ class Dispatcher:
                 if type(answer) is GeneratorType:
                     finished = run_slice(answer)
                     if finished is None:
-                        return run_in_slices(self._encoded(exchange, self._concluded(exchange, None, answer, None)))
+                        return self._conclude_large(exchange, self._concluded(exchange, None, answer, None))
                     answer = finished.result
             return self._checked(exchange, answer)
         except BaseException as error:

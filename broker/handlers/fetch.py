@@ -9,6 +9,7 @@ looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -154,8 +155,10 @@ class _Fetch:
         enough_at_once = answer.left - _AT_ONCE_BYTES
         for target in targets:
             reading = answer.add(target)
-            if reading is not None or answer.left < enough_at_once:
-                return answer.in_steps(targets, reading)
+            if reading is not None:
+                return answer.in_steps(chain((target,), targets))
+            if answer.left < enough_at_once:
+                return answer.in_steps(targets)
         return answer.response
 
     def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData | Steps[PartitionData]:
@@ -208,21 +211,24 @@ def _data(target: FetchTarget, read: LogRead, divergence: EpochEndOffset | None)
 
 
 class _Answer:
-    """The answer to a Fetch while it is read; `left` is how many bytes of records it may still have."""
+    """The answer to a Fetch while it is read: it has `taken` bytes of records, and may have `left` more."""
 
-    __slots__ = ("fetch", "left", "nothing_yet", "response", "topics")
+    __slots__ = ("fetch", "left", "nothing_yet", "response", "taken", "topics")
 
     def __init__(self, fetch: _Fetch) -> None:
         self.fetch = fetch
         self.left = min(fetch.max_bytes, fetch.context.connection.answer_allowance)
+        self.taken = 0
         self.nothing_yet = True
         self.response = FetchResponse(session_id=fetch.plan.session_id)
         self.topics: dict[str | bytes, FetchableTopicResponse] = {}
 
-    def in_steps(self, targets: Iterator[FetchTarget], reading: Steps[None] | None = None) -> Steps[FetchResponse]:
-        """Finish `reading`, then read the rest of the partitions."""
-        if reading is not None:
-            yield from reading
+    def in_steps(self, targets: Iterator[FetchTarget]) -> Steps[FetchResponse]:
+        """Read the rest of the partitions, once this answer has its place among the large ones."""
+        yield SLICE
+        # Other answers may have taken memory meanwhile; nothing is read before it is known how much is left.
+        allowance = self.fetch.context.connection.answer_allowance
+        self.left = max(0, min(self.left, allowance - self.taken))
         for target in targets:
             left = self.left
             reading = self.add(target)
@@ -247,6 +253,7 @@ class _Answer:
         session = plan.session
         if data.records:
             self.left -= len(data.records)
+            self.taken += len(data.records)
             self.nothing_yet = False
             if session is not None:
                 session.served(target)
