@@ -16,6 +16,7 @@ other's topics. This page is the map of the folder; an import goes to a row furt
 | stores/ | the internal topics in Kafka Connect's own record formats: configs, offsets, status |
 | task/ | runs one task: poll → transform → convert → produce, with offsets in the transaction |
 | worker/ | runs the connectors and tasks that it is given on this process, and says what became of them |
+| group/ | the Connect protocol of distributed workers, as pure code: its bytes, and who runs what |
 | herder/ | decides what runs where: `standalone` alone, `distributed` with the group; both are a `Herder` |
 | rest/ | Kafka Connect's REST interface on a `Herder` |
 | process.py | a worker as a process, from its settings to its end |

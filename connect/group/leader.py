@@ -1,0 +1,76 @@
+"""`Leader`: what the leader of the group answers to all members, from their metadata and the config topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..stores.cluster_config import ClusterConfigState
+from .cooperative import AssignorState, assign_cooperatively
+from .eager import assign_eagerly
+from .protocol import (
+    CONFIG_MISMATCH,
+    Assignment,
+    Change,
+    ConnectProtocol,
+    decode_worker_state,
+    encode_assignment,
+)
+from .work import configured
+
+
+def needed_offset(members: Mapping[str, bytes]) -> int:
+    """Return the offset up to which the leader has to have read the config topic; raises DecodeError."""
+    return max(decode_worker_state(metadata).config_offset for metadata in members.values())
+
+
+class Leader:
+    """Assigns connectors and tasks, round by round. A worker keeps one, and uses it while it is the leader."""
+
+    def __init__(self, max_delay_ms: int) -> None:
+        """`max_delay_ms` is scheduled.rebalance.max.delay.ms."""
+        self._max_delay_ms = max_delay_ms
+        self._state = AssignorState()
+
+    def assign(
+        self,
+        leader_id: str,
+        protocol: ConnectProtocol,
+        members: Mapping[str, bytes],
+        config: ClusterConfigState,
+        *,
+        completed_generation_id: int,
+        generation_id: int,
+        now_ms: int,
+    ) -> dict[str, bytes]:
+        """Return the assignment of each member as bytes; raises DecodeError for metadata that cannot be read.
+
+        `members` has the metadata of each member by its id, the leader's included. Where `config` is behind one of
+        them, all are told so with CONFIG_MISMATCH, and nothing is assigned or revoked.
+        """
+        states = {member: decode_worker_state(metadata) for member, metadata in members.items()}
+        url, offset = states[leader_id].url, needed_offset(members)
+        if config.offset < offset:
+            mismatch = Assignment(leader_id, url, offset, error=CONFIG_MISMATCH)
+            return dict.fromkeys(members, encode_assignment(mismatch, protocol))
+        if not protocol.cooperative:
+            work = assign_eagerly(configured(config), members)
+            assignments = {
+                member: Assignment(leader_id, url, config.offset, Change.of(work[member])) for member in members
+            }
+        else:
+            assigned, revoked, delay_ms, self._state = assign_cooperatively(
+                configured(config),
+                {member: state.running for member, state in states.items()},
+                self._state,
+                completed_generation_id=completed_generation_id,
+                generation_id=generation_id,
+                now_ms=now_ms,
+                max_delay_ms=self._max_delay_ms,
+            )
+            assignments = {
+                member: Assignment(
+                    leader_id, url, config.offset, Change.of(assigned[member]), Change.of(revoked[member]), delay_ms
+                )
+                for member in members
+            }
+        return {member: encode_assignment(assignment, protocol) for member, assignment in assignments.items()}

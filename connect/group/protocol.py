@@ -1,0 +1,185 @@
+"""What workers tell each other through the group's coordinator, as values and as bytes.
+
+The bytes are those of Kafka Connect 4.1, so that a group may mix Java's workers and ours. The coordinator chooses the
+protocol that all members know: `sessioned` (v2), `compatible` (v1) or `default` (v0, eager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ...protocol.codec import DecodeError, decode_versioned, encode_versioned
+from ..stores.ids import ConnectorTaskId
+from .messages import ConnectAssignment, ConnectorAssignment, ConnectWorkerState
+from .work import Work
+
+PROTOCOL_TYPE: Final = "connect"
+NO_ERROR: Final = 0
+CONFIG_MISMATCH: Final = 1
+"""The leader has not read the config topic as far as another worker; all rejoin."""
+
+_CONNECTOR: Final = -1
+
+
+class ConnectProtocol(Enum):
+    """A protocol of the group: its name in JoinGroup; `version` leads its bytes."""
+
+    EAGER = "default"
+    COMPATIBLE = "compatible"
+    SESSIONED = "sessioned"
+
+    @property
+    def version(self) -> int:
+        """The version of the protocol's messages."""
+        return list(ConnectProtocol).index(self)
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether workers keep what they run during a rebalance (KIP-415)."""
+        return self is not ConnectProtocol.EAGER
+
+    @property
+    def signed(self) -> bool:
+        """Whether internal requests are signed with the session key (KIP-507)."""
+        return self is ConnectProtocol.SESSIONED
+
+    def offered(self) -> list[ConnectProtocol]:
+        """Return the protocols that a worker offers whose connect.protocol is this one, the preferred one first."""
+        return list(ConnectProtocol)[self.version :: -1]
+
+
+class Change(NamedTuple):
+    """Connectors and tasks in the order in which they are encoded."""
+
+    connectors: tuple[str, ...] = ()
+    tasks: tuple[ConnectorTaskId, ...] = ()
+
+    @classmethod
+    def of(cls, work: Work) -> Change:
+        """Return a set of work in ascending order."""
+        return cls(tuple(sorted(work.connectors)), tuple(sorted(work.tasks)))
+
+    @property
+    def work(self) -> Work:
+        """The connectors and tasks as a set."""
+        return Work.of(self.connectors, self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The leader's answer to one worker.
+
+    With the eager protocol `assigned` is all that the worker runs from now on; with the others it is what the worker
+    starts besides what it runs, and `revoked` what it stops. After `delay_ms` milliseconds, unless 0, all rejoin.
+    """
+
+    leader: str
+    leader_url: str
+    config_offset: int
+    assigned: Change = Change()
+    revoked: Change = Change()
+    delay_ms: int = 0
+    error: int = NO_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker as the leader sees it: its REST address, how far it has read the config topic, and what it runs."""
+
+    url: str
+    config_offset: int
+    assignment: Assignment | None = None
+
+    @property
+    def running(self) -> Work:
+        """The connectors and tasks that the worker runs; none with the eager protocol."""
+        return self.assignment.assigned.work if self.assignment else Work()
+
+
+def running(before: Assignment | None, received: Assignment, protocol: ConnectProtocol) -> Assignment:
+    """Return what a worker runs after an assignment, in the form in which it tells the leader (KIP-415)."""
+    work = received.assigned.work
+    if protocol.cooperative and before is not None:
+        work |= before.assigned.work - received.revoked.work
+    return Assignment(
+        received.leader,
+        received.leader_url,
+        received.config_offset,
+        Change.of(work),
+        received.revoked,
+        received.delay_ms,
+        received.error,
+    )
+
+
+def encode_assignment(assignment: Assignment, protocol: ConnectProtocol) -> bytes:
+    """Return the bytes of SyncGroup's assignment."""
+    message = ConnectAssignment(
+        error=assignment.error,
+        leader=assignment.leader,
+        leader_url=assignment.leader_url,
+        config_offset=assignment.config_offset,
+        assigned=_grouped(assignment.assigned),
+        revoked=_grouped(assignment.revoked),
+        delay_ms=assignment.delay_ms,
+    )
+    return encode_versioned(message, protocol.version)
+
+
+def decode_assignment(data: bytes) -> Assignment:
+    """Read an assignment of any version; raises DecodeError."""
+    message = decode_versioned(ConnectAssignment, data)
+    return Assignment(
+        message.leader,
+        message.leader_url,
+        message.config_offset,
+        _change(message.assigned),
+        _change(message.revoked),
+        message.delay_ms,
+        message.error,
+    )
+
+
+def encode_worker_state(state: WorkerState, protocol: ConnectProtocol) -> bytes:
+    """Return the bytes of JoinGroup's metadata."""
+    allocation = None if state.assignment is None else encode_assignment(state.assignment, protocol)
+    message = ConnectWorkerState(url=state.url, config_offset=state.config_offset, allocation=allocation)
+    return encode_versioned(message, protocol.version)
+
+
+def decode_worker_state(data: bytes) -> WorkerState:
+    """Read a worker's metadata, of any version; raises DecodeError."""
+    message = decode_versioned(ConnectWorkerState, data)
+    assignment = None if message.allocation is None else decode_assignment(bytes(message.allocation))
+    return WorkerState(message.url, message.config_offset, assignment)
+
+
+def protocol_named(name: str) -> ConnectProtocol:
+    """Return the protocol that the coordinator chose; raises DecodeError for an unknown name."""
+    try:
+        return ConnectProtocol(name)
+    except ValueError:
+        known = ", ".join(protocol.value for protocol in ConnectProtocol)
+        raise DecodeError(f"the group uses the protocol {name!r}; workers know {known}") from None
+
+
+def _grouped(change: Change) -> list[ConnectorAssignment]:
+    tasks: dict[str, list[int]] = {connector: [_CONNECTOR] for connector in change.connectors}
+    for task in change.tasks:
+        tasks.setdefault(task.connector, []).append(task.task)
+    return [ConnectorAssignment(connector, numbers) for connector, numbers in tasks.items()]
+
+
+def _change(assignments: Iterable[ConnectorAssignment] | None) -> Change:
+    connectors: list[str] = []
+    tasks: list[ConnectorTaskId] = []
+    for assignment in assignments or ():
+        for number in assignment.tasks:
+            if number == _CONNECTOR:
+                connectors.append(assignment.connector)
+            else:
+                tasks.append(ConnectorTaskId(assignment.connector, number))
+    return Change(tuple(connectors), tuple(tasks))
