@@ -20,6 +20,7 @@ other's topics. This page is the map of the folder; an import goes to a row furt
 | herder/ | decides what runs where: `standalone` alone, `distributed` with the group; both are a `Herder` |
 | rest/ | Kafka Connect's REST interface on a `Herder` |
 | process.py | a worker as a process, from its settings to its end |
+| signatures.py | signatures of the requests that workers send each other |
 | logging_levels.py, version.py | log levels under Kafka Connect's names; the version of what is built in |
 
 The seams:

@@ -59,6 +59,14 @@ class AlreadyExistsError(ConnectError):
     """There is a connector of that name already (409)."""
 
 
+class ForbiddenError(ConnectError):
+    """An internal request has a wrong signature (403)."""
+
+
+class NotReadyError(ConnectError):
+    """The worker has not yet read what it needs for the answer (503)."""
+
+
 def _shown(value: object) -> str:
     """Return a value as Kafka prints it in its messages."""
     if value is None:

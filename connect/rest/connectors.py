@@ -9,6 +9,7 @@ from yarl import URL
 
 from ..errors import ConnectError, NotFoundError
 from ..herder.herder import Herder, Put
+from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
 from ..stores.config_records import RestartRequest, TargetState
 from ..stores.ids import ConnectorTaskId
 from .bodies import check_name, known_fields, read_json, read_settings, settings
@@ -212,7 +213,7 @@ def _put_answer(request: web.Request, put: Put) -> web.Response:
 
 def _signature(request: web.Request) -> tuple[str | None, str | None]:
     headers = request.headers
-    return headers.get("X-Connect-Authorization"), headers.get("X-Connect-Request-Signature-Algorithm")
+    return headers.get(SIGNATURE_HEADER), headers.get(ALGORITHM_HEADER)
 
 
 ROUTES: Final = (

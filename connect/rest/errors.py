@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from ..errors import AlreadyExistsError, BadRequestError, NotFoundError
+from ..errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, NotReadyError
 
 log = logging.getLogger(__name__)
 
@@ -17,8 +17,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 STATUS: Final[dict[type[Exception], int]] = {
     BadRequestError: 400,
+    ForbiddenError: 403,
     NotFoundError: 404,
     AlreadyExistsError: 409,
+    NotReadyError: 503,
 }
 """Other exceptions are answered with 500, as Kafka Connect does."""
 

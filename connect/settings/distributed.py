@@ -1,0 +1,149 @@
+"""The settings of a distributed worker, under Kafka Connect's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least, between
+from ..errors import ConfigValueError
+from ..signatures import ALGORITHMS, MIN_KEY_BITS
+from .worker import COMMON, WorkerConfig
+
+_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+_MAX_INT: Final = 2**31 - 1
+
+CONFIG_STORAGE: Final = "config.storage."
+OFFSET_STORAGE: Final = "offset.storage."
+STATUS_STORAGE: Final = "status.storage."
+
+
+def _replicas(name: str, value: int) -> None:
+    if value < 1 and value != -1:
+        raise ConfigValueError(name, value, "Replication factor must be positive, or -1 to use the broker's default")
+
+
+def _key_size(name: str, value: int | None) -> None:
+    if value is not None:
+        at_least(MIN_KEY_BITS)(name, value)
+
+
+def _algorithms(name: str, value: list[str]) -> None:
+    if not value:
+        raise ConfigValueError(name, value, "At least one signature verification algorithm must be provided")
+    for algorithm in value:
+        OneOf(*ALGORITHMS)(name, algorithm)
+
+
+_ROWS: Final = (
+    ConfigKey("group.id", Type.STRING, REQUIRED, _HIGH, "Name of the cluster of workers."),
+    ConfigKey(
+        "session.timeout.ms", Type.INT, 10_000, _HIGH, "The group drops a worker without heartbeats for so long.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "heartbeat.interval.ms", Type.INT, 3_000, _HIGH, "Time between heartbeats; less than session.timeout.ms.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "rebalance.timeout.ms", Type.INT, 60_000, _HIGH,
+        "Longest time for a worker to stop what it has to, and to rejoin, when the group rebalances.", at_least(1),
+    ),
+    ConfigKey(
+        "worker.sync.timeout.ms", Type.INT, 3_000, _MEDIUM,
+        "Longest time to catch up with the config topic; then the worker leaves the group for a while.", at_least(0),
+    ),
+    ConfigKey(
+        "worker.unsync.backoff.ms", Type.INT, 300_000, _MEDIUM,
+        "How long a worker stays away that could not catch up with the config topic.", at_least(0),
+    ),
+    ConfigKey("config.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic of the settings of connectors and tasks."),
+    ConfigKey(
+        "config.storage.replication.factor", Type.SHORT, 3, _LOW,
+        "Replicas of a new config topic; -1: the broker's.", _replicas,
+    ),
+    ConfigKey("offset.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic of the offsets of source connectors."),
+    ConfigKey("status.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic of the states of connectors and tasks."),
+    ConfigKey("status.storage.partitions", Type.INT, 5, _LOW, "Partitions of a new status topic.", at_least(1)),
+    ConfigKey(
+        "status.storage.replication.factor", Type.SHORT, 3, _LOW,
+        "Replicas of a new status topic; -1: the broker's.", _replicas,
+    ),
+    ConfigKey(
+        "connect.protocol", Type.STRING, "sessioned", _LOW,
+        "The newest protocol of the group that the worker offers: eager, compatible (incremental cooperative) or "
+        "sessioned (and internal requests are signed).",
+        OneOfIgnoringCase("eager", "compatible", "sessioned"),
+    ),
+    ConfigKey(
+        "scheduled.rebalance.max.delay.ms", Type.INT, 300_000, _LOW,
+        "How long work of a departed worker waits for its return.", between(0, _MAX_INT),
+    ),
+    ConfigKey(
+        "inter.worker.key.generation.algorithm", Type.STRING, "HmacSHA256", _LOW,
+        "Algorithm of the keys that sign requests between workers.", OneOf(*ALGORITHMS),
+    ),
+    ConfigKey(
+        "inter.worker.key.size", Type.INT, None, _LOW, "Bits of such a key; by default those of the algorithm.",
+        _key_size,
+    ),
+    ConfigKey(
+        "inter.worker.key.ttl.ms", Type.INT, 3_600_000, _LOW,
+        "Time after which the leader writes a new key; 0: never.", between(0, _MAX_INT),
+    ),
+    ConfigKey(
+        "inter.worker.signature.algorithm", Type.STRING, "HmacSHA256", _LOW,
+        "Algorithm that signs requests between workers.", OneOf(*ALGORITHMS),
+    ),
+    ConfigKey(
+        "inter.worker.verification.algorithms", Type.LIST, ["HmacSHA256"], _LOW,
+        "Algorithms of signatures that are accepted; inter.worker.signature.algorithm is one of them.", _algorithms,
+    ),
+)  # fmt: skip
+
+DISTRIBUTED: Final = ConfigDef(*(row for row in COMMON if row.name not in {row.name for row in _ROWS}), *_ROWS)
+"""Settings of COMMON that a distributed worker requires are rows of their own."""
+
+
+class DistributedConfig(WorkerConfig):
+    """The settings of a distributed worker."""
+
+    def __init__(self, originals: Mapping[str, str]) -> None:
+        """Raise ConfigValueError for a wrong value."""
+        super().__init__(DISTRIBUTED, originals)
+
+    @property
+    def transactional_leader(self) -> bool:
+        """Whether the leader writes the config topic in transactions: exactly-once is enabled or prepared (KIP-618)."""
+        return str(self["exactly.once.source.support"]).lower() != "disabled"
+
+    @property
+    def leader_transactional_id(self) -> str:
+        """The transactional id of the leader's writes to the config topic."""
+        return f"connect-cluster-{self['group.id']}"
+
+    @property
+    def unknown(self) -> list[str]:
+        """The names that are no settings of the worker, its clients, converters or internal topics."""
+        prefixes = (CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE)
+        return [name for name in super().unknown if not name.startswith(prefixes)]
+
+    def topic_settings(self, prefix: str) -> dict[str, str]:
+        """Return the settings of a new internal topic, by the prefix of its storage; they are always compacted."""
+        own = ("topic", "partitions", "replication.factor", "cleanup.policy")
+        return {name: value for name, value in self.with_prefix(prefix).items() if name not in own}
+
+    def _check(self) -> None:
+        super()._check()
+        session_ms, interval_ms = self["session.timeout.ms"], self["heartbeat.interval.ms"]
+        if interval_ms >= session_ms:
+            raise ConfigValueError(
+                "heartbeat.interval.ms", interval_ms, f"must be less than session.timeout.ms = {session_ms}"
+            )
+        algorithm = self["inter.worker.signature.algorithm"]
+        if algorithm not in self["inter.worker.verification.algorithms"]:
+            raise ConfigValueError(
+                "inter.worker.signature.algorithm",
+                algorithm,
+                "Signature algorithm must be present in inter.worker.verification.algorithms list",
+            )
