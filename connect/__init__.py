@@ -31,6 +31,7 @@ The seams:
   immutable `ClusterConfigState`.
 - `worker/` knows neither group nor REST: a herder tells it what to start, stop and fence, and it reports through a
   `StatusListener`.
+- `herder/group_member.py` is a worker's membership: the herder asks it for the next rebalance and follows the answer.
 - A `Herder` answers requests by returning data, or by raising an exception of errors.py; `rest/errors.py` has the one
   table from exceptions to status codes. `herder/answers.py`, `validation.py` and `offset_requests.py` are for every
   herder.

@@ -1,0 +1,184 @@
+"""A distributed worker as a member of its group: it joins, learns its assignment, and assigns while it is the leader.
+
+The herder drives it: `wait` returns when a rebalance is due, `join` takes part in one. What the worker has to stop and
+to start is in the answer. Nothing is stopped or started here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from ...client.cluster import Cluster
+from ...client.config import ConsumerConfig
+from ...client.consumer.membership import GroupMembership, Joined, JoinMember
+from ..group.leader import Leader, needed_offset
+from ..group.protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    ConnectProtocol,
+    WorkerState,
+    decode_assignment,
+    encode_worker_state,
+    protocol_named,
+    running,
+)
+from ..settings.distributed import DistributedConfig
+from ..stores.cluster_config import ClusterConfigState
+
+log = logging.getLogger(__name__)
+
+
+class ConfigReader(Protocol):
+    """What a member needs of the `ConfigStore`."""
+
+    def snapshot(self) -> ClusterConfigState:
+        """Return what was read up to now."""
+
+    async def refresh(self, timeout_s: float) -> None:
+        """Read to the end; raises TimeoutError."""
+
+
+class Rebalance(NamedTuple):
+    """The outcome of one rebalance for this worker.
+
+    `received` is the leader's answer, `running` what the worker runs once it has followed it. With the eager protocol
+    the worker stops all else. Where `received.error` is set, the leader was behind, and the worker joins again.
+    """
+
+    generation_id: int
+    protocol: ConnectProtocol
+    is_leader: bool
+    received: Assignment
+    running: Assignment
+
+
+class WorkerGroupMember:
+    """This worker's membership: `await start()`, then `wait` and `join` in turn, at last `close`.
+
+    `url` is the address of the worker's REST interface. Members keep what they run while they rejoin; only with the
+    eager protocol (`stops_before_joining`) the herder has to stop all of it before `join`.
+    """
+
+    def __init__(self, config: DistributedConfig, url: str, configs: ConfigReader) -> None:
+        self._config = config
+        self._url = url
+        self._configs = configs
+        self._leader = Leader(config["scheduled.rebalance.max.delay.ms"])
+        self._offered = ConnectProtocol[config["connect.protocol"].upper()].offered()
+        self._protocol: ConnectProtocol | None = None
+        self._running: Assignment | None = None
+        self._completed_generation_id = -1
+        self._rejoin_at: float | None = None
+        self._due = asyncio.Event()
+        self._membership: GroupMembership
+        self._cluster: Cluster
+
+    @property
+    def stops_before_joining(self) -> bool:
+        """Whether the worker has to stop everything before it joins again."""
+        return self._protocol is ConnectProtocol.EAGER
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator has given to this member; empty between memberships."""
+        return self._membership.generation.member_id
+
+    async def start(self, timeout_s: float) -> None:
+        """Reach the cluster; raises KafkaTimeoutError. The first rebalance is due then."""
+        client = ConsumerConfig.of(
+            {
+                **self._config.client(),
+                "group.id": self._config["group.id"],
+                "session.timeout.ms": self._config["session.timeout.ms"],
+                "heartbeat.interval.ms": self._config["heartbeat.interval.ms"],
+                "max.poll.interval.ms": self._config["rebalance.timeout.ms"],
+            }
+        )
+        self._cluster = Cluster(client, allow_auto_topic_creation=False)
+        try:
+            await self._cluster.start(timeout_s)
+        except BaseException:
+            await self._cluster.close()
+            raise
+        self._membership = GroupMembership(self._cluster, client, self._due.set, PROTOCOL_TYPE)
+        self._membership.polled(still=True)  # a worker is alive as long as its event loop sends heartbeats
+        self._membership.request_rejoin("the worker starts")
+
+    def request_rejoin(self, reason: str) -> None:
+        """Make a rebalance due: the configuration has changed, or what was revoked has stopped."""
+        self._membership.request_rejoin(reason)
+
+    async def wait(self) -> None:
+        """Return when a rebalance is due: the coordinator or the herder asks for one, or a delay is over.
+
+        Raises the KafkaError that has ended the membership for good.
+        """
+        membership = self._membership
+        while membership.rejoin_reason is None:
+            if membership.failure is not None:
+                raise membership.failure
+            self._due.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._rejoin_at):
+                    await self._due.wait()
+            if self._rejoin_at is not None and asyncio.get_running_loop().time() >= self._rejoin_at:
+                self._rejoin_at = None
+                membership.request_rejoin("the scheduled delay of the rebalance is over")
+
+    async def join(self) -> Rebalance:
+        """Take part in a rebalance, as often as it takes to get an assignment.
+
+        Raises KafkaError for what does not pass by itself, and DecodeError for bytes that no worker writes.
+        """
+        if self.stops_before_joining:
+            self._running = None
+        self._rejoin_at = None
+        joined: Joined | None = None
+        while joined is None:
+            joined = await self._membership.join(self._metadata, self._assign)
+        generation = joined.generation
+        protocol = protocol_named(generation.protocol)
+        received = decode_assignment(joined.assignment)
+        self._protocol, self._running = protocol, running(self._running, received, protocol)
+        self._completed_generation_id = generation.generation_id
+        if received.error:
+            self._membership.request_rejoin("the leader had not read the config topic to its end")
+        elif received.delay_ms > 0:
+            self._rejoin_at = asyncio.get_running_loop().time() + received.delay_ms / 1000
+        return Rebalance(generation.generation_id, protocol, joined.is_leader, received, self._running)
+
+    async def leave(self, reason: str) -> None:
+        """Leave the group at once; the worker runs nothing any more when this is called."""
+        self._running = None
+        await self._membership.leave(reason)
+
+    async def close(self) -> None:
+        """End heartbeats and connections, without leaving the group."""
+        await self._membership.close()
+        await self._cluster.close()
+
+    def _metadata(self) -> list[tuple[str, bytes]]:
+        state = WorkerState(self._url, self._configs.snapshot().offset, self._running)
+        return [(protocol.value, encode_worker_state(state, protocol)) for protocol in self._offered]
+
+    async def _assign(self, protocol: str, members: Sequence[JoinMember], skip: bool) -> dict[str, bytes]:
+        metadata = {member.member_id: member.metadata for member in members}
+        generation = self._membership.generation
+        if self._configs.snapshot().offset < needed_offset(metadata):
+            try:
+                await self._configs.refresh(self._config["worker.sync.timeout.ms"] / 1000)
+            except TimeoutError:
+                log.warning("the leader could not read the config topic within worker.sync.timeout.ms")
+        return self._leader.assign(
+            generation.member_id,
+            protocol_named(protocol),
+            metadata,
+            self._configs.snapshot(),
+            completed_generation_id=self._completed_generation_id,
+            generation_id=generation.generation_id,
+            now_ms=int(asyncio.get_running_loop().time() * 1000),
+        )
