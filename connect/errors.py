@@ -63,6 +63,31 @@ class ForbiddenError(ConnectError):
     """An internal request has a wrong signature (403)."""
 
 
+class RequestTargetError(ConnectError):
+    """Another worker has to answer; `url` is its address, None where it is not known."""
+
+    def __init__(self, message: str, url: str | None) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class NotLeaderError(RequestTargetError):
+    """Only the leader can do this."""
+
+    def __init__(self, leader_url: str | None) -> None:
+        super().__init__("Only the leader can answer this request.", leader_url)
+
+
+class RebalanceNeededError(ConnectError):
+    """The group is about to rebalance, so that this worker does not know who has to answer (409)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config "
+            "change)"
+        )
+
+
 class NotReadyError(ConnectError):
     """The worker has not yet read what it needs for the answer (503)."""
 

@@ -9,7 +9,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from ..errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, NotReadyError
+from ..errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    ForbiddenError,
+    NotFoundError,
+    NotReadyError,
+    RebalanceNeededError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +27,7 @@ STATUS: Final[dict[type[Exception], int]] = {
     ForbiddenError: 403,
     NotFoundError: 404,
     AlreadyExistsError: 409,
+    RebalanceNeededError: 409,
     NotReadyError: 503,
 }
 """Other exceptions are answered with 500, as Kafka Connect does."""

@@ -12,6 +12,7 @@ from ..herder.herder import Herder
 from ..version import VERSION
 from . import connectors, loggers, plugins
 from .errors import Handler, answer, errors
+from .forwarding import forwarding
 
 
 async def server_info(request: web.Request) -> web.Response:
@@ -37,7 +38,7 @@ ROOT: Final = (
 
 def application(herder: Herder, max_body_bytes: int) -> web.Application:
     """Return the endpoints on a herder."""
-    app = web.Application(middlewares=[errors], client_max_size=max_body_bytes)
+    app = web.Application(middlewares=[errors, forwarding], client_max_size=max_body_bytes)
     app[connectors.HERDER] = herder
     for table in (ROOT, connectors.ROUTES, plugins.ROUTES, loggers.ROUTES):
         app.add_routes(table)

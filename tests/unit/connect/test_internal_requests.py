@@ -11,10 +11,12 @@ from oncelog.connect.errors import (
     NotReadyError,
 )
 from oncelog.connect.group.session_keys import key_expires_ms, needs_new_key, new_session_key
-from oncelog.connect.rest.errors import STATUS
 from oncelog.connect.settings.distributed import CONFIG_STORAGE, DistributedConfig
 from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER, check_signature, signed
 from oncelog.connect.stores.config_records import SessionKey
+
+pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from oncelog.connect.rest.errors import STATUS
 
 KEY = bytes(range(32))
 BODY = b'[{"file":"/tmp/in"}]'

@@ -1,0 +1,66 @@
+"""Forwards requests to the worker that can answer them: the leader, or the owner of a connector or task.
+
+A request takes two hops at most: the worker of the user forwards it with ?forward=true, the next one with
+?forward=false, and that one answers 409 where it is not the right one either, as the group rebalances then.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from ..errors import RequestTargetError
+from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
+from .errors import Handler, error_answer
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S: Final = 90.0
+"""Kafka Connect's bound of a request."""
+
+_PASSED_ON: Final = ("Authorization", "Content-Type", SIGNATURE_HEADER, ALGORITHM_HEADER)
+
+
+async def forward_to_target(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer here, or with the answer of the worker that the RequestTargetError names."""
+    forward = request.query.get("forward", "").lower()
+    try:
+        return await handler(request)
+    except RequestTargetError as error:
+        if forward == "false":
+            return error_answer(
+                409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+            )
+        if error.url is None:
+            return error_answer(
+                409,
+                "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was "
+                "underway.",
+            )
+        return await _forwarded(request, error.url, "false" if forward else "true")
+
+
+async def _forwarded(request: web.Request, worker: str, forward: str) -> web.StreamResponse:
+    url = URL(worker).join(request.rel_url).update_query(forward=forward)
+    headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+    timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(
+                request.method, url, data=await request.read(), headers=headers, allow_redirects=False
+            ) as answer,
+        ):
+            kept = {name: answer.headers[name] for name in ("Content-Type", "Location") if name in answer.headers}
+            return web.Response(body=await answer.read(), status=answer.status, headers=kept)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        log.warning("could not forward %s %s to %s: %r", request.method, request.path, worker, error)
+        return error_answer(500, f"IO Error trying to forward REST request to {worker}: {error!r}")
+
+
+forwarding: Final = web.middleware(forward_to_target)
+"""Inside of the middleware for errors: what no other worker can answer is an error like any other."""

@@ -1,0 +1,104 @@
+"""Requests find the worker that can answer them, in two hops at most."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from oncelog.connect.errors import NotLeaderError, RebalanceNeededError
+from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
+
+pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
+from oncelog.connect.rest.errors import answer, errors
+from oncelog.connect.rest.forwarding import forwarding
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+async def worker(stack: AsyncExitStack, error: Exception | None) -> str:
+    """Start a worker that raises the error, or answers with what it was asked; returns its URL."""
+
+    async def handle(request: web.Request) -> web.Response:
+        if error is not None:
+            raise error
+        asked = {
+            "method": request.method,
+            "query": dict(request.query),
+            "body": (await request.read()).decode(),
+            "signature": request.headers.get(SIGNATURE_HEADER),
+            "algorithm": request.headers.get(ALGORITHM_HEADER),
+        }
+        return answer(asked, 201, {"Location": "/connectors/f1"})
+
+    app = web.Application(middlewares=[errors, forwarding])
+    app.router.add_route("*", "/connectors/{name}/tasks", handle)
+    server = TestServer(app)
+    await server.start_server()
+    stack.push_async_callback(server.close)
+    return str(server.make_url("/"))
+
+
+async def ask(url: str, query: str = "") -> tuple[int, dict[str, object], str | None]:
+    async with (
+        ClientSession() as session,
+        session.post(
+            f"{url.rstrip('/')}/connectors/f1/tasks?x=1%2B1{query}",
+            data=b"[]",
+            headers={SIGNATURE_HEADER: "c2ln", ALGORITHM_HEADER: "HmacSHA256"},
+        ) as answered,
+    ):
+        return answered.status, await answered.json(), answered.headers.get("Location")
+
+
+async def test_a_follower_forwards_to_the_leader(stack: AsyncExitStack) -> None:
+    follower = await worker(stack, NotLeaderError(await worker(stack, None)))
+    asked = {"method": "POST", "body": "[]", "signature": "c2ln", "algorithm": "HmacSHA256"}
+    expected = {**asked, "query": {"x": "1+1", "forward": "true"}}
+    assert await ask(follower) == (201, expected, "/connectors/f1")
+
+
+async def test_a_request_is_forwarded_twice_at_most(stack: AsyncExitStack) -> None:
+    leader = await worker(stack, None)
+    second = await worker(stack, NotLeaderError(leader))
+    first = await worker(stack, NotLeaderError(second))
+    status, body, _ = await ask(first)
+    assert (status, body["query"]) == (201, {"x": "1+1", "forward": "false"})
+    status, body, _ = await ask(await worker(stack, NotLeaderError(first)))
+    assert (status, body["error_code"]) == (409, 409)
+    assert "conflicting operation" in str(body["message"])
+
+
+async def test_a_request_that_must_not_be_forwarded_is_a_conflict(stack: AsyncExitStack) -> None:
+    follower = await worker(stack, NotLeaderError(await worker(stack, None)))
+    status, body, _ = await ask(follower, "&forward=false")
+    message = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+    assert (status, body) == (409, {"error_code": 409, "message": message})
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (NotLeaderError(None), 409, "no known leader URL"),
+        (RebalanceNeededError(), 409, "stale configuration"),
+        (NotLeaderError("http://127.0.0.1:1/"), 500, "IO Error trying to forward REST request to http://127.0.0.1:1/"),
+    ],
+)
+async def test_without_a_leader_the_answer_says_why(
+    stack: AsyncExitStack, error: Exception, status: int, text: str
+) -> None:
+    answered, body, _ = await ask(await worker(stack, error))
+    assert (answered, body["error_code"]) == (status, status)
+    assert text in str(body["message"])
+
+
+async def test_errors_of_the_leader_are_passed_on(stack: AsyncExitStack) -> None:
+    leader = await worker(stack, RebalanceNeededError())
+    status, body, _ = await ask(await worker(stack, NotLeaderError(leader)))
+    assert (status, body["error_code"]) == (409, 409)
