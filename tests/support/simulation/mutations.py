@@ -9,13 +9,13 @@ A mutation is a context manager. It changes the broker's code in this process on
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from oncelog.broker.coordinator import last_records
 from oncelog.broker.coordinator.group import coordinator as group_coordinator
 from oncelog.broker.coordinator.group.claims import ClaimMap
 from oncelog.broker.coordinator.group.group_log import GroupLog
@@ -27,6 +27,7 @@ from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
 from oncelog.broker.coordinator.transaction.group_initialisation import GroupAwareInitialiser
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
 from oncelog.broker.coordinator.transaction.state import TransactionState
+from oncelog.protocol.batch_header import TRANSACTIONAL
 from oncelog.protocol.errors import ErrorCode
 
 from .kinds import CLASSIC, GENERATION
@@ -118,18 +119,13 @@ def _decision_told_too_early() -> Iterator[None]:
 
 @contextmanager
 def _pending_offsets_committed_at_restart() -> Iterator[None]:
-    original = OffsetStore.replay
+    original = last_records.keyed_batches
 
-    def replay(self: Any, group_id: str, partition: Any, value: Any, offset: int, producer: Any = None) -> None:
-        loading = asyncio.current_task() is not None and asyncio.current_task().get_name() == "loading"  # type: ignore[union-attr]
-        original(self, group_id, partition, value, offset, None if loading else producer)
+    def without_transactions(batches: bytes) -> Iterator[Any]:
+        for last_offset, attributes, producer_id, records in original(batches):
+            yield last_offset, attributes & ~TRANSACTIONAL, producer_id, records
 
-    load = GroupLog.load
-
-    async def named(self: Any) -> Any:
-        return await asyncio.get_running_loop().create_task(load(self), name="loading")
-
-    with mock.patch.object(OffsetStore, "replay", replay), mock.patch.object(GroupLog, "load", named):
+    with mock.patch.object(last_records, "keyed_batches", without_transactions):
         yield
 
 
