@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..stores.cluster_config import ClusterConfigState
+from ..stores.ids import ConnectorTaskId
 from .cooperative import AssignorState, assign_cooperatively
 from .eager import assign_eagerly
 from .protocol import (
@@ -15,7 +16,7 @@ from .protocol import (
     decode_worker_state,
     encode_assignment,
 )
-from .work import configured
+from .work import Work, configured
 
 
 def needed_offset(members: Mapping[str, bytes]) -> int:
@@ -30,6 +31,15 @@ class Leader:
         """`max_delay_ms` is scheduled.rebalance.max.delay.ms."""
         self._max_delay_ms = max_delay_ms
         self._state = AssignorState()
+        self._urls: dict[str, str] = {}
+        self._work: dict[str, Work] = {}
+
+    def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
+        """Return the REST address of the worker that runs a connector or task after the last round; None: no worker."""
+        for member, work in self._work.items():
+            if owned in (work.tasks if isinstance(owned, ConnectorTaskId) else work.connectors):
+                return self._urls[member]
+        return None
 
     def assign(
         self,
@@ -52,21 +62,24 @@ class Leader:
         if config.offset < offset:
             mismatch = Assignment(leader_id, url, offset, error=CONFIG_MISMATCH)
             return dict.fromkeys(members, encode_assignment(mismatch, protocol))
+        self._urls = {member: state.url for member, state in states.items()}
         if not protocol.cooperative:
-            work = assign_eagerly(configured(config), members)
+            work = self._work = assign_eagerly(configured(config), members)
             assignments = {
                 member: Assignment(leader_id, url, config.offset, Change.of(work[member])) for member in members
             }
         else:
+            running = {member: state.running for member, state in states.items()}
             assigned, revoked, delay_ms, self._state = assign_cooperatively(
                 configured(config),
-                {member: state.running for member, state in states.items()},
+                running,
                 self._state,
                 completed_generation_id=completed_generation_id,
                 generation_id=generation_id,
                 now_ms=now_ms,
                 max_delay_ms=self._max_delay_ms,
             )
+            self._work = {member: (running[member] - revoked[member]) | assigned[member] for member in members}
             assignments = {
                 member: Assignment(
                     leader_id, url, config.offset, Change.of(assigned[member]), Change.of(revoked[member]), delay_ms

@@ -28,6 +28,7 @@ from ..group.protocol import (
 )
 from ..settings.distributed import DistributedConfig
 from ..stores.cluster_config import ClusterConfigState
+from ..stores.ids import ConnectorTaskId
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,10 @@ class WorkerGroupMember:
     def member_id(self) -> str:
         """The id that the coordinator has given to this member; empty between memberships."""
         return self._membership.generation.member_id
+
+    def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
+        """Return the REST address of the worker that runs a connector or task, as far as this leader has assigned."""
+        return self._leader.owner_url(owned)
 
     async def start(self, timeout_s: float) -> None:
         """Reach the cluster; raises KafkaTimeoutError. The first rebalance is due then."""

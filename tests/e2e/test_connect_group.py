@@ -123,6 +123,9 @@ async def test_workers_divide_the_work_and_take_over_what_one_leaves(
     assert [first.last.is_leader, second.last.is_leader] == [True, False]
     assert second.last.received.leader_url == "http://worker-0:8083/"
     assert second.last.received.leader == first.member.member_id
+    for number, worker in enumerate((first, second)):
+        owned = (*worker.work.connectors, *worker.work.tasks)
+        assert {first.member.owner_url(each) for each in owned} == {f"http://worker-{number}:8083/"}
     await first.stop()
     await group.until_even(second)
     assert second.last.is_leader

@@ -138,6 +138,23 @@ def test_the_leader_divides_connectors_and_tasks(protocol: ConnectProtocol) -> N
 
 
 @pytest.mark.parametrize("protocol", list(ConnectProtocol))
+def test_the_leader_knows_who_runs_what(protocol: ConnectProtocol) -> None:
+    leader = Leader(300_000)
+    assert leader.owner_url("files") is None
+    held = Assignment("w1", "http://1/", 20, Change(("files",), (task("files", 0), task("files", 1))))
+    states = {"w1": WorkerState("http://1/", 20, held), "w2": WorkerState("http://2/", 20)}
+    encoded = {member: encode_worker_state(state, protocol) for member, state in states.items()}
+    answers = leader.assign("w1", protocol, encoded, CONFIG, completed_generation_id=-1, generation_id=1, now_ms=0)
+    for member, state in states.items():
+        work = running(state.assignment, decode_assignment(answers[member]), protocol).assigned
+        assert work.connectors
+        assert work.tasks
+        assert {leader.owner_url(owned) for owned in (*work.connectors, *work.tasks)} == {state.url}
+    assert leader.owner_url("nobody") is None
+    assert leader.owner_url(task("files", 9)) is None
+
+
+@pytest.mark.parametrize("protocol", list(ConnectProtocol))
 def test_a_leader_that_is_behind_assigns_nothing_and_says_so(protocol: ConnectProtocol) -> None:
     answers = assign(protocol, {"w1": WorkerState("http://1/", 19), "w2": WorkerState("http://2/", 21)})
     mismatch = Assignment("w1", "http://1/", 21, error=CONFIG_MISMATCH)
