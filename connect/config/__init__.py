@@ -1,10 +1,12 @@
 """What settings a plugin has, and what is wrong with the values that it was given.
 
-`types` parses one value, `validators` judge one, `definition` is the table of a plugin's settings, `validation` applies
-a table to a whole configuration, `report` puts the result into the JSON of Kafka Connect's validate endpoint.
+`types` parses one value, `validators` judge one, `key` is one setting, `definition` the table of a plugin's settings.
+`validation` applies a table to a whole configuration, `report` puts the result into the JSON of Kafka Connect's
+validate endpoint.
 """
 
-from .definition import REQUIRED, ConfigDef, ConfigKey, Importance, Recommender, Width
+from .definition import ConfigDef
+from .key import REQUIRED, ConfigKey, Importance, Recommender, Width
 from .types import Password, Type
 from .validation import ConfigValue
 from .validators import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .definition import ConfigKey
+from .key import ConfigKey
 from .types import Type, text_of
 from .validation import ConfigValue
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import ConfigValueError
+from .key import ConfigKey
 from .types import parse
-
-if TYPE_CHECKING:
-    from .definition import ConfigKey
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`FileStreamSourceConnector`: the settings of Kafka Connect's connector of that name."""
+"""`FileStreamSourceConnector`: Kafka Connect's connector of that name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from collections.abc import Mapping, Sequence
 from ...api.connector import ExactlyOnceSupport, SourceConnector
 from ...api.records import SourceOffset, SourcePartition
 from ...api.task import SourceTask
-from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type, at_least
+from ...config import ConfigDef
 from ...errors import ConnectError
 from ...version import VERSION
+from .settings import SETTINGS
 from .task import FileStreamSourceTask
-
-SETTINGS = ConfigDef(
-    ConfigKey("file", Type.STRING, None, Importance.HIGH, "The file to read; by default standard input."),
-    ConfigKey("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", NonEmptyString()),
-    ConfigKey("batch.size", Type.INT, 2000, Importance.LOW, "Most lines that one poll returns.", at_least(1)),
-)
 
 
 class FileStreamSourceConnector(SourceConnector):

@@ -17,6 +17,7 @@ from ...api.records import SourceRecord
 from ...api.task import SourceTask
 from ...data.schema import STRING
 from ...errors import ConnectError
+from .settings import SETTINGS
 
 _IDLE_S: Final = 0.1
 """Wait before a file that has no new lines, or is missing, is looked at again."""
@@ -36,8 +37,6 @@ class FileStreamSourceTask(SourceTask):
 
     async def start(self, config: Mapping[str, str]) -> None:
         """Take the settings; the file may appear later."""
-        from .connector import SETTINGS
-
         values = SETTINGS.parse(config)
         self._path: str | None = values["file"] or None
         self._topic: str = values["topic"]

@@ -70,7 +70,7 @@ class HeartbeatSourceConnector(SourceConnector):
 
 
 class HeartbeatSourceTask(SourceTask):
-    """Counts."""
+    """Emits numbered records at an interval."""
 
     async def start(self, config: Mapping[str, str]) -> None:
         """Go on behind the last committed count."""
