@@ -17,7 +17,7 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -80,21 +80,27 @@ class Watch:
         self.took = Took(time.perf_counter() - self._wall, time.process_time() - self._cpu)
 
 
+async def _send_all(send: Callable[..., Awaitable[object]], topic: str, load: Load, names: list[bytes]) -> None:
+    """Give a load's records to an asyncio client, with these keys in turns."""
+    value = load.value
+    if names:
+        keys = len(names)
+        for number in range(load.count):
+            await send(topic, value, key=names[number % keys])
+    else:
+        for _ in range(load.count):
+            await send(topic, value)
+
+
 # -- oncelog
 
 
 async def oncelog_produce(address: str, topic: str, load: Load, keys: int = 0) -> Took:
     async with oncelog.Producer(bootstrap_servers=address, acks="all") as producer:
         await producer.partitions_for(topic)
-        value = load.value
         names = _names(keys)
         with Watch() as watch:
-            if keys:
-                for number in range(load.count):
-                    await producer.enqueue(topic, value, key=names[number % keys])
-            else:
-                for _ in range(load.count):
-                    await producer.enqueue(topic, value)
+            await _send_all(producer.enqueue, topic, load, names)
             await producer.flush()
         return watch.took
 
@@ -155,15 +161,9 @@ async def _open(client: Any) -> AsyncIterator[Any]:
 async def aiokafka_produce(address: str, topic: str, load: Load, keys: int = 0) -> Took:
     async with _open(aiokafka.AIOKafkaProducer(bootstrap_servers=address, acks="all")) as producer:
         await producer.partitions_for(topic)
-        value = load.value
         names = _names(keys)
         with Watch() as watch:
-            if keys:
-                for number in range(load.count):
-                    await producer.send(topic, value, key=names[number % keys])
-            else:
-                for _ in range(load.count):
-                    await producer.send(topic, value)
+            await _send_all(producer.send, topic, load, names)
             await producer.flush()
         return watch.took
 
