@@ -46,7 +46,7 @@ FIRST_VERSION_BY_ID: Final = 13
 FIRST_VERSION_WITH_ZSTD: Final = 7
 
 PARTITIONS_AT_ONCE: Final = 100
-"""Of more partitions than these, the request is prepared in slices."""
+"""A request for more partitions than this is prepared in slices."""
 
 _PARTITIONS_PER_STEP: Final = 20
 

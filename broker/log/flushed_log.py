@@ -39,8 +39,8 @@ class FlushedLog:
     """A log's durability and visibility.
 
     `flusher` and `threads` None (tools, tests): nothing is flushed but by `flush`, and all work is done in the caller's
-    thread. `on_disk_failure` is called with the log and the
-    error after a write or sync failed in a way that took the log offline.
+    thread. `on_disk_failure` is called with the log and the error after a write or sync failed in a way that took the
+    log offline.
     """
 
     def __init__(

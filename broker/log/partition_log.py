@@ -63,10 +63,9 @@ LATEST_TIERED: Final = -5
 
 
 class PartitionLog(RetainedLog):
-    """See the module. Made by `load_log`, which passes what it found on disk.
+    """The log of one partition. Made by `load_log`, which passes what it found on disk.
 
-    `indexes_current`: the index files say what the memory does. `on_start_offset`: see
-    `RetainedLog`.
+    `indexes_current`: the index files say what the memory does. `on_start_offset`: as in `RetainedLog`.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def application(herder: Herder, max_body_bytes: int) -> web.Application:
 
 
 class RestServer:
-    """The listeners of a worker, of which the first one is what other workers are told."""
+    """The listeners of a worker; the first is the one that it advertises to other workers."""
 
     def __init__(self, listeners: list[str]) -> None:
         """Raise ConfigValueError for what is no http:// address."""

@@ -49,7 +49,7 @@ class PartTransformation(Transformation):
 
     part: ClassVar[str]
     purpose: ClassVar[str] = ""
-    """What error messages call it."""
+    """The name that error messages use."""
 
     def operand(self, record: SourceRecord) -> tuple[Schema | None, Any]:
         """Return schema and value of the part."""
