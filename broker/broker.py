@@ -285,7 +285,7 @@ class Broker:
         except KafkaError as error:
             raise BrokerStartError(f"The metadata can't be read: {error.message}") from error
         self.replica_manager.start()
-        await self.metadata.deletions_ended()
+        await self.metadata.settled()
         await self._complete_metadata()
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
@@ -381,7 +381,7 @@ class Broker:
             if self._listener is not None:
                 await self._listener.finish(self.config.shutdown_timeout_ms / 1000)
         finally:
-            await self.metadata.deletions_ended()
+            await self.metadata.settled()
             await self.log_manager.stop()
             self.threads.close()
             if self._temporary is not None:

@@ -80,6 +80,7 @@ class MetadataStore:
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Subscribers drop what belongs to a topic; one with much to drop returns what has to be awaited for it."""
         self._drops: dict[bytes, asyncio.Task[None]] = {}
+        self._changes: set[asyncio.Future[None]] = set()  # on their way to the disk
         self._log_manager = log_manager
         self._clock = clock
         self._ids = ids
@@ -211,10 +212,18 @@ class MetadataStore:
         for topic in list(self._deleting.values()):
             self._drop(topic)
 
-    async def deletions_ended(self) -> None:
-        """Wait until the deletions under way have ended, finished or not."""
-        while self._drops:
-            await asyncio.wait(list(self._drops.values()))
+    @property
+    def is_settled(self) -> bool:
+        """Whether no change is on its way to the disk and no deletion is under way."""
+        return not (self._changes or self._drops)
+
+    async def settled(self) -> None:
+        """Wait until the changes under way are on disk, and the deletions have ended, finished or not.
+
+        A deletion begins when its record is on disk, and records its own end.
+        """
+        while not self.is_settled:
+            await asyncio.wait([*self._changes, *self._drops.values()])
 
     # ---- changes
 
@@ -439,7 +448,9 @@ class MetadataStore:
         if flush is None:
             settle(None)
         else:
+            self._changes.add(flush)
             flush.add_done_callback(settle)
+            flush.add_done_callback(self._changes.discard)
         return done
 
     def _batch(self, records: Iterable[tuple[Message, Message | None, int]]) -> bytearray:

@@ -213,6 +213,8 @@ class SimulatedBroker:
             self.fs.kill()
         if broker.log_manager._cleaning is not None:
             broker.log_manager._cleaning.cancel()
+        for deletion in broker.metadata._drops.values():
+            deletion.cancel()
         broker.log_manager.abandon()
         for part in ("transaction_coordinator", "group_coordinator"):
             if part in broker.__dict__:

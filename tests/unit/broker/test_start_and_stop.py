@@ -103,3 +103,20 @@ async def test_waiter_that_is_cancelled_leaves_the_block_to_others() -> None:
     assert await waiting == 7
     with pytest.raises(asyncio.CancelledError):
         await gone
+
+
+def test_deletion_on_its_way_to_the_disk_at_a_stop_is_finished() -> None:
+    async def run() -> list[str]:
+        log = Silent()
+        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log)
+        with simulated_parts(log):
+            await broker.start()
+            topic = await broker.broker.metadata.create_topic("topic", 1, {})
+            deletion = broker.broker.metadata.delete_topic(topic)
+            assert not deletion.done()
+            await broker.stop()
+            assert deletion.done()
+        return log.alarms
+
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        assert runner.run(run()) == []
