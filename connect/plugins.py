@@ -61,6 +61,10 @@ _TRANSFORMS: Final = (
     ("RegexRouter", "routers:RegexRouter"),
     ("ReplaceField$Key", "replace_field:Key"),
     ("ReplaceField$Value", "replace_field:Value"),
+    ("SetSchemaMetadata$Key", "schema_metadata:Key"),
+    ("SetSchemaMetadata$Value", "schema_metadata:Value"),
+    ("TimestampConverter$Key", "timestamp_converter:Key"),
+    ("TimestampConverter$Value", "timestamp_converter:Value"),
     ("TimestampRouter", "routers:TimestampRouter"),
     ("ValueToKey", "one_field:ValueToKey"),
 )

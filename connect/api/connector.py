@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ..config import ConfigDef, ConfigValue
+from ..version import VERSION
 from .offsets import OffsetReader
 from .records import SourceOffset, SourcePartition
 from .task import SourceTask
@@ -41,41 +41,53 @@ class SourceConnectorContext(Protocol):
         """Make the connector FAILED, for a failure noticed in the background; callable from any thread."""
 
 
-class SourceConnector(ABC):
+class SourceConnector:
     """Knows the source as a whole; the tasks that it configures read it.
+
+    A connector whose source has one part names its `settings` and its `task_class`, and nothing else::
+
+        class Lines(SourceConnector):
+            settings = ConfigDef(ConfigKey("file", Type.STRING, REQUIRED, Importance.HIGH, "The file to read."))
+            task_class = LinesTask
 
     Methods may be `async def`, or a plain `def`, which then runs in a thread. The worker sets `context`, then calls
     `start` once, `task_configs` at the start and after each request for reconfiguration, and `stop` once.
     """
 
     context: SourceConnectorContext
+    settings: ClassVar[ConfigDef] = ConfigDef()
+    """The connector's own settings."""
+    task_class: type[SourceTask]
+    """The class of the tasks."""
+    config: Mapping[str, str]
+    """The settings as text; set by `start`."""
 
     @classmethod
-    @abstractmethod
     def config_def(cls) -> ConfigDef:
         """Return the connector's settings."""
-
-    @property
-    @abstractmethod
-    def task_class(self) -> type[SourceTask]:
-        """The class of the tasks."""
+        return cls.settings
 
     @classmethod
     def version(cls) -> str:
-        """Return the version that `GET /connector-plugins` shows."""
-        return "undefined"
+        """Return the version that `GET /connector-plugins` shows; by default that of what is built in."""
+        return VERSION if cls.__module__.startswith(__name__.removesuffix("api.connector")) else "undefined"
 
     def validate(self, config: Mapping[str, str]) -> Awaitable[list[ConfigValue]] | list[ConfigValue]:
         """Return the outcome for each setting; override it to check settings against each other or the source."""
         return self.config_def().validate(config)
 
     def start(self, config: Mapping[str, str]) -> Awaitable[None] | None:
-        """Begin to watch the source, for connectors whose tasks change with it."""
+        """Keep the settings; override it to watch a source whose tasks change. Raises ConfigValueError."""
+        self.config_def().parse(config)
+        self.config = dict(config)
         return None
 
-    @abstractmethod
     def task_configs(self, max_tasks: int) -> Awaitable[Sequence[Mapping[str, str]]] | Sequence[Mapping[str, str]]:
-        """Return the settings of each task, of at most `max_tasks`; fewer where the source has fewer parts."""
+        """Return the settings of each task, of at most `max_tasks`; fewer where the source has fewer parts.
+
+        By default there is one task, with the settings of the connector.
+        """
+        return [self.config]
 
     def stop(self) -> Awaitable[None] | None:
         """End what `start` began."""

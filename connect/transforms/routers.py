@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
+from ..data.logical import from_milliseconds
 from ..errors import ConfigValueError, DataError
+from .date_patterns import DatePattern
 from .transformation import Transformation
 
 _GROUP: Final = re.compile(r"\\(.)|\$(\d)|\$\{(\w+)\}", re.DOTALL)
@@ -55,14 +56,6 @@ def _part(part: re.Match[str], match: re.Match[str]) -> str:
     return str(match[int(part[2]) if part[2] is not None else part[3]] or "")
 
 
-_PATTERN: Final = re.compile(r"'([^']*)'|([a-zA-Z])\2*|[^a-zA-Z']+")
-_LETTERS: Final = {
-    "yyyy": "%Y", "yy": "%y", "y": "%Y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B", "dd": "%d", "d": "%-d",
-    "HH": "%H", "H": "%-H", "hh": "%I", "mm": "%M", "ss": "%S", "SSS": "%f", "DDD": "%j", "EEE": "%a", "EEEE": "%A",
-    "a": "%p", "ww": "%V", "u": "%u", "Z": "%z", "z": "%Z",
-}  # fmt: skip
-
-
 class TimestampRouter(Transformation):
     """Puts the timestamp of a record into the name of its topic."""
 
@@ -78,25 +71,17 @@ class TimestampRouter(Transformation):
     def configure(self, config: Any) -> None:
         """Take settings; raises ConfigValueError for a letter of a pattern that is not known."""
         super().configure(config)
-        parts, given = [], self.settings["timestamp.format"]
-        for part in _PATTERN.finditer(given):
-            if part[1] is not None:
-                parts.append((part[1] or "'").replace("%", "%%"))
-            elif part[2] is None:
-                parts.append(part[0].replace("%", "%%"))
-            elif part[0] in _LETTERS:
-                parts.append(_LETTERS[part[0]])
-            else:
-                raise ConfigValueError("timestamp.format", given, f"{part[0]!r} is not offered in a pattern")
-        self._format = "".join(parts)
+        given = self.settings["timestamp.format"]
+        try:
+            self._pattern = DatePattern(given)
+        except ValueError as error:
+            raise ConfigValueError("timestamp.format", given, str(error)) from None
 
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record for the topic of its time; raises DataError for one without a timestamp."""
         if record.timestamp_ms is None:
             raise DataError(f"Timestamp missing on record: of topic {record.topic}")
-        at = datetime.datetime.fromtimestamp(record.timestamp_ms / 1000, datetime.UTC)
-        milliseconds = f"{record.timestamp_ms % 1000:03}"
-        shown = at.strftime(self._format.replace("%f", milliseconds))
+        shown = self._pattern.format(from_milliseconds(record.timestamp_ms))
         name = self.settings["topic.format"].replace("${topic}", record.topic).replace("${timestamp}", shown)
         return record.replace(topic=name)
 

@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...api.connector import ExactlyOnceSupport, SourceConnector
 from ...api.records import SourceOffset, SourcePartition
-from ...api.task import SourceTask
-from ...config import ConfigDef
 from ...errors import ConnectError
-from ...version import VERSION
 from .settings import SETTINGS
 from .task import FileStreamSourceTask
 
@@ -17,29 +14,8 @@ from .task import FileStreamSourceTask
 class FileStreamSourceConnector(SourceConnector):
     """One task that reads one file, or standard input, which has no offsets."""
 
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the connector's settings."""
-        return SETTINGS
-
-    @classmethod
-    def version(cls) -> str:
-        """Return the version of the worker."""
-        return VERSION
-
-    @property
-    def task_class(self) -> type[SourceTask]:
-        """FileStreamSourceTask."""
-        return FileStreamSourceTask
-
-    async def start(self, config: Mapping[str, str]) -> None:
-        """Take the settings."""
-        SETTINGS.parse(config)
-        self._config = dict(config)
-
-    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return one task: a file cannot be divided."""
-        return [self._config]
+    settings = SETTINGS
+    task_class = FileStreamSourceTask
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
         """Return SUPPORTED for a file that is only appended to; standard input has no position."""

@@ -15,7 +15,6 @@ from ...api.task import SourceTask
 from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type, at_least
 from ...data.schema import INT32, INT64
 from ...errors import ConnectError
-from ...version import VERSION
 
 SETTINGS = ConfigDef(
     ConfigKey("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", NonEmptyString()),
@@ -31,42 +30,6 @@ SETTINGS = ConfigDef(
         at_least(0),
     ),
 )
-
-
-class HeartbeatSourceConnector(SourceConnector):
-    """As many tasks as tasks.max allows."""
-
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the connector's settings."""
-        return SETTINGS
-
-    @classmethod
-    def version(cls) -> str:
-        """Return the version of the worker."""
-        return VERSION
-
-    @property
-    def task_class(self) -> type[SourceTask]:
-        """HeartbeatSourceTask."""
-        return HeartbeatSourceTask
-
-    async def start(self, config: Mapping[str, str]) -> None:
-        """Take the settings."""
-        SETTINGS.parse(config)
-        self._config = dict(config)
-
-    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the settings with the number of each task."""
-        return [{**self._config, "task.number": str(number)} for number in range(max_tasks)]
-
-    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED."""
-        return ExactlyOnceSupport.SUPPORTED
-
-    def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Return SUPPORTED: see transaction.size."""
-        return ConnectorTransactionBoundaries.SUPPORTED
 
 
 class HeartbeatSourceTask(SourceTask):
@@ -121,3 +84,22 @@ class HeartbeatSourceTask(SourceTask):
         for record in records:
             if (record.value + 1) % self._transaction_size == 0:
                 transactions.commit_transaction(record)
+
+
+class HeartbeatSourceConnector(SourceConnector):
+    """As many tasks as tasks.max allows."""
+
+    settings = SETTINGS
+    task_class = HeartbeatSourceTask
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """Return the settings with the number of each task."""
+        return [{**self.config, "task.number": str(number)} for number in range(max_tasks)]
+
+    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Return SUPPORTED."""
+        return ExactlyOnceSupport.SUPPORTED
+
+    def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
+        """Return SUPPORTED: see transaction.size."""
+        return ConnectorTransactionBoundaries.SUPPORTED

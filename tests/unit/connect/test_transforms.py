@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from oncelog.connect.api.records import Header, SourceRecord
 from oncelog.connect.config import ConfigDef
-from oncelog.connect.data.logical import timestamp_schema
-from oncelog.connect.data.schema import INT8, INT32, STRING, Schema, SchemaType, struct
+from oncelog.connect.data.logical import date_schema, time_schema, timestamp_schema
+from oncelog.connect.data.schema import INT8, INT32, INT64, STRING, Schema, SchemaType, struct
 from oncelog.connect.data.struct import Struct
 from oncelog.connect.errors import ConfigValueError, DataError
 from oncelog.connect.plugins import PluginKind, installed, load_class
@@ -213,6 +213,95 @@ def test_stages_apply_in_order_where_their_predicate_says_so() -> None:
     assert (name.apply(tombstone), name.apply(PLAIN)) == (tombstone, PLAIN.replace(topic="new-t"))
     with pytest.raises(ConfigValueError, match="is none of the aliases in predicates"):
         stages({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "b"})
+
+
+def test_set_schema_metadata_names_the_schema_and_keeps_the_rest() -> None:
+    record = apply("SetSchemaMetadata$Value", TYPED, schema_name="other", schema_version="3")
+    assert record is not None
+    assert record.value_schema is not None
+    assert (record.value_schema.name, record.value_schema.version) == ("other", 3)
+    assert record.value_schema.fields == ROW.fields
+    assert record.value.schema == record.value_schema
+    assert record.value.values == TYPED.value.values
+    kept = apply("SetSchemaMetadata$Value", TYPED, schema_version="3")
+    assert kept is not None
+    assert kept.value_schema is not None
+    assert kept.value_schema.name == "row"
+    key = apply("SetSchemaMetadata$Key", TYPED.replace(key_schema=INT32, key=5), schema_name="id")
+    assert key is not None
+    assert (key.key_schema, key.key) == (Schema(SchemaType.INT32, name="id"), 5)
+    assert apply("SetSchemaMetadata$Value", PLAIN.replace(value=None), schema_name="x") == PLAIN.replace(value=None)
+    with pytest.raises(DataError, match=r"Schema required for \[updating schema metadata\]"):
+        apply("SetSchemaMetadata$Value", PLAIN, schema_name="x")
+    with pytest.raises(ConfigValueError, match="Neither schema name nor version configured"):
+        apply("SetSchemaMetadata$Value", TYPED)
+
+
+AT = datetime.datetime(2020, 1, 2, 3, 4, 5, 678_000, datetime.UTC)
+AT_MS = 1_577_934_245_678
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "result", "schema"),
+    [
+        ("unix", {}, AT_MS, INT64),
+        ("unix", {"unix_precision": "seconds"}, AT_MS // 1000, INT64),
+        ("Timestamp", {}, AT, timestamp_schema()),
+        ("Date", {}, AT.date(), date_schema()),
+        ("Time", {}, AT.time(), time_schema()),
+        ("string", {"format": "yyyy-MM-dd'T'HH:mm:ss.SSSX"}, "2020-01-02T03:04:05.678Z", STRING),
+    ],
+)
+def test_timestamp_converter_knows_every_target(
+    target: str, settings: dict[str, str], result: Any, schema: Schema
+) -> None:
+    row = struct({"id": INT32, "at": timestamp_schema()})
+    typed = TYPED.replace(value_schema=row, value=Struct(row, id=1, at=AT))
+    settings = {"target_type": target, **settings}
+    record = apply("TimestampConverter$Value", typed, field="at", **settings)
+    assert record is not None
+    assert record.value == Struct(struct({"id": INT32, "at": schema}), id=1, at=result)
+    assert record.value.schema == record.value_schema
+    plain = apply("TimestampConverter$Value", PLAIN.replace(value={"at": AT}), field="at", **settings)
+    assert plain is not None
+    assert plain.value == {"at": result}
+    whole = apply("TimestampConverter$Key", PLAIN.replace(key_schema=timestamp_schema(), key=AT), **settings)
+    assert whole is not None
+    assert (whole.key_schema, whole.key) == (schema, result)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings"),
+    [
+        (AT_MS, {}),
+        (AT_MS * 1000 + 1, {"unix_precision": "microseconds"}),
+        ("2020-01-02 03:04:05.678", {"format": "yyyy-MM-dd HH:mm:ss.SSS"}),
+        ("20200102030405678", {"format": "yyyyMMddHHmmssSSS"}),
+        ("Thu, 2 Jan 2020 04:04:05.678 +0100", {"format": "EEE, d MMM yyyy HH:mm:ss.SSS Z"}),
+        ("1/2/20 3:04:05.678 AM", {"format": "M/d/yy h:mm:ss.SSS a"}),
+    ],
+)
+def test_timestamp_converter_reads_every_source(source: Any, settings: dict[str, str]) -> None:
+    record = apply("TimestampConverter$Value", PLAIN.replace(value=source), target_type="Timestamp", **settings)
+    assert record is not None
+    assert record.value == AT
+
+
+def test_timestamp_converter_keeps_nulls_and_names_what_is_wrong() -> None:
+    row = struct({"at": timestamp_schema(optional=True)})
+    record = apply(
+        "TimestampConverter$Value", TYPED.replace(value_schema=row, value=Struct(row)), field="at", target_type="unix"
+    )
+    assert record is not None
+    assert (record.value["at"], record.value_schema) == (None, struct({"at": INT64.as_optional()}))
+    with pytest.raises(ConfigValueError, match="requires format option to be specified"):
+        apply("TimestampConverter$Value", PLAIN, target_type="string")
+    with pytest.raises(ConfigValueError, match="SimpleDateFormat-compatible"):
+        apply("TimestampConverter$Value", PLAIN, target_type="string", format="bbb")
+    with pytest.raises(DataError, match=r"value \(soon\) does not match pattern \(yyyy\)"):
+        apply("TimestampConverter$Value", PLAIN.replace(value="soon"), target_type="unix", format="yyyy")
+    with pytest.raises(DataError, match="does not correspond to a known timestamp type format"):
+        apply("TimestampConverter$Value", PLAIN.replace(value_schema=INT32, value=1), target_type="unix")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""What the base class of connectors offers, and how connectors of others are found."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable
+
+import pytest
+from oncelog.connect import (
+    REQUIRED,
+    ConfigDef,
+    ConfigKey,
+    ConfigValueError,
+    Importance,
+    SourceConnector,
+    SourceRecord,
+    SourceTask,
+    Type,
+)
+from oncelog.connect.connectors.heartbeat.connector import HeartbeatSourceConnector
+from oncelog.connect.plugins import ENTRY_POINTS, PluginKind, installed, load_class
+from oncelog.connect.version import VERSION
+
+
+class OwnTask(SourceTask):
+    def start(self, config: object) -> None:
+        pass
+
+    def poll(self) -> Iterable[SourceRecord] | None:
+        return None
+
+
+class Own(SourceConnector):
+    settings = ConfigDef(ConfigKey("from", Type.STRING, REQUIRED, Importance.HIGH, "Where from."))
+    task_class = OwnTask
+
+
+def test_a_connector_of_one_part_names_its_settings_and_its_task_alone() -> None:
+    connector = Own()
+    connector.start({"from": "a", "name": "own"})
+    assert connector.task_configs(3) == [{"from": "a", "name": "own"}]
+    assert (Own.config_def(), connector.task_class, Own.version()) == (Own.settings, OwnTask, "undefined")
+    with pytest.raises(ConfigValueError, match='Missing required configuration "from"'):
+        Own().start({})
+
+
+def test_what_is_built_in_has_the_version_of_the_worker() -> None:
+    assert HeartbeatSourceConnector.version() == VERSION
+
+
+def test_a_connector_is_found_by_its_path_and_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_class(f"{__name__}:Own") is Own
+    point = importlib.metadata.EntryPoint("OwnSource", f"{__name__}:Own", ENTRY_POINTS)
+    monkeypatch.setattr(
+        "oncelog.connect.plugins.entry_points",
+        lambda group, name=None: [point] if group == ENTRY_POINTS and name in (None, "OwnSource") else [],
+    )
+    assert load_class("OwnSource") is Own
+    assert (f"{__name__}:Own", PluginKind.SOURCE) in installed([PluginKind.SOURCE])
