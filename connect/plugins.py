@@ -107,6 +107,7 @@ BUILT_IN: Final = (
         "connectors.heartbeat.connector:HeartbeatSourceConnector",
         (PluginKind.SOURCE,),
     ),
+    BuiltIn("oncelog.connect.SqlSourceConnector", "connectors.sql.connector:SqlSourceConnector", (PluginKind.SOURCE,)),
 )
 
 

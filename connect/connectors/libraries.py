@@ -1,0 +1,17 @@
+"""Loads the libraries of connectors when they are used, so that a worker without them can do everything else."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ..errors import ConnectError
+
+
+def require(module: str, connector: str, extra: str) -> None:
+    """Import a library; raises ConnectError that says how to install it."""
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise ConnectError(f"{connector} needs {module}: pip install 'oncelog[{extra}]'") from None

@@ -1,0 +1,105 @@
+"""`SqlSourceConnector`: polls the tables of a database, or one query."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
+from ...api.records import SourceOffset, SourcePartition
+from ...config import ConfigValue
+from ...errors import ConfigValueError, ConnectError
+from ..libraries import require
+from .settings import SETTINGS, check_mode
+from .task import TABLES, SqlSourceTask
+
+log = logging.getLogger(__name__)
+
+
+class SqlSourceConnector(SourceConnector):
+    """Divides tables among tasks; new and dropped tables make it divide them again."""
+
+    settings = SETTINGS
+    task_class = SqlSourceTask
+
+    def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
+        """Return the outcome for each setting, with those that contradict each other."""
+        outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
+        for name, problem in check_mode({name: outcome.value for name, outcome in outcomes.items()}).items():
+            error = ConfigValueError(name, outcomes[name].value, problem)
+            outcomes[name].errors.append(str(error))
+        try:
+            require("sqlalchemy", "SqlSource", "connect-sql")
+        except ConnectError as error:
+            outcomes["connection.url"].errors.append(str(error))
+        return list(outcomes.values())
+
+    def start(self, config: Mapping[str, str]) -> None:
+        """Take the settings; without a list of tables, begin to look for new ones."""
+        require("sqlalchemy", "SqlSource", "connect-sql")
+        from .database import open_engine
+
+        super().start(config)
+        values = SETTINGS.parse(config)
+        for name, problem in check_mode(values).items():
+            raise ConfigValueError(name, values[name], problem)
+        self._values: Mapping[str, Any] = values
+        self._stopped = threading.Event()
+        self._known: list[str] | None = None
+        self._engine = open_engine(values)
+        if not values["query"] and not values["table.whitelist"]:
+            threading.Thread(target=self._watch, name="tables", daemon=True).start()
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """Return tasks with about as many tables each; one task for a query."""
+        if self._values["query"]:
+            return [dict(self.config)]
+        tables = self._tables()
+        self._known = tables
+        count = min(max_tasks, len(tables))
+        return [{**self.config, TABLES: ",".join(tables[number::count])} for number in range(count)]
+
+    def stop(self) -> None:
+        """Stop looking for tables."""
+        self._stopped.set()
+        self._engine.dispose()
+
+    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Return SUPPORTED: the offset is the position of a row."""
+        return ExactlyOnceSupport.SUPPORTED
+
+    def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
+        """Return SUPPORTED: a transaction ends behind a batch, or behind a whole pass that has no order."""
+        return ConnectorTransactionBoundaries.SUPPORTED
+
+    def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        """Refuse offsets that are no position of a row."""
+        from .positions import decode
+
+        for partition, offset in offsets:
+            if offset is None:
+                continue
+            if not ("table" in partition or "query" in partition):
+                raise ConnectError('a partition is {"table": name}, or {"query": "query"}')
+            for name, value in offset.items():
+                if name in ("timestamp", "incrementing"):
+                    decode(value)
+        return True
+
+    def _tables(self) -> list[str]:
+        from .database import tables_of
+
+        listed: list[str] = self._values["table.whitelist"]
+        return listed or tables_of(self._engine, self._values["schema.pattern"])
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._values["table.poll.interval.ms"] / 1000):
+            try:
+                if self._known is not None and self._tables() != self._known:
+                    self.context.request_task_reconfiguration()
+            except ConnectError as error:
+                log.warning("%s; the tasks go on with the tables that are known", error)

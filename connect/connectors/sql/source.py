@@ -1,0 +1,201 @@
+"""`Source`: a table, or a query, as something whose rows have an order, so that a position says which were read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import sqlalchemy as sa
+
+from ...errors import ConnectError
+from .settings import BOTH, BULK, INCREMENTING, TIMESTAMP
+from .types import RowType, column_of
+
+_POSITION: Final = "oncelog_position_"
+"""Prefix of the columns that are added to a query for the position of each row."""
+
+_UTC_NOW: Final = {
+    "mysql": "UTC_TIMESTAMP(6)",
+    "mariadb": "UTC_TIMESTAMP(6)",
+    "mssql": "SYSUTCDATETIME()",
+    "oracle": "SYS_EXTRACT_UTC(SYSTIMESTAMP)",
+}
+"""Where CURRENT_TIMESTAMP has neither a time zone nor is in UTC."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row, and its position as values of the columns that order the rows."""
+
+    values: Mapping[str, Any]
+    position: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows in the order of `order`; `names` are what the parts of a position are called in a source offset.
+
+    Where no row has the same position as another one, the order is `unique`. `timestamp` is the first part of the order
+    in the modes with a timestamp; `null_timestamps` selects the rows without one, and only these.
+    """
+
+    columns: tuple[Any, ...]
+    selectable: Any
+    order: tuple[Any, ...]
+    names: tuple[str, ...]
+    unique: bool
+    row_type: RowType
+    timestamp: Any = None
+    null_timestamps: bool = False
+
+    def rows(
+        self, connection: sa.Connection, after: Sequence[Any] | None, before: Any, limit: int, *, equal: bool = False
+    ) -> list[Row]:
+        """Return up to `limit` rows behind the position `after`, or those `equal` to it, as far as `before` allows."""
+        statement = self.select()
+        if self.timestamp is not None:
+            statement = statement.where(self.timestamp.is_(None) if self.null_timestamps else before)
+        if after is not None:
+            statement = statement.where(_equal(self.order, after) if equal else _behind(self.order, after))
+        return [self.row(row) for row in connection.execute(statement.order_by(*self.order).limit(limit)).mappings()]
+
+    def select(self) -> sa.Select[Any]:
+        """Return the statement for all rows, in no order."""
+        added = (part.label(f"{_POSITION}{index}") for index, part in enumerate(self.order))
+        return sa.select(*self.columns, *added).select_from(self.selectable)
+
+    def row(self, mapping: Mapping[Any, Any]) -> Row:
+        """Return a row of the result of `select`."""
+        values = {str(name): value for name, value in mapping.items()}
+        position = tuple(values.pop(f"{_POSITION}{index}") for index in range(len(self.order)))
+        return Row(values, position)
+
+
+def table_source(
+    engine: sa.Engine, schema: str | None, name: str, settings: Mapping[str, Any], null_timestamps: bool = False
+) -> Source:
+    """Return a table as the mode wants it; raises ConnectError where its columns do not allow that."""
+    try:
+        table = sa.Table(name, sa.MetaData(), schema=schema, autoload_with=engine, resolve_fks=False)
+    except sa.exc.NoSuchTableError:
+        raise ConnectError(f"table {name} does not exist: create it, or change table.whitelist") from None
+    dialect, zone = engine.dialect.name, ZoneInfo(settings["db.timezone"])
+    columns = [column_of(each.name, each.type, bool(each.nullable), dialect, zone) for each in table.columns]
+    row_type = RowType(table.name, columns, zone)
+    mode = settings["mode"]
+
+    def column(wanted: str) -> Any:
+        if wanted not in table.c:
+            raise ConnectError(f"table {name} has no column {wanted}; it has {', '.join(table.c.keys())}")
+        return table.c[wanted]
+
+    incrementing = column(settings["incrementing.column.name"]) if mode in (INCREMENTING, BOTH) else None
+    stamps = [column(each) for each in settings["timestamp.column.name"]] if mode in (TIMESTAMP, BOTH) else []
+    if settings["validate.non.null"]:
+        if incrementing is not None and incrementing.nullable:
+            raise _nullable(name, "incrementing", [incrementing.name])
+        if stamps and all(each.nullable for each in stamps):
+            raise _nullable(name, "timestamp", [each.name for each in stamps])
+    raw = [_comparable(each, name, dialect) for each in stamps]
+    keys = tuple(table.primary_key.columns)
+    return _source(
+        mode, tuple(table.columns), table, incrementing, raw, keys, row_type, null_timestamps=null_timestamps
+    )
+
+
+def query_source(query: str, settings: Mapping[str, Any], null_timestamps: bool = False) -> Source:
+    """Return a query as the mode wants it."""
+    mode = settings["mode"]
+    inner = sa.text(query.strip().rstrip(";").replace(":", r"\:")).columns().subquery("q")
+    incrementing: Any = None
+    if mode in (INCREMENTING, BOTH):
+        incrementing = sa.literal_column(f"q.{settings['incrementing.column.name']}")
+    stamps: list[Any] = []
+    if mode in (TIMESTAMP, BOTH):
+        stamps = [sa.literal_column(f"q.{each}") for each in settings["timestamp.column.name"]]
+    columns: tuple[Any, ...] = (sa.literal_column("q.*"),)
+    row_type = RowType(None, None, ZoneInfo(settings["db.timezone"]))
+    return _source(mode, columns, inner, incrementing, stamps, (), row_type, null_timestamps=null_timestamps)
+
+
+def _source(
+    mode: str,
+    columns: tuple[Any, ...],
+    selectable: Any,
+    incrementing: Any,
+    stamps: list[Any],
+    keys: tuple[Any, ...],
+    row_type: RowType,
+    *,
+    null_timestamps: bool,
+) -> Source:
+    timestamp = None if not stamps else stamps[0] if len(stamps) == 1 else sa.func.coalesce(*stamps)
+    names: tuple[str, ...]
+    match mode:
+        case "bulk":
+            return Source(columns, selectable, keys, ("key",) * len(keys), bool(keys), row_type)
+        case "incrementing":
+            return Source(columns, selectable, (incrementing,), ("incrementing",), True, row_type)
+        case "timestamp":
+            names = ("timestamp",) + ("key",) * len(keys)
+            return Source(columns, selectable, (timestamp, *keys), names, bool(keys), row_type, timestamp)
+    if null_timestamps:
+        return Source(columns, selectable, (incrementing,), ("incrementing",), True, row_type, timestamp, True)
+    names = ("timestamp", "incrementing")
+    return Source(columns, selectable, (timestamp, incrementing), names, True, row_type, timestamp)
+
+
+def before_now(connection: sa.Connection, timestamp: Any, delay_ms: int, zone: ZoneInfo) -> Any:
+    """Return the condition that a timestamp is older than the database's clock less a delay.
+
+    A row of the present moment has to wait: another one with the same timestamp may still come.
+    """
+    dialect = connection.dialect.name
+    if dialect == "sqlite":  # keeps timestamps as text
+        return sa.func.julianday(timestamp) < sa.func.julianday("now") - delay_ms / 86_400_000
+    now = connection.scalar(sa.text(f"SELECT {_UTC_NOW[dialect]}") if dialect in _UTC_NOW else sa.select(_CURRENT))
+    if not isinstance(now, datetime):
+        raise ConnectError(f"the database gives its time as {now!r}, which is no timestamp: use mode {INCREMENTING}")
+    end = (now if now.tzinfo is not None else now.replace(tzinfo=UTC)) - timedelta(milliseconds=delay_ms)
+    kind = timestamp.type
+    if isinstance(kind, sa.DateTime) and not kind.timezone:
+        end = end.astimezone(zone).replace(tzinfo=None)
+    return timestamp < end
+
+
+_CURRENT: Final = sa.func.current_timestamp()
+
+
+def _comparable(column: Any, table: str, dialect: str) -> Any:
+    """Return a timestamp column as its values are compared."""
+    if dialect == "sqlite" and isinstance(column.type, sa.DateTime | sa.String | sa.types.NullType):
+        return sa.type_coerce(column, sa.String)  # as it was written: another notation of it would not be equal
+    if not isinstance(column.type, sa.DateTime):
+        raise ConnectError(
+            f"column {column.name} of table {table} is of type {column.type}, which is no timestamp: name another one "
+            f"in timestamp.column.name, or use mode {INCREMENTING} or {BULK}"
+        )
+    return column
+
+
+def _nullable(table: str, kind: str, columns: list[str]) -> ConnectError:
+    listed = ", ".join(columns)
+    return ConnectError(
+        f"{kind}.column.name of table {table}: {listed} can be null, and rows without a value have no place in the "
+        "order: make a column NOT NULL, name another one, or set validate.non.null=false"
+    )
+
+
+def _behind(order: Sequence[Any], position: Sequence[Any]) -> Any:
+    cases = [
+        sa.and_(*(part == value for part, value in zip(order[:index], position, strict=False)), order[index] > at)
+        for index, at in enumerate(position)
+    ]
+    return sa.or_(*cases)
+
+
+def _equal(order: Sequence[Any], position: Sequence[Any]) -> Any:
+    return sa.and_(*(part == value for part, value in zip(order, position, strict=True)))

@@ -1,0 +1,174 @@
+"""Gives columns their schemas, and their values the form that the schema wants."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+import sqlalchemy as sa
+
+from ...data.logical import date_schema, decimal_schema, time_schema, timestamp_schema
+from ...data.schema import BOOLEAN, BYTES, FLOAT64, INT16, INT32, INT64, STRING, Schema, array, struct
+from ...data.struct import Struct
+from ...errors import ConnectError, DataError
+
+
+class Column(NamedTuple):
+    """The schema of a column, and what makes a value of the driver one of the schema."""
+
+    name: str
+    schema: Schema
+    convert: Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value.name if hasattr(value, "name") and not isinstance(value, str) else str(value)
+
+
+def _in(zone: ZoneInfo) -> Callable[[datetime.datetime], datetime.datetime]:
+    return lambda value: value if value.tzinfo is not None else value.replace(tzinfo=zone)
+
+
+def _bytes(value: Any) -> bytes:
+    return bytes(value)
+
+
+_EXACT: Final = Context(prec=10_000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact, InvalidOperation])
+
+
+def _decimal(scale: int) -> Callable[[Any], Decimal]:
+    unit = Decimal((0, (1,), -scale))
+    return lambda value: _EXACT.quantize(Decimal(value), unit)
+
+
+def column_of(name: str, kind: sa.types.TypeEngine[Any], nullable: bool, dialect: str, zone: ZoneInfo) -> Column:
+    """Return a column by its type in the database; types without a counterpart become text."""
+    schema, convert = _type_of(kind, dialect, zone)
+    return Column(name, schema.as_optional() if nullable else schema, convert)
+
+
+def _type_of(kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo) -> tuple[Schema, Callable[[Any], Any]]:
+    match kind:
+        case sa.Boolean():
+            return BOOLEAN, bool
+        case sa.BigInteger():
+            return INT64, int
+        case sa.SmallInteger():
+            return INT16, int
+        case sa.Integer():
+            return (INT64 if dialect == "sqlite" else INT32), int
+        case sa.Float():  # a kind of Numeric
+            return FLOAT64, float
+        case sa.Numeric():
+            if kind.scale is None:  # each value has its own
+                return STRING, str
+            return decimal_schema(kind.scale), _decimal(kind.scale)
+        case sa.DateTime():
+            return timestamp_schema(), _in(zone)
+        case sa.Date():
+            return date_schema(), _same
+        case sa.Time():
+            return time_schema(), _same
+        case sa.LargeBinary():
+            return BYTES, _bytes
+        case sa.ARRAY():
+            item, convert = _type_of(kind.item_type, dialect, zone)
+            return array(item.as_optional()), lambda values: [
+                None if value is None else convert(value) for value in values
+            ]
+    return STRING, _text
+
+
+_BY_VALUE: Final[tuple[tuple[type, Schema, Callable[[Any], Any]], ...]] = (
+    (bool, BOOLEAN, _same),
+    (int, INT64, _same),
+    (float, FLOAT64, _same),
+    (str, STRING, _same),
+    (bytes, BYTES, _same),
+    (memoryview, BYTES, _bytes),
+    (datetime.date, date_schema(), _same),
+    (datetime.time, time_schema(), _same),
+    (Decimal, STRING, str),
+    (uuid.UUID, STRING, str),
+)
+
+
+class RowType:
+    """Turns rows into structs.
+
+    The columns of a table are known. Those of a query take the type of their first value that is not null; until then
+    they are optional texts.
+    """
+
+    def __init__(self, name: str | None, columns: Iterable[Column] | None, zone: ZoneInfo) -> None:
+        self._name, self._zone = name, zone
+        self._open = columns is None
+        self._columns = {column.name: column for column in columns or ()}
+        self._schema = self._struct()
+
+    def struct(self, row: Mapping[str, Any]) -> Struct:
+        """Return a row as a struct; raises ConnectError, naming the column, for a value of another type."""
+        if self._open:
+            self._learn(row)
+        result = Struct(self._schema)
+        for index, column in enumerate(self._columns.values()):
+            value = row[column.name]
+            if value is None:
+                continue
+            try:
+                result.values[index] = column.convert(value)
+            except (TypeError, ValueError, ArithmeticError) as error:
+                raise ConnectError(f"column {column.name}: {value!r:.100} does not fit its type: {error}") from error
+        try:
+            result.check(self._name or "row")
+        except DataError as error:
+            raise ConnectError(f"{error}; the column holds values of several types: cast it in a query") from error
+        return result
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the rows that come now."""
+        return self._schema
+
+    def _learn(self, row: Mapping[str, Any]) -> None:
+        known = self._columns
+        if row.keys() == known.keys() and all(
+            row[name] is None or column.convert is not _unknown for name, column in known.items()
+        ):
+            return
+        self._columns = {
+            name: known[name]
+            if name in known and known[name].convert is not _unknown
+            else _column_by_value(name, value, self._zone)
+            for name, value in row.items()
+        }
+        self._schema = self._struct()
+
+    def _struct(self) -> Schema:
+        return struct([(column.name, column.schema) for column in self._columns.values()], name=self._name)
+
+
+def _unknown(value: Any) -> Any:
+    return value
+
+
+def _column_by_value(name: str, value: Any, zone: ZoneInfo) -> Column:
+    if value is None:
+        return Column(name, STRING.as_optional(), _unknown)
+    if isinstance(value, datetime.datetime):
+        return Column(name, timestamp_schema(optional=True), _in(zone))
+    for kind, schema, convert in _BY_VALUE:
+        if isinstance(value, kind):
+            return Column(name, schema.as_optional(), convert)
+    return Column(name, STRING.as_optional(), _text)

@@ -1,0 +1,122 @@
+"""Runs source tasks without a worker: what the worker would commit is kept, and a task can start again anywhere.
+
+`Source(connector_class, config)` holds the committed offsets. `await source.read(n)` starts the task anew and polls
+until there are n records; those behind `keep` are dropped, as by a crash before their commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+
+from oncelog.connect import SourceConnector, SourceOffset, SourcePartition, SourceRecord, SourceTask
+from oncelog.connect.task.calls import Calls
+from oncelog.connect.worker.task_context import TaskContext
+
+
+class Offsets:
+    """Committed offsets, as JSON like in the topic."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def commit(self, records: Iterable[SourceRecord]) -> None:
+        for record in records:
+            if record.source_partition is not None:
+                key = json.dumps(dict(record.source_partition), sort_keys=True)
+                self.known[key] = json.dumps(record.source_offset)
+
+    def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
+        text = self.known.get(json.dumps(dict(partition), sort_keys=True))
+        return None if text is None else json.loads(text)  # type: ignore[no-any-return]
+
+    async def offset(self, partition: SourcePartition) -> SourceOffset | None:
+        return self.offset_blocking(partition)
+
+    async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
+        return [self.offset_blocking(partition) for partition in partitions]
+
+
+class ConnectorContext:
+    """Counts requests for reconfiguration."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.offsets = offsets
+        self.reconfigured = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def request_task_reconfiguration(self) -> None:
+        self._loop.call_soon_threadsafe(self.reconfigured.set)
+
+    def raise_error(self, error: BaseException) -> None:
+        raise error
+
+
+class RunningTask:
+    """A task that was started; its methods are called as the worker calls them."""
+
+    def __init__(self, task: SourceTask, offsets: Offsets, config: Mapping[str, str]) -> None:
+        self.task, self.config = task, config
+        task.context = TaskContext(dict(config), offsets, None)
+        self._calls = Calls("task")
+
+    async def __aenter__(self) -> RunningTask:
+        try:
+            await self._calls.call(self.task.start, self.config)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._calls.call(self.task.stop)
+        self._calls.close()
+
+    async def poll(self) -> list[SourceRecord]:
+        return list(await self._calls.call(self.task.poll) or ())
+
+    async def commit(self) -> None:
+        await self._calls.call(self.task.commit)
+
+
+class Source:
+    """A connector with its committed offsets."""
+
+    def __init__(self, connector: type[SourceConnector], config: Mapping[str, str]) -> None:
+        self.connector_class, self.config, self.offsets = connector, dict(config), Offsets()
+
+    async def task_configs(self, max_tasks: int = 1) -> list[dict[str, str]]:
+        connector = self.connector_class()
+        connector.context = ConnectorContext(self.offsets)
+        calls = Calls("connector")
+        await calls.call(connector.start, self.config)
+        configs = await calls.call(connector.task_configs, max_tasks)
+        await calls.call(connector.stop)
+        calls.close()
+        return [dict(config) for config in configs]
+
+    async def task(self) -> RunningTask:
+        (config,) = await self.task_configs()
+        return RunningTask(self.connector_class().task_class(), self.offsets, config)
+
+    async def read(self, count: int, *, keep: int | None = None) -> list[SourceRecord]:
+        """Return the next `count` records of a new instance of the task; those behind `keep` are not committed."""
+        records: list[SourceRecord] = []
+        async with await self.task() as task, asyncio.timeout(30):
+            while len(records) < count:
+                batch = await task.poll()
+                records += batch
+                if batch and keep is None:
+                    self.offsets.commit(batch)
+                    await task.commit()
+        if keep is not None:
+            records = records[:keep]
+            self.offsets.commit(records)
+        return records
+
+    async def nothing(self, polls: int = 3) -> None:
+        """Assert that a new instance of the task has nothing to return."""
+        async with await self.task() as task:
+            for _ in range(polls):
+                assert await task.poll() == []

@@ -1,0 +1,318 @@
+"""SqlSource on a real SQLite file: modes, batches, restarts at every row, late rows, nulls, types."""
+
+from __future__ import annotations
+
+import datetime
+import sqlite3
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oncelog.connect import ConnectError, RetriableError, SourceRecord
+from oncelog.connect.connectors.sql.connector import SqlSourceConnector
+from oncelog.connect.data.logical import DECIMAL, TIMESTAMP
+from support.source_tasks import Source
+
+pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'oncelog[connect-sql]'")
+
+OLD = "2020-01-01 00:00:00"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "data.db", isolation_level=None)
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY NOT NULL, at TIMESTAMP NOT NULL, name TEXT)")
+    connection.execute("CREATE TABLE plain (at TIMESTAMP NOT NULL, name TEXT)")
+    connection.execute("CREATE TABLE open (id INTEGER PRIMARY KEY NOT NULL, at TIMESTAMP, name TEXT)")
+    yield connection
+    connection.close()
+
+
+def source(tmp_path: Path, mode: str, **settings: str) -> Source:
+    config = {
+        "connection.url": f"sqlite:///{tmp_path / 'data.db'}",
+        "mode": mode,
+        "topic.prefix": "db-",
+        "table.whitelist": "t",
+        "poll.interval.ms": "1",
+        "connection.backoff.ms": "0",
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    if mode in ("incrementing", "timestamp+incrementing"):
+        config["incrementing.column.name"] = "id"
+    if "timestamp" in mode:
+        config.setdefault("timestamp.column.name", "at")
+    return Source(SqlSourceConnector, config)
+
+
+def names(records: list[SourceRecord]) -> list[str]:
+    return [record.value["name"] for record in records]
+
+
+def rows(database: sqlite3.Connection, table: str, *values: tuple[Any, ...]) -> None:
+    places = ", ".join("?" * len(values[0]))
+    database.executemany(f"INSERT INTO {table} VALUES ({places})", values)
+
+
+async def test_incrementing_reads_new_rows_behind_the_last_one(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", *((number, OLD, f"r{number}") for number in range(1, 8)))
+    new = source(tmp_path, "incrementing", batch_max_rows="3")
+    records = await new.read(7)
+    assert names(records) == [f"r{number}" for number in range(1, 8)]
+    assert (records[0].topic, records[0].source_partition, records[0].source_offset) == (
+        "db-t",
+        {"table": "t"},
+        {"incrementing": 1},
+    )
+    rows(database, "t", (20, OLD, "new"))
+    assert names(await new.read(1)) == ["new"]
+    await new.nothing()
+
+
+@pytest.mark.parametrize("mode", ["incrementing", "timestamp", "timestamp+incrementing", "bulk"])
+@pytest.mark.parametrize("batch", ["1", "3", "100"])
+async def test_a_task_goes_on_behind_any_row(
+    database: sqlite3.Connection, tmp_path: Path, mode: str, batch: str
+) -> None:
+    stamps = [OLD, OLD, OLD, "2020-01-02 00:00:00.5", "2020-01-03", "2020-01-03", "2020-01-03", "2020-01-03"]
+    rows(database, "t", *((number, at, f"r{number}") for number, at in enumerate(stamps)))
+    for keep in range(1, 8):
+        new = source(tmp_path, mode, batch_max_rows=batch)
+        first = await new.read(8, keep=keep)
+        assert names(first + await new.read(8 - keep))[:8] == [f"r{number}" for number in range(8)]
+
+
+async def test_timestamps_return_a_row_again_when_it_changes(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", (1, OLD, "a"), (2, OLD, "b"))
+    for mode in ("timestamp", "timestamp+incrementing"):
+        new = source(tmp_path, mode)
+        assert names(await new.read(2)) == ["a", "b"]
+        await new.nothing()
+        database.execute("UPDATE t SET at = '2020-02-01 00:00:00' WHERE id = 1")
+        assert names(await new.read(1)) == ["a"]
+        await new.nothing()
+        database.execute("UPDATE t SET at = ?", (OLD,))
+
+
+async def test_equal_timestamps_without_a_key_make_one_batch(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "plain", ("2020-01-01", "a"), *(("2020-01-02", f"b{number}") for number in range(5)))
+    rows(database, "plain", ("2020-01-03", "c"), ("2020-01-03", "d"))
+    new = source(tmp_path, "timestamp", table_whitelist="plain", batch_max_rows="2")
+    async with await new.task() as task:
+        batches = [sorted(names(await task.poll())) for _ in range(3)]
+    assert batches == [["a"], [f"b{number}" for number in range(5)], ["c", "d"]]
+    new = source(tmp_path, "timestamp", table_whitelist="plain", batch_max_rows="2", equal_timestamps_max_rows="4")
+    async with await new.task() as task:
+        await task.poll()
+        with pytest.raises(ConnectError, match="more than 4 rows have the timestamp 2020-01-02"):
+            await task.poll()
+
+
+async def test_rows_wait_until_the_delay_is_over(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", (1, OLD, "old"))
+    database.execute("INSERT INTO t SELECT 2, strftime('%Y-%m-%d %H:%M:%f', 'now', '-5 minutes'), 'young'")
+    database.execute("INSERT INTO t SELECT 3, strftime('%Y-%m-%d %H:%M:%f', 'now', '+5 minutes'), 'future'")
+    new = source(tmp_path, "timestamp+incrementing", timestamp_delay_interval_ms="600000")
+    assert names(await new.read(1)) == ["old"]
+    await new.nothing()
+    # A row of a transaction that took long: it appears behind others that are younger, within the delay.
+    database.execute("INSERT INTO t SELECT 4, strftime('%Y-%m-%d %H:%M:%f', 'now', '-6 minutes'), 'late'")
+    new.config["timestamp.delay.interval.ms"] = "0"
+    assert names(await new.read(2)) == ["late", "young"]
+    await new.nothing()
+
+
+async def test_null_timestamps_are_refused_or_read_by_the_incrementing_column(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    rows(database, "open", (1, None, "a"), (2, OLD, "b"), (3, None, "c"))
+    refused = source(tmp_path, "timestamp", table_whitelist="open")
+    async with await refused.task() as task:
+        with pytest.raises(ConnectError, match=r"timestamp\.column\.name of table open: at can be null.*NOT NULL"):
+            await task.poll()
+    both = source(tmp_path, "timestamp+incrementing", table_whitelist="open", validate_non_null="false")
+    first = await both.read(3)
+    assert sorted(names(first)) == ["a", "b", "c"]
+    await both.nothing(4)
+    rows(database, "open", (4, None, "d"))
+    database.execute("UPDATE open SET at = '2020-03-01' WHERE id = 1")
+    assert sorted(names(await both.read(2))) == ["a", "d"]
+    await both.nothing(4)
+    later = source(tmp_path, "timestamp", table_whitelist="open", validate_non_null="false")
+    assert names(await later.read(2)) == ["b", "a"]
+    await later.nothing()
+
+
+async def test_the_first_timestamp_that_is_not_null_counts(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE two (id INTEGER PRIMARY KEY, changed TIMESTAMP, made TIMESTAMP NOT NULL, name TEXT)")
+    rows(database, "two", (1, None, "2020-01-03", "c"), (2, "2020-01-02", "2020-01-01", "b"))
+    settings = {"timestamp.column.name": "changed,made"}
+    new = source(tmp_path, "timestamp", table_whitelist="two", **settings)
+    assert names(await new.read(2)) == ["b", "c"]
+    database.execute("UPDATE two SET changed = '2020-01-04' WHERE id = 1")
+    assert names(await new.read(1)) == ["c"]
+
+
+async def test_bulk_returns_all_rows_in_each_pass(database: sqlite3.Connection, tmp_path: Path) -> None:
+    for table, with_id in (("t", True), ("plain", False)):
+        values = [(OLD, "a"), (OLD, "b"), (OLD, "c")]
+        rows(database, table, *((index, *each) if with_id else each for index, each in enumerate(values)))
+        new = source(tmp_path, "bulk", table_whitelist=table, batch_max_rows="2")
+        records = await new.read(6)
+        assert names(records)[:6] == ["a", "b", "c", "a", "b", "c"]
+        assert [records[index].source_offset for index in (2, 5)] == [
+            {"pass": 1, "complete": True},
+            {"pass": 2, "complete": True},
+        ]
+
+
+async def test_a_query_is_read_like_a_table(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", *((number, OLD, f"r{number}%:x") for number in range(5)))
+    query = "SELECT id, at, name, id * 1.5 AS half, NULL AS unknown FROM t WHERE name LIKE 'r%:x' AND id > 0;"
+    new = source(tmp_path, "timestamp+incrementing", table_whitelist="", query=query, batch_max_rows="2")
+    records = await new.read(4)
+    assert names(records) == [f"r{number}%:x" for number in range(1, 5)]
+    assert {record.topic for record in records} == {"db-"}
+    assert records[0].source_partition == {"query": "query"}
+    assert records[0].value_schema is not None
+    types = {field.name: field.schema.type.value for field in records[0].value_schema.fields}
+    assert types == {"id": "int64", "at": "string", "name": "string", "half": "double", "unknown": "string"}
+    rows(database, "t", (9, OLD, "r9%:x"))
+    assert names(await new.read(1)) == ["r9%:x"]
+
+
+async def test_columns_have_types(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE typed (id INTEGER PRIMARY KEY NOT NULL, flag BOOLEAN, small SMALLINT, price DECIMAL(9,2), "
+        "real REAL, day DATE, at TIMESTAMP, data BLOB, name VARCHAR(9))"
+    )
+    rows(database, "typed", (2**40, 1, 3, 12.5, 1.5, "2020-01-02", "2020-01-02 03:04:05.678", b"\1", "x"))
+    rows(database, "typed", (2**40 + 1, *[None] * 8))
+    full, empty = await source(tmp_path, "incrementing", table_whitelist="typed").read(2)
+    value, schema = full.value, full.value_schema
+    assert schema is not None
+    assert (schema.name, value.schema) == ("typed", schema)
+    assert value.values == [
+        2**40,
+        True,
+        3,
+        Decimal("12.50"),
+        1.5,
+        datetime.date(2020, 1, 2),
+        datetime.datetime(2020, 1, 2, 3, 4, 5, 678_000, datetime.UTC),
+        b"\1",
+        "x",
+    ]
+    kinds = {field.name: (field.schema.name or field.schema.type.value) for field in schema.fields}
+    assert (kinds["price"], kinds["at"], kinds["id"]) == (DECIMAL, TIMESTAMP, "int64")
+    assert [field.schema.optional for field in schema.fields] == [False] + [True] * 8
+    assert empty.value.values[1:] == [None] * 8
+
+
+async def test_new_columns_are_seen_after_a_while(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", (1, OLD, "a"))
+    new = source(tmp_path, "incrementing", table_poll_interval_ms="1")
+    async with await new.task() as task:
+        (first,) = await task.poll()
+        database.execute("ALTER TABLE t ADD COLUMN more TEXT")
+        rows(database, "t", (2, OLD, "b", "x"))
+        records: list[SourceRecord] = []
+        while not records:
+            records = await task.poll()
+    assert first.value_schema is not None
+    assert "more" not in [field.name for field in first.value_schema.fields]
+    assert records[0].value["more"] == "x"
+
+
+async def test_tables_are_divided_among_tasks_and_new_ones_found(database: sqlite3.Connection, tmp_path: Path) -> None:
+    new = source(tmp_path, "bulk", table_whitelist="")
+    assert [config["tables"] for config in await new.task_configs(2)] == ["open,t", "plain"]
+    assert [config["tables"] for config in await new.task_configs(9)] == ["open", "plain", "t"]
+    rows(database, "t", (1, OLD, "a"))
+    rows(database, "plain", (OLD, "b"))
+    read = await new.read(8)
+    assert {"db-t", "db-plain"} == {record.topic for record in read}
+
+
+async def test_a_busy_table_does_not_starve_the_others(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", *((number, OLD, "t") for number in range(50)))
+    rows(database, "open", (1, OLD, "open"))
+    new = source(tmp_path, "incrementing", table_whitelist="t,open", batch_max_rows="1")
+    assert "open" in names(await new.read(5))
+
+
+async def test_a_database_that_does_not_answer_is_asked_again_within_bounds(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    rows(database, "t", (1, OLD, "a"))
+    new = source(tmp_path, "incrementing")
+    new.config["connection.url"] += "?timeout=0"
+    async with await new.task() as task:
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(RetriableError, match="table t cannot be read now: database is locked"):
+            await task.poll()
+        database.execute("COMMIT")
+        assert names(await task.poll()) == ["a"]
+        database.execute("BEGIN EXCLUSIVE")
+        for _ in range(2):
+            with pytest.raises(RetriableError):
+                await task.poll()
+        with pytest.raises(ConnectError, match="after 3 attempts") as failure:
+            await task.poll()
+        assert not isinstance(failure.value, RetriableError)
+        database.execute("COMMIT")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"table_whitelist": "none"}, "table none does not exist"),
+        ({"incrementing.column.name": "nope"}, "table t has no column nope; it has id, at, name"),
+    ],
+)
+async def test_what_is_not_there_is_named(
+    database: sqlite3.Connection, tmp_path: Path, settings: dict[str, str], message: str
+) -> None:
+    new = source(tmp_path, "incrementing", **settings)
+    new.config |= {name: value for name, value in settings.items() if "." in name}
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match=message):
+            await task.poll()
+
+
+async def test_a_timestamp_column_that_is_a_number_is_refused(database: sqlite3.Connection, tmp_path: Path) -> None:
+    new = source(tmp_path, "timestamp", **{"timestamp.column.name": "id"})
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match="column id of table t is of type INTEGER, which is no timestamp"):
+            await task.poll()
+
+
+async def test_an_offset_of_another_mode_is_refused(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", (1, OLD, "a"))
+    new = source(tmp_path, "incrementing")
+    await new.read(1)
+    other = source(tmp_path, "timestamp")
+    other.offsets = new.offsets
+    async with await other.task() as task:
+        with pytest.raises(ConnectError, match="is of another mode or key: it needs timestamp, key"):
+            await task.poll()
+
+
+def test_validation_says_what_contradicts_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def errors(**changes: str) -> list[str]:
+        config = {"connection.url": "sqlite:///x", "mode": "incrementing", "topic.prefix": "p", **changes}
+        return [error for outcome in SqlSourceConnector().validate(config) for error in outcome.errors]
+
+    assert errors(**{"incrementing.column.name": "id"}) == []
+    assert errors() == [
+        "Invalid value  for configuration incrementing.column.name: must name a column in mode incrementing"
+    ]
+    assert "table.whitelist" in errors(**{"incrementing.column.name": "id", "table.whitelist": "t", "query": "q"})[0]
+    assert "time zone" in errors(**{"incrementing.column.name": "id", "db.timezone": "Mars"})[0]
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    assert errors(**{"incrementing.column.name": "id"}) == [
+        "SqlSource needs sqlalchemy: pip install 'oncelog[connect-sql]'"
+    ]
