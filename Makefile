@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline faults hostile histories mutants bench bench-clients scale bench-pipeline lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline faults hostile histories mutants bench bench-clients scale stalls bench-pipeline lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,9 @@ bench-clients: $(READY) ## the bundled client beside aiokafka and confluent-kafk
 
 scale: $(READY) ## start, stop and memory with 10,000 partitions, 100,000 transactional ids, 10,000 groups, 200,000 offsets
 	PYTHONPATH=tests:. $(BIN)/python -m bench.scale
+
+stalls: $(READY) ## how long a small Produce waits beside large work, with Apache Kafka 4.1 beside us (needs java 17, mvn)
+	PYTHONPATH=tests:. $(BIN)/python -m bench.stalls
 
 bench-pipeline: $(READY) ## the pipeline beside Spark's own Kafka connector, alternated runs (needs java 17, mvn)
 	$(BIN)/python -m oncelog.bench.pipeline
