@@ -208,8 +208,9 @@ class LogFlusher:
         self.abandon()
 
     def abandon(self) -> None:
-        """Begin no further flush."""
+        """Begin no further flush, and leave those under way to themselves: `drain` does not wait for them."""
         self._give_up()
+        self._idle.set()
 
     # --- flushes -----------------------------------------------------------------------------------------------------
 

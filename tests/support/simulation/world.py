@@ -26,7 +26,7 @@ from oncelog.protocol.messages.write_txn_markers import (
 )
 from oncelog.protocol.schema import Request, Response
 from support.faulty_filesystem import FaultyFileSystem
-from support.virtual_time import JumpingSelector, VirtualTimeLoop
+from support.virtual_time import Deadlock, JumpingSelector, VirtualTimeLoop
 
 from . import checks
 from .broker import PowerCut, Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
@@ -77,6 +77,9 @@ BROKERS = {
 """Settings of the broker; a forgetful one lets ids expire that are idle for a moment."""
 
 
+END_S = 100_000.0
+"""Simulated seconds after which a history counts as one that never ends."""
+
 TURN_S = 1e-6
 """Seconds of one turn of the event loop: who looks again and again whether a job has ended sees it end."""
 
@@ -86,6 +89,8 @@ class _BlindSelector(JumpingSelector):
 
     def select(self, timeout: float | None = None) -> Any:
         self.jump(timeout if timeout is None else max(timeout, TURN_S))
+        if self.now > END_S:
+            raise Deadlock(f"{END_S:,.0f} simulated seconds have passed, and the history has not ended")
         return []
 
 
@@ -505,15 +510,22 @@ class World:
         while not self.broker.up:
             await asyncio.sleep(0.05)
         await asyncio.sleep(self.rng.choice((0.3, 0.3, 3.5)))
-        while not self.broker.up:
-            await asyncio.sleep(0.05)
         self.broker.fs.heal()
-        flusher = self.broker.broker.log_manager._flusher
-        if flusher is not None:
-            await flusher.drain()  # a sync that failed before may not have been reported yet
+        await self._flushed()
         if self._is_offline():
             await self.restart_broker(power=False, down_s=0.1)
         self._raise_failures()
+
+    async def _flushed(self) -> None:
+        """Wait until a broker that runs on has flushed everything: a sync that failed is reported then."""
+        flusher = None
+        while not self.broker.up or self.broker.broker.log_manager._flusher is not flusher:
+            if self.broker.up:
+                flusher = self.broker.broker.log_manager._flusher
+                if flusher is not None:
+                    await flusher.drain()
+            else:
+                await asyncio.sleep(0.05)
 
     async def _go_on(self) -> None:
         """Whatever happened, a new worker takes over and gets on, and nobody's transactional id is blocked."""
