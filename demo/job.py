@@ -4,13 +4,15 @@ Owns: starting and stopping everything, feeding `flights`, carrying out the kill
 a read_committed reader sees to the judge (`verify.py`). The second half, if it is wanted, is `pipeline_half.py`'s; it
 starts while the first is read back. Shows nothing itself: an `Observer` is told.
 
-Invariants: only processes started here are killed, by pid; every wait is bounded by `time_limit_s`; when `run_job`
-ends, however it ends, none of its processes is left. A transformer that ends without having been killed fails the job.
+Invariants: only processes started here are killed, by pid; every wait has a limit of its own (`waits.py`), and all are
+bounded by `time_limit_s`; when `run_job` ends, however it ends, none of its processes is left. A transformer that ends
+without having been killed fails the job.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import Sequence
@@ -18,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ..protocol.errors import KafkaError
 from .flights import TOTAL_FLIGHTS, expected, flight_record, flights
 from .kills import DEFAULT_SCHEDULE, PIPELINE_SCHEDULE, Kill
 from .observer import AIM_INTERVAL_S, WATCH_INTERVAL_S, JobFailed, Observer
 from .pipeline_half import DelaysOutcome, PipelineHalf
-from .processes import BrokerProcess, ChildProcess, StartFailed
+from .processes import BrokerProcess, ChildProcess, StartFailed, StopFailed
 from .topics import (
     CARRIERS,
     ENRICHED,
@@ -35,9 +38,11 @@ from .topics import (
     read_committed,
 )
 from .verify import CarrierCheck, FlightCheck
+from .waits import Limits, Waits
 
 FEED_CHUNK: Final = 500
-AIM_ATTEMPTS: Final = 200
+AIM_S: Final = 10.0
+"""For so long a kill waits for an open transaction."""
 GATE_FRACTION: Final = 0.15
 """How far feeding may run ahead of the next kill, so that every kill hits work under way."""
 
@@ -54,6 +59,7 @@ class JobOptions:
     session_timeout_ms: int = 6000
     max_poll_records: int = 2000
     time_limit_s: float = 1800.0
+    limits: Limits = Limits()
     broker_settings: Sequence[str] = ()
     pipeline: bool = False
     """Whether the second half is run: it needs Spark and Java."""
@@ -84,11 +90,12 @@ async def run_job(options: JobOptions, observer: Observer) -> Outcome:
     """Run the whole job and judge it. Raises JobFailed, DataMissing."""
     job = _Job(options, observer)
     begun = time.monotonic()
+    overall = asyncio.timeout(options.time_limit_s)
     try:
-        async with asyncio.timeout(options.time_limit_s):
+        async with overall:
             await job.start()
             await job.work()
-            await asyncio.to_thread(job.stop_transformers)
+            await job.waits.thread(options.limits.processes_s, "the transformers to stop", job.stop_transformers)
             seconds = time.monotonic() - begun
             observer.event("everything is committed: reading it back and comparing")
             if options.pipeline:
@@ -100,20 +107,23 @@ async def run_job(options: JobOptions, observer: Observer) -> Outcome:
                 observer.event("the pipeline is done: reading its topics and files back and comparing")
                 outcome.delays = await job.pipeline.judge()
             return outcome
-    except TimeoutError:
-        raise JobFailed(
-            f"not done after {options.time_limit_s:g} s (a slow machine needs more: --time-limit): {job.state()}"
-        ) from None
-    except (StartFailed, JobFailed) as failure:
-        raise JobFailed(f"{failure}: {job.state()}") from None
+    except (JobFailed, StartFailed, StopFailed, KafkaError, TimeoutError) as failure:
+        why = str(failure)
+        if overall.expired():
+            why = f"not done after {options.time_limit_s:g} s (a slow machine needs more: --time-limit)"
+        raise JobFailed(f"{why}: {job.state()}") from failure
+    except asyncio.CancelledError:
+        observer.event(f"interrupted: {job.state()}")
+        raise
     finally:
-        await asyncio.to_thread(job.stop)
+        await job.waits.thread(options.limits.processes_s, "the processes to end", job.stop)
 
 
 class _Job:
     def __init__(self, options: JobOptions, observer: Observer) -> None:
         self.options = options
         self.observer = observer
+        self.waits = Waits(observer, options.limits)
         settings = [f"--set={setting}" for setting in options.broker_settings]
         self.broker = BrokerProcess(options.directory, "--durability", options.durability, *settings)
         self.transformers: list[ChildProcess] = []
@@ -125,9 +135,11 @@ class _Job:
         self._gate = asyncio.Event()
 
     async def start(self) -> None:
-        await asyncio.to_thread(self.broker.start)
+        limits = self.options.limits
+        await self.waits.thread(limits.processes_s, "the broker to start", self.broker.start)
         self.observer.event(f"broker ready on {self.broker.address} after {self.broker.start_s:.2f} s")
-        await create_topics(self.broker.address, FLIGHTS, ENRICHED, CARRIERS)
+        async with self.waits.upto(limits.topics_s, "the broker to create topics"):
+            await create_topics(self.broker.address, FLIGHTS, ENRICHED, CARRIERS)
         for member in range(self.options.members):
             arguments = [
                 f"--bootstrap={self.broker.address}",
@@ -138,13 +150,13 @@ class _Job:
             log = self.options.directory / f"transformer-{member}.log"
             transformer = ChildProcess("oncelog.demo.transformer", arguments, log)
             self.transformers.append(transformer)
-            await asyncio.to_thread(transformer.spawn)
+            await self.waits.thread(limits.processes_s, f"transformer {member} to start", transformer.spawn)
 
     async def start_pipeline(self) -> None:
         """Start the second half."""
         options = self.options
         self.pipeline = PipelineHalf(
-            self.broker, options.directory, options.rows, options.pipeline_kills, self.observer
+            self.broker, options.directory, options.rows, options.pipeline_kills, self.observer, self.waits
         )
         await self.pipeline.start()
 
@@ -181,8 +193,14 @@ class _Job:
     async def watch(self) -> None:
         """Carry out the kills as the job gets along; returns when every flight is done."""
         rows = self.options.rows
-        async with Watcher(self.broker.address) as watcher:
+        async with (
+            Watcher(self.broker.address) as watcher,
+            self.waits.upto(
+                self.options.limits.transform_s, lambda: f"a flight more than {self.done} to be transformed"
+            ) as flight,
+        ):
             while self.done < rows or self.pending_kills:
+                flight.stands_at((self.done, len(self.done_kills)))
                 await asyncio.sleep(WATCH_INTERVAL_S)
                 done = await watcher.committed_flights()
                 if done is not None:
@@ -198,7 +216,8 @@ class _Job:
                     self._gate.set()
 
     async def _aim(self, watcher: Watcher) -> None:
-        for _ in range(AIM_ATTEMPTS):
+        until = time.monotonic() + AIM_S
+        while time.monotonic() < until:
             if await watcher.sees_open_transaction(ENRICHED):
                 return
             await asyncio.sleep(AIM_INTERVAL_S)
@@ -212,28 +231,32 @@ class _Job:
 
     async def _carry_out(self, kill: Kill) -> None:
         await asyncio.sleep(kill.delay_s)
+        limit_s = self.options.limits.processes_s
         moment = f"at {100 * self.done / self.options.rows:.0f} %"
         if kill.target == "broker":
             text = f"kill -9 broker (pid {self.broker.pid}) {moment}"
             self.broker.send_kill()
-            await asyncio.to_thread(self.broker.kill9)
+            await self.waits.thread(limit_s, "the killed broker to be gone", self.broker.kill9)
             self.observer.event(text)
-            await asyncio.to_thread(self.broker.start)
+            await self.waits.thread(limit_s, "the broker to start again", self.broker.start)
             self.observer.event(f"broker is back after {self.broker.start_s:.2f} s")
         else:
             member = sum("transformer" in text for text in self.done_kills) % len(self.transformers)
             transformer = self.transformers[member]
             text = f"kill -9 transformer {member} (pid {transformer.pid}) {moment}"
             transformer.send_kill()
-            await asyncio.to_thread(transformer.kill9)
+            await self.waits.thread(limit_s, f"the killed transformer {member} to be gone", transformer.kill9)
             self.observer.event(text)
-            await asyncio.to_thread(transformer.spawn)
+            await self.waits.thread(limit_s, f"transformer {member} to start again", transformer.spawn)
         self.done_kills.append(text)
 
     # ---- the end
 
     async def judge(self) -> Outcome:
-        wanted = await asyncio.to_thread(expected, self.options.rows)
+        waits, address = self.waits, self.broker.address
+        wanted = await waits.thread(
+            waits.limits.compute_s, "the plain computation of the flights", expected, self.options.rows
+        )
         carriers = CarrierCheck(wanted.carriers)
         outcome = Outcome(
             flights=FlightCheck(FLIGHTS, wanted.flights),
@@ -243,10 +266,10 @@ class _Job:
             aborted=0,
             kills=self.done_kills,
         )
-        await read_committed(self.broker.address, FLIGHTS, outcome.flights.add)
-        await read_committed(self.broker.address, ENRICHED, outcome.enriched.add)
-        await read_committed(self.broker.address, CARRIERS, lambda _, __, key, value: carriers.add(key, value))
-        outcome.aborted = await count_uncommitted(self.broker.address, ENRICHED) - outcome.enriched.records
+        await read_committed(waits, address, FLIGHTS, outcome.flights.add)
+        await read_committed(waits, address, ENRICHED, outcome.enriched.add)
+        await read_committed(waits, address, CARRIERS, lambda _, __, key, value: carriers.add(key, value))
+        outcome.aborted = await count_uncommitted(waits, address, ENRICHED) - outcome.enriched.records
         return outcome
 
     def stop_transformers(self) -> None:
@@ -257,16 +280,18 @@ class _Job:
                 raise JobFailed(f"a transformer stopped with exit code {code}: {transformer.last_words()}")
 
     def stop(self) -> None:
-        """End everything that is still running, for good."""
-        if self.pipeline is not None:
-            self.pipeline.stop()
-        for transformer in self.transformers:
-            transformer.close()
-        self.broker.close()
+        """End everything that is still running, for good; each process also when another one does not end."""
+        with contextlib.ExitStack() as processes:
+            processes.callback(self.broker.close)
+            for transformer in self.transformers:
+                processes.callback(transformer.close)
+            if self.pipeline is not None:
+                processes.callback(self.pipeline.stop)
 
     def state(self) -> str:
         """Where the job stands, for a failure's message."""
-        words = [f"{self.fed} flights fed, {self.done} of {self.options.rows} done", *self.done_kills]
+        words = [*self.waits.state(), f"{self.fed} flights fed, {self.done} of {self.options.rows} done"]
+        words += self.done_kills
         if self.pipeline is not None:
             words += self.pipeline.state()
         for name, process in [

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..pipeline.jobs.progress import Progress
 from .delays import LEAST_ARRIVALS, expected_delays
+from .driver_output import DriverOutput
 from .flights import directory as tables
 from .kills import Kill
 from .observer import AIM_INTERVAL_S, WATCH_INTERVAL_S, JobFailed, Observer
@@ -36,13 +36,13 @@ from .topics import (
     read_committed,
 )
 from .verify_delays import CleanedCheck, HoursCheck, ListCheck
+from .waits import Waits
 
 QUERIES: Final = 4
 BATCHES: Final = 3
 """Of each query, so that kills meet some that are done and some that are not."""
 AIM_S: Final = 20.0
 """A micro-batch has its transaction open only while its rows are written: for so long a kill waits for that."""
-STOP_S: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -86,17 +86,20 @@ class PipelineHalf:
     """`start`, `work`, `judge`, and `stop` in any case."""
 
     def __init__(
-        self, broker: BrokerProcess, directory: Path, flights: int, kills: Sequence[Kill], observer: Observer
+        self,
+        broker: BrokerProcess,
+        directory: Path,
+        flights: int,
+        kills: Sequence[Kill],
+        observer: Observer,
+        waits: Waits,
     ) -> None:
         self._broker = broker
         self._parquet = directory / "delays.parquet"
-        self._output = directory / "pipeline.out"
         self._flights = flights
         self._pending = sorted(kills)
         self._observer = observer
-        self._done: dict[str, int] = {}
-        self._read = 0
-        self._late: dict[tuple[str, int], int] = {}
+        self._waits = waits
         self._begun = time.monotonic()
         self._seconds = 0.0
         self.kills: list[str] = []
@@ -114,32 +117,40 @@ class PipelineHalf:
         }
         job = importlib.resources.files("oncelog.pipeline") / "jobs" / "flights.toml"
         arguments = ["pipeline", "run", str(job), *(f"--var={name}={value}" for name, value in variables.items())]
-        self.driver = ChildProcess(
-            "oncelog.cli", arguments, directory / "pipeline.log", with_children=True, output=self._output
-        )
+        output, log = directory / "pipeline.out", directory / "pipeline.log"
+        self._output = DriverOutput(output, log, QUERIES, flights)
+        self.driver = ChildProcess("oncelog.cli", arguments, log, with_children=True, output=output)
 
     async def start(self) -> None:
         """Make the topics and start the driver; Spark takes some seconds to be there."""
         self._begun = time.monotonic()
-        await create_topics(self._broker.address, CLEANED, HOURS, LATEST)
-        await asyncio.to_thread(self.driver.spawn)
+        limits = self._waits.limits
+        async with self._waits.upto(limits.topics_s, "the broker to create the pipeline's topics"):
+            await create_topics(self._broker.address, CLEANED, HOURS, LATEST)
+        await self._waits.thread(limits.processes_s, "the pipeline's driver to start", self.driver.spawn)
         self._observer.event(f"oncelog pipeline run flights.toml: the driver starts (pid {self.driver.pid})")
 
     async def work(self) -> None:
         """Watch and kill until the driver has ended with everything done."""
-        async with Watcher(self._broker.address) as watcher:
+        async with (
+            Watcher(self._broker.address) as watcher,
+            self._waits.upto(self._waits.limits.pipeline_s, self._waited_for) as batch,
+        ):
             while self.driver.running:
                 await asyncio.sleep(WATCH_INTERVAL_S)
                 self._follow()
+                batch.stands_at((self._output.fraction, len(self.kills)))
                 if not self._broker.running:
                     raise JobFailed("the broker ended by itself")
-                if self._pending and self._fraction >= self._pending[0].at:
+                if self._pending and self._output.fraction >= self._pending[0].at:
                     kill = self._pending.pop(0)
                     if kill.aimed:
                         await self._aim(watcher)
                     await self._carry_out(kill)
         self._follow()
-        code = await asyncio.to_thread(self.driver.wait)
+        code = await self._waits.thread(
+            self._waits.limits.processes_s, "the pipeline's driver to end", self.driver.wait
+        )
         if code != 0:
             raise JobFailed(f"the pipeline's driver ended with exit code {code}")
         self._observer.pipeline(self._flights)  # not every last micro-batch tells how far it was
@@ -147,18 +158,25 @@ class PipelineHalf:
 
     async def judge(self) -> DelaysOutcome:
         """Read topics and files back and compare."""
-        wanted = await asyncio.to_thread(expected_delays, self._flights)
+        waits, limits, address = self._waits, self._waits.limits, self._broker.address
+        wanted = await waits.thread(
+            limits.compute_s, "the plain computation of the delays", expected_delays, self._flights
+        )
         hours, latest = HoursCheck(HOURS, wanted), ListCheck(LATEST, wanted)
         cleaned, parquet = CleanedCheck(CLEANED, wanted), CleanedCheck("…in Parquet files", wanted)
         outcome = DelaysOutcome(cleaned, hours, latest, parquet, self._seconds, kills=self.kills)
-        address = self._broker.address
-        await read_committed(address, CLEANED, cleaned.add)
-        await read_committed(address, HOURS, lambda _, __, key, value: hours.add(key, value))
-        await read_committed(address, LATEST, lambda _, __, key, value: latest.add(key, value))
-        await asyncio.to_thread(self._read_files, parquet)
-        outcome.aborted = await count_uncommitted(address, CLEANED) - cleaned.records
+        await read_committed(waits, address, CLEANED, cleaned.add)
+        await read_committed(waits, address, HOURS, lambda _, __, key, value: hours.add(key, value))
+        await read_committed(waits, address, LATEST, lambda _, __, key, value: latest.add(key, value))
+        await waits.thread(
+            limits.read_s,
+            lambda: f"the end of the Parquet files ({parquet.records} rows read)",
+            self._read_files,
+            parquet,
+        )
+        outcome.aborted = await count_uncommitted(waits, address, CLEANED) - cleaned.records
         outcome.left_files = uncommitted_files(self._parquet)
-        outcome.late = sum(self._late.values())
+        outcome.late = self._output.late
         return outcome
 
     def stop(self) -> None:
@@ -167,7 +185,7 @@ class PipelineHalf:
 
     def state(self) -> list[str]:
         """Where the job stands, for a failure's message."""
-        words = [f"{100 * self._fraction:.0f} % of the pipeline's work done", *self.kills]
+        words = [f"{self._done} of the pipeline's work done", *self.kills]
         if last := self.driver.last_words(600):
             words.append(f"its driver said last: {last}")
         return words
@@ -175,46 +193,43 @@ class PipelineHalf:
     # ---- inside
 
     @property
-    def _fraction(self) -> float:
-        return sum(self._done.values()) / (QUERIES * self._flights)
+    def _done(self) -> str:
+        return f"{100 * self._output.fraction:.0f} %"
+
+    def _waited_for(self) -> str:
+        said = f", which said last: {self._output.last_notice}" if self._output.last_notice else ""
+        return f"a micro-batch of the pipeline's driver at {self._done} of its work{said}"
 
     def _follow(self) -> None:
-        """Read what the driver has printed since the last look."""
-        with self._output.open("rb") as output:
-            output.seek(self._read)
-            for line in output:
-                if not line.endswith(b"\n"):
-                    break
-                self._read += len(line)
-                if (progress := Progress.read(line.decode(errors="replace"))) is not None:
-                    # A batch that is run again after a restart does not know yet how far it is to the end.
-                    done = 0 if progress.lag is None else self._flights - progress.lag
-                    self._done[progress.query] = max(done, self._done.get(progress.query, 0))
-                    self._late[progress.query, progress.batch_id] = progress.late
-        self._observer.pipeline(round(self._fraction * self._flights))
+        """Read what the driver has printed since the last look, and pass on what went wrong."""
+        for restart in self._output.look():
+            self._observer.event(f"driver of the pipeline: {restart}")
+        self._observer.pipeline(round(self._output.fraction * self._flights))
 
     async def _aim(self, watcher: Watcher) -> None:
         until = time.monotonic() + AIM_S
         while time.monotonic() < until and self.driver.running:
-            if await watcher.sees_open_transaction(CLEANED):
+            if await watcher.sees_open_transaction(CLEANED, HOURS, LATEST):
                 return
             await asyncio.sleep(AIM_INTERVAL_S)
 
     async def _carry_out(self, kill: Kill) -> None:
         await asyncio.sleep(kill.delay_s)
         process = self._broker if kill.target == "broker" else self.driver
-        if not process.running:
+        if not self.driver.running:  # a kill would prove nothing any more
+            self._observer.event(f"no kill of the {kill.target} at {100 * kill.at:.0f} %: the driver has ended before")
             return
+        limit_s = self._waits.limits.processes_s
         what = "broker" if kill.target == "broker" else "driver of the pipeline and its JVM"
-        text = f"kill -9 {what} (pid {process.pid}) at {100 * self._fraction:.0f} %"
+        text = f"kill -9 {what} (pid {process.pid}) at {self._done}"
         process.send_kill()
-        await asyncio.to_thread(process.kill9)
+        await self._waits.thread(limit_s, f"the killed {what} to be gone", process.kill9)
         self._observer.event(text)
         if process is self._broker:
-            await asyncio.to_thread(self._broker.start)
+            await self._waits.thread(limit_s, "the broker to start again", self._broker.start)
             self._observer.event(f"broker is back after {self._broker.start_s:.2f} s")
         else:
-            await asyncio.to_thread(process.spawn)
+            await self._waits.thread(limit_s, "the pipeline's driver to start again", process.spawn)
         self.kills.append(text)
 
     def _read_files(self, check: CleanedCheck) -> None:

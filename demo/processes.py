@@ -33,6 +33,10 @@ class StartFailed(RuntimeError):
     """The process ended or stayed silent instead of getting ready; the text has its last words."""
 
 
+class StopFailed(RuntimeError):
+    """The process is still there some seconds after kill -9."""
+
+
 def free_port() -> int:
     """A TCP port on 127.0.0.1 that nobody listens on and that no outgoing connection will be given."""
     for _ in range(200):
@@ -118,7 +122,7 @@ class ChildProcess:
                 raise StartFailed(f"{self.module} said nothing for {timeout:g} s: {self.last_words()}")
             line = process.stdout.readline()
             if not line:
-                code = process.wait(STOP_TIMEOUT_S)
+                code = self._end(process)
                 raise StartFailed(f"{self.module} ended with exit code {code}: {self.last_words()}")
             return line.rstrip("\n")
 
@@ -135,10 +139,9 @@ class ChildProcess:
             self._kill(self._process)
 
     def kill9(self) -> None:
-        """End the process with SIGKILL, as a crash would, and wait until it is gone."""
+        """End the process with SIGKILL, as a crash would, and wait until it is gone. Raises StopFailed if it stays."""
         if self._process is not None:
             self._kill(self._process)
-            self._process.wait(STOP_TIMEOUT_S)
         self._reap()
 
     def terminate(self, timeout: float = STOP_TIMEOUT_S) -> int:
@@ -158,7 +161,7 @@ class ChildProcess:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             self._kill(process)
-            code = process.wait(STOP_TIMEOUT_S)
+            code = self._end(process)
         self._reap()
         return code
 
@@ -176,10 +179,17 @@ class ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
+    def _end(self, process: subprocess.Popen[str]) -> int:
+        """Wait for a process that is about to be gone; returns its exit code."""
+        try:
+            return process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise StopFailed(f"{self.module} (pid {process.pid}) has not ended within {STOP_TIMEOUT_S:g} s") from None
+
     def _reap(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.wait(STOP_TIMEOUT_S)
+            self._end(process)
             stdout: IO[str] | None = process.stdout
             if stdout is not None:
                 stdout.close()

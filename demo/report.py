@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -14,7 +16,10 @@ from .verify_delays import HoursCheck, ListCheck
 
 
 class ProgressReport:
-    """An Observer for people: a bar per step and a line per event; `with ProgressReport(console, rows) as observer`."""
+    """An Observer for people: `with ProgressReport(console, rows) as observer`.
+
+    Shows a bar per step, and a line per event with the seconds since the start.
+    """
 
     def __init__(self, console: Console, rows: int, *, pipeline: bool = False) -> None:
         self._bars = Progress(
@@ -27,6 +32,7 @@ class ProgressReport:
         self._fed: TaskID = self._bars.add_task("produced to flights", total=rows)
         self._done: TaskID = self._bars.add_task("transformed and committed", total=rows)
         self._piped: TaskID | None = None
+        self._begun = time.monotonic()
         if pipeline:
             self._piped = self._bars.add_task("through the pipeline on Spark", total=rows, start=False)
 
@@ -47,7 +53,7 @@ class ProgressReport:
             self._bars.update(self._piped, completed=done)
 
     def event(self, text: str) -> None:
-        self._bars.console.print(f"  {text}", highlight=False)
+        self._bars.console.print(f"{time.monotonic() - self._begun:6.1f} s  {text}", highlight=False, markup=False)
 
 
 def _mark(count: int) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -13,6 +11,7 @@ from ..client.consumer import Consumer
 from ..client.producer import Producer
 from ..client.values import TopicPartition
 from ..protocol.errors import KafkaError
+from .waits import Waits
 
 FLIGHTS: Final = "flights"
 ENRICHED: Final = "flights-enriched"
@@ -24,8 +23,6 @@ GROUP: Final = "flight-transformer"
 PARTITIONS: Final = {FLIGHTS: 3, ENRICHED: 3, CARRIERS: 1, CLEANED: 3, HOURS: 3, LATEST: 1}
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
-READ_STALL_S: Final = 30.0
-"""A reader that gets nothing for so long although the end is not reached gives up."""
 
 
 async def create_topics(bootstrap: str, *names: str) -> None:
@@ -65,9 +62,9 @@ class Watcher:
         # `flights` has no transactions in it: its offsets count flights.
         return sum(position.offset for partition, position in offsets.items() if partition.topic == FLIGHTS)
 
-    async def sees_open_transaction(self, topic: str) -> bool:
-        """Whether records of an undecided transaction lie in the topic right now."""
-        partitions = _partitions(topic)
+    async def sees_open_transaction(self, *topics: str) -> bool:
+        """Whether records of an undecided transaction lie in one of the topics right now."""
+        partitions = [partition for topic in topics for partition in _partitions(topic)]
         try:
             end = await self._admin.list_offsets(dict.fromkeys(partitions, -1))
             # Asked second: what is stable by now was not open before.
@@ -94,39 +91,50 @@ Take: TypeAlias = Callable[[int, int, bytes | None, bytes | None], object]
 """Is given (partition, offset, key, value) of each record."""
 
 
-async def read_committed(bootstrap: str, topic: str, take: Take) -> None:
-    """Give every committed record to `take`, in offset order per partition; TimeoutError when the end isn't reached."""
-    await _read(bootstrap, topic, "read_committed", take)
+async def read_committed(waits: Waits, bootstrap: str, topic: str, take: Take) -> None:
+    """Give every committed record to `take`, in offset order per partition. Raises JobFailed when it stalls."""
+    await _read(waits, bootstrap, topic, "read_committed", take)
 
 
-async def count_uncommitted(bootstrap: str, topic: str) -> int:
-    """How many records are in the log, committed or not, without markers."""
-    numbers = itertools.count()
-    await _read(bootstrap, topic, "read_uncommitted", lambda *_: next(numbers))
-    return next(numbers)
+async def count_uncommitted(waits: Waits, bootstrap: str, topic: str) -> int:
+    """Return how many records are in the log, committed or not, without markers. Raises JobFailed when it stalls."""
+    return await _read(waits, bootstrap, topic, "read_uncommitted", lambda *_: None)
 
 
-async def _read(bootstrap: str, topic: str, isolation_level: str, take: Take) -> None:
-    async with Consumer(
-        bootstrap_servers=bootstrap,
-        isolation_level=isolation_level,
-        auto_offset_reset="earliest",
-        max_poll_records=5000,
-        enable_auto_commit=False,
-    ) as consumer:
+async def _read(waits: Waits, bootstrap: str, topic: str, isolation_level: str, take: Take) -> int:
+    """Read a topic to its end and return how many records there are."""
+    count = 0
+    positions: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartition, int] = {}
+
+    def where() -> str:
+        stands = ", ".join(
+            f"{positions.get(one, 0)} of {end} in partition {one.partition}" for one, end in ends.items()
+        )
+        return f"a {isolation_level} reader of {topic} ({count} records read; offset {stands or 'unknown'})"
+
+    limits = waits.limits
+    async with (
+        waits.upto(limits.read_s, lambda: f"the end of {where()}"),
+        waits.upto(limits.record_s, lambda: f"the next record of {where()}") as next_record,
+        Consumer(
+            bootstrap_servers=bootstrap,
+            isolation_level=isolation_level,
+            auto_offset_reset="earliest",
+            max_poll_records=5000,
+            enable_auto_commit=False,
+        ) as consumer,
+    ):
         partitions = _partitions(topic)
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
-        loop = asyncio.get_running_loop()
-        last = loop.time()
+        ends.update(await consumer.end_offsets(partitions))
         while True:
             records = await consumer.poll(timeout_ms=200)
             for record in records:
                 take(record.partition, record.offset, record.key, record.value)
-            if records:
-                last = loop.time()
-            elif all([await consumer.position(partition) >= end for partition, end in ends.items()]):
-                return
-            elif loop.time() - last > READ_STALL_S:
-                raise TimeoutError(f"reading {topic} stalled before its end")
+            count += len(records)
+            positions.update({one: await consumer.position(one) for one in partitions})
+            next_record.stands_at(dict(positions))
+            if not records and all(positions[one] >= end for one, end in ends.items()):
+                return count

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from oncelog.demo.job import JobOptions, Outcome, run_job
 from oncelog.demo.kills import PIPELINE_TARGETS, Kill, parse, random_schedule
 from oncelog.demo.pipeline_half import pipeline_problem
+from support.demo_notes import Notes
 
 SHORT_SESSIONS = ("group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200")
-
-
-class Notes:
-    """An Observer that keeps what it was told, for the message of a failing test."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def progress(self, fed: int, done: int) -> None:
-        pass
-
-    def pipeline(self, done: int) -> None:
-        pass
-
-    def event(self, text: str) -> None:
-        self.events.append(text)
 
 
 async def outcome_of(tmp_path: Path, rows: int, kills: tuple[Kill, ...], durability: str, limit_s: float) -> Outcome:
@@ -64,6 +53,30 @@ async def test_job_is_exactly_once_while_broker_and_transformers_are_killed(tmp_
     kills = parse("transformer@0.15,broker@0.4,transformer@0.7")
     outcome = await outcome_of(tmp_path, rows=12_000, kills=kills, durability="flush", limit_s=100)
     assert_exactly_once(outcome, kills=3)
+
+
+@pytest.mark.oncelog_only(reason="kills the broker's process")
+def test_sigterm_ends_the_demo_with_all_its_processes_and_says_where_it_stood(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "oncelog.demo", "--no-pipeline", "--kills=none", f"--dir={tmp_path}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        children: list[psutil.Process] = []
+        try:
+            while "broker ready" not in (line := demo.stdout.readline()):
+                assert line, "the demo ended too early"
+            children = psutil.Process(demo.pid).children(recursive=True)
+            demo.send_signal(signal.SIGTERM)
+            rest = demo.stdout.read()
+            assert demo.wait(60) == 143
+            assert "interrupted: was waiting" in rest
+            assert f"logs are in {tmp_path}" in rest.replace("\n", "")
+            assert len(children) > 0
+            assert [child for child in children if child.is_running()] == []
+        finally:
+            demo.kill()
+            for child in children:
+                if child.is_running():
+                    child.kill()
 
 
 @pytest.mark.slow
