@@ -107,6 +107,11 @@ BUILT_IN: Final = (
         "connectors.heartbeat.connector:HeartbeatSourceConnector",
         (PluginKind.SOURCE,),
     ),
+    BuiltIn(
+        "oncelog.connect.DirectorySourceConnector",
+        "connectors.directory.connector:DirectorySourceConnector",
+        (PluginKind.SOURCE,),
+    ),
     BuiltIn("oncelog.connect.SqlSourceConnector", "connectors.sql.connector:SqlSourceConnector", (PluginKind.SOURCE,)),
 )
 

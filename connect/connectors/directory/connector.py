@@ -1,0 +1,39 @@
+"""`DirectorySourceConnector`: the lines of all files of a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...api.connector import ExactlyOnceSupport, SourceConnector
+from ...api.records import SourceOffset, SourcePartition
+from ...errors import ConnectError
+from .settings import SETTINGS
+from .task import COUNT, NUMBER, DirectorySourceTask
+
+
+class DirectorySourceConnector(SourceConnector):
+    """Divides files among tasks by their first lines."""
+
+    settings = SETTINGS
+    task_class = DirectorySourceTask
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """Return as many tasks as there may be."""
+        return [{**self.config, NUMBER: str(number), COUNT: str(max_tasks)} for number in range(max_tasks)]
+
+    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Return SUPPORTED, for files that are only appended to."""
+        return ExactlyOnceSupport.SUPPORTED
+
+    async def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        """Allow to forget files; other positions would have to be computed with their line and CRC."""
+        for partition, offset in offsets:
+            if offset is None:
+                continue
+            if not {"directory", "fingerprint", "number"} <= partition.keys():
+                raise ConnectError('a partition is {"directory": path, "fingerprint": hash, "number": count}')
+            if offset.keys() != {"file", "inode", "position", "line", "crc"}:
+                raise ConnectError("an offset has file, inode, position, line and crc, as GET offsets shows them")
+        return True

@@ -1,0 +1,317 @@
+"""`Files`: the files of a directory, each recognised again after a rename, a restart or a compression.
+
+What is known of a file is an `Entry`: source partition {"directory", "fingerprint", "number"}, offset {"file",
+"inode", "position", "line", "crc"}. The fingerprint is that of the first line; the number counts files that begin with
+the same line. Length and CRC of the last line that was read tell whether a file still has what was read there.
+
+- The same inode with that line is the same file, whatever its name.
+- The same inode without it was truncated or written anew: another file, read from its start.
+- Another inode with that line, under the file's name with a suffix, is a copy of it (rotated by copytruncate, or
+  compressed by gzip): it is read on from the position when the original is gone or truncated, and left alone before.
+- Everything else is a new file. So a file that is truncated and grows again to the same bytes is not noticed, and what
+  was written between the last look and a truncation is only in the copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .lines import IncompleteFileError, LineFile
+from .scanning import Listed
+
+log = logging.getLogger(__name__)
+
+_ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
+_CERTAIN_BYTES: Final = 1024
+"""From this position on equal content is no coincidence: a plain file can be a copy of one that is gone."""
+
+_LOOKUP: Final = 16
+"""So many numbers of a fingerprint are looked up at once."""
+
+_NEVER: Final = (-1, -1)
+
+
+@dataclass(eq=False)
+class Entry:
+    """What was read of a file."""
+
+    partition: Mapping[str, Any]
+    """Empty until it has a number."""
+    file: str = ""
+    inode: int = -1
+    position: int = 0
+    line: int = 0
+    crc: int = 0
+
+    def advance(self, line: bytes) -> dict[str, Any]:
+        """Go on behind a line; returns the source offset."""
+        self.position += len(line)
+        self.line, self.crc = len(line), zlib.crc32(line)
+        return {
+            "file": self.file,
+            "inode": self.inode,
+            "position": self.position,
+            "line": self.line,
+            "crc": self.crc,
+        }
+
+    def is_before(self, file: LineFile) -> bool:
+        """Return whether a file has what was read."""
+        return file.has(self.position, self.line, self.crc)
+
+
+@dataclass(eq=False)
+class File:
+    """A file that is there. `entry` is None until it is known which one it is."""
+
+    inode: int
+    path: str
+    name: str
+    entry: Entry | None = None
+    stamp: tuple[int, int] = _NEVER
+    """Size and time of the last change when it was read to its end, or looked at."""
+    handle: LineFile | None = None
+    gone: bool = False
+    copy_of: tuple[File, int, int] | None = None
+    """The file that has the same content, and this one's size and time of change when they were compared."""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.handle is not None:
+            self.handle.close()
+            self.handle = None
+
+
+Offsets = Callable[[list[Mapping[str, Any]]], Iterable[Mapping[str, Any] | None]]
+
+
+class Files:
+    """The files of one task: those whose fingerprint `is_mine`."""
+
+    def __init__(self, directory: str, max_line_bytes: int, offsets: Offsets, is_mine: Callable[[str], bool]) -> None:
+        self._directory, self._max_line_bytes = directory, max_line_bytes
+        self._offsets, self._is_mine = offsets, is_mine
+        self.known: dict[int, File] = {}
+        self._groups: dict[str, list[Entry]] = {}
+        self._owners: dict[Entry, File] = {}
+
+    def update(self, listed: Iterable[Listed]) -> list[File]:
+        """Take what is in the directory now; returns the files that may have new lines, the oldest first."""
+        there = {each.inode: each for each in listed}
+        for inode, file in list(self.known.items()):
+            now = there.get(inode)
+            if now is None:
+                self._vanished(file)
+                continue
+            file.path, file.name, file.gone = now.path, now.name, False
+            if file.entry is not None:
+                file.entry.file = now.name
+                if file.stamp != now.stamp and self._was_rewritten(file, file.entry, now):
+                    self._forget_content(file, file.entry)
+        for each in there.values():
+            if each.inode not in self.known:
+                self.known[each.inode] = File(each.inode, each.path, each.name)
+        self._identify([file for file in self.known.values() if file.entry is None], there)
+        ready = [
+            file
+            for file in self.known.values()
+            if file.entry is not None and (file.gone or file.stamp != there[file.inode].stamp)
+        ]
+        return sorted(ready, key=lambda file: 0 if file.gone else there[file.inode].stamp[1])
+
+    def open(self, file: File) -> LineFile | None:
+        """Return a file opened; None where it was deleted meanwhile."""
+        if file.handle is None:
+            try:
+                file.handle = LineFile(file.path, self._max_line_bytes)
+            except FileNotFoundError:
+                return None
+            if file.handle.stat().st_ino != file.inode:  # renamed since the directory was listed
+                file.close()
+        return file.handle
+
+    def drop(self, file: File) -> None:
+        """Forget a file that is gone and was read to its end."""
+        file.close()
+        if file.entry is not None:
+            del self._owners[file.entry]
+        self.known.pop(file.inode, None)
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self.known.values():
+            file.close()
+
+    def _vanished(self, file: File) -> None:
+        file.gone = True
+        if file.entry is None or file.handle is None:
+            self.drop(file)
+
+    def _was_rewritten(self, file: File, entry: Entry, now: Listed) -> bool:
+        if not file.path.endswith(".gz") and now.stamp[0] < entry.position:
+            return True
+        opened = self._look(file)
+        if opened is None:
+            return False
+        try:
+            return not entry.is_before(opened)
+        finally:
+            opened.close()
+
+    def _forget_content(self, file: File, entry: Entry) -> None:
+        log.warning(
+            "%s was truncated or written anew: it is read from its start. Lines that were written after the last look "
+            "and before the truncation are only in a copy, if there is one",
+            file.path,
+        )
+        file.close()
+        file.entry, file.stamp = None, _NEVER
+        del self._owners[entry]
+
+    def _identify(self, files: list[File], there: Mapping[int, Listed]) -> None:
+        """Find out which files these are: first by their inodes, then by what they contain."""
+        changed = []
+        for file in sorted(files, key=lambda each: there[each.inode].stamp[1]):  # numbers are given in reading order
+            if file.stamp == there[file.inode].stamp:
+                continue
+            file.stamp = there[file.inode].stamp
+            opened = self._look(file)
+            if opened is None:
+                continue
+            try:
+                fingerprint = opened.fingerprint()
+            except IncompleteFileError:
+                file.stamp = _NEVER
+                continue
+            finally:
+                opened.close()
+            if fingerprint is not None and self._is_mine(fingerprint):
+                changed.append((file, fingerprint))
+        self._load({fingerprint for _, fingerprint in changed})
+        rest = [(file, fingerprint) for file, fingerprint in changed if not self._claim(file, fingerprint, _by_inode)]
+        for file, fingerprint in rest:
+            if not self._claim(file, fingerprint, self._by_content):
+                file.stamp = _NEVER
+
+    def _claim(
+        self, file: File, fingerprint: str, method: Callable[[File, LineFile, list[Entry]], Entry | None]
+    ) -> bool:
+        """Give a file the entry that a method finds; returns whether it finds one."""
+        opened = self._look(file)
+        if opened is None:
+            return True
+        group = self._groups[fingerprint]
+        try:
+            free = [entry for entry in group if entry not in self._owners] if method is _by_inode else group
+            entry = method(file, opened, free)
+        except IncompleteFileError:
+            return False
+        finally:
+            opened.close()
+        if entry is None:
+            return False
+        if entry not in group:
+            entry.partition = {"directory": self._directory, "fingerprint": fingerprint, "number": len(group)}
+            group.append(entry)
+        file.entry, file.stamp = entry, _NEVER
+        entry.inode, entry.file = file.inode, file.name
+        self._owners[entry] = file
+        return True
+
+    def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
+        """Return the entry of the file that this one is a copy of, or a new one; None as long as the original lives."""
+        for entry in sorted(group, key=lambda each: -each.position):
+            owner = self._owners.get(entry)
+            if owner is not None and owner.gone:  # it is read to its end first
+                if _base(file.name) == _base(entry.file) and entry.is_before(opened):
+                    return None
+            elif owner is not None:
+                if _is_copy_name(file.name, owner.name) and entry.position and self._is_copy(file, owner, opened):
+                    return None
+            elif _base(file.name) == _base(entry.file):
+                rewritten = entry.inode in self.known
+                certain = rewritten or opened.compressed or entry.position >= _CERTAIN_BYTES
+                if certain and entry.is_before(opened):
+                    return entry
+        return Entry({})
+
+    def _is_copy(self, file: File, owner: File, opened: LineFile) -> bool:
+        status = opened.stat()
+        compared = owner, status.st_size, status.st_mtime_ns
+        if file.copy_of != compared:
+            file.copy_of = compared if self._equal(owner, opened) else None
+        return file.copy_of is not None
+
+    def _equal(self, owner: File, copy: LineFile) -> bool:
+        """Return whether one file is the beginning of the other."""
+        original = self._look(owner)
+        if original is None:
+            return False
+        try:
+            ours, theirs = original.chunks(), copy.chunks()
+            left = right = b""
+            while True:
+                left, right = left or next(ours, b""), right or next(theirs, b"")
+                size = min(len(left), len(right))
+                if size == 0:
+                    return True
+                if left[:size] != right[:size]:
+                    return False
+                left, right = left[size:], right[size:]
+        finally:
+            original.close()
+
+    def _load(self, fingerprints: set[str]) -> None:
+        """Read what is known of files with these first lines."""
+        new = sorted(fingerprints - self._groups.keys())
+        self._groups |= {fingerprint: [] for fingerprint in new}
+        while new:
+            partitions: list[Mapping[str, Any]] = [
+                {
+                    "directory": self._directory,
+                    "fingerprint": fingerprint,
+                    "number": len(self._groups[fingerprint]) + more,
+                }
+                for fingerprint in new
+                for more in range(_LOOKUP)
+            ]
+            offsets = list(self._offsets(partitions))
+            for index, fingerprint in enumerate(list(new)):
+                places = slice(index * _LOOKUP, (index + 1) * _LOOKUP)
+                read = list(zip(partitions[places], offsets[places], strict=True))
+                if read[-1][1] is None:
+                    new.remove(fingerprint)
+                while read and read[-1][1] is None:
+                    read.pop()
+                self._groups[fingerprint] += [Entry(partition, **(offset or {})) for partition, offset in read]
+
+    def _look(self, file: File) -> LineFile | None:
+        """Return the file, opened; None where it cannot be read now, or is another one by now."""
+        try:
+            opened = LineFile(file.path, self._max_line_bytes)
+        except OSError as error:
+            log.warning("%s cannot be read, and is tried again when it changes: %s", file.path, error.strerror)
+            return None
+        if opened.stat().st_ino == file.inode:
+            return opened
+        opened.close()
+        return None
+
+
+def _by_inode(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
+    """Return the newest entry of the file's inode whose last line it has."""
+    same = [entry for entry in reversed(free) if entry.inode == file.inode]
+    return next((entry for entry in same if entry.is_before(opened)), None)
+
+
+def _base(name: str) -> str:
+    return _ROTATION.sub("", name)
+
+
+def _is_copy_name(copy: str, original: str) -> bool:
+    return copy.startswith((f"{original}.", f"{original}-"))

@@ -1,0 +1,119 @@
+"""`LineFile`: complete lines of a file from a position on. gz files are decompressed; positions count their content."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import os
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from ...errors import ConnectError
+
+_CHUNK: Final = 1 << 18
+
+
+class IncompleteFileError(Exception):
+    """A gz file is still being written."""
+
+
+class LineFile:
+    """An open file. `complete` tells that no line can follow: only of gz files."""
+
+    def __init__(self, path: str, max_line_bytes: int) -> None:
+        """Raise OSError."""
+        self.path = path
+        self._max = max_line_bytes
+        self.compressed = path.endswith(".gz")
+        self._raw = open(path, "rb")  # noqa: SIM115
+        self._file: BinaryIO = gzip.GzipFile(fileobj=self._raw) if self.compressed else self._raw  # type: ignore[assignment]
+        self._rest = b""
+        self._at = 0
+        self.complete = False
+
+    def stat(self) -> os.stat_result:
+        """Return what the system knows of the file."""
+        return os.fstat(self._raw.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+    def lines(self, position: int, limit: int) -> list[bytes]:
+        """Return up to `limit` complete lines from a position on, with their ends.
+
+        The last line of a complete gz file needs no end. Raises ConnectError for a line that is too long.
+        """
+        self._seek(position)
+        lines = self._split()
+        while len(lines) < limit and (data := self._read()):
+            self._rest += data
+            lines = self._split()
+        lines = lines[:limit]
+        taken = sum(map(len, lines))
+        if self.complete and len(lines) < limit and len(self._rest) > taken:
+            lines.append(self._rest[taken:])
+            taken = len(self._rest)
+        self._rest, self._at = self._rest[taken:], self._at + taken
+        return lines
+
+    def fingerprint(self) -> str | None:
+        """Return a hash of the first line; None as long as it is not complete."""
+        lines = self.lines(0, 1)
+        return hashlib.sha256(lines[0]).hexdigest()[:32] if lines else None
+
+    def has(self, position: int, line_bytes: int, crc: int) -> bool:
+        """Return whether the line with this length and CRC ends at a position."""
+        try:
+            self._seek(position - line_bytes)
+            while len(self._rest) < line_bytes and (data := self._read()):
+                self._rest += data
+        except IncompleteFileError:
+            return False
+        return len(self._rest) >= line_bytes and zlib.crc32(self._rest[:line_bytes]) == crc
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the content from the start; raises IncompleteFileError."""
+        self._seek(0)
+        while data := self._rest or self._read():
+            self._at += len(data)
+            self._rest = b""
+            yield data
+
+    def _split(self) -> list[bytes]:
+        lines = self._rest.splitlines(keepends=True)
+        if any(len(line) > self._max for line in lines):
+            before = sum(map(len, itertools.takewhile(lambda line: len(line) <= self._max, lines)))
+            raise ConnectError(
+                f"{self.path}: the line at byte {self._at + before} is longer than {self._max} bytes: raise "
+                "max.line.bytes, or exclude the file"
+            )
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()  # its end is not written yet
+        return lines
+
+    def _seek(self, position: int) -> None:
+        if self.compressed and position >= self._at:
+            while self._at + len(self._rest) < position and (data := self._read()):
+                self._at += len(self._rest)
+                self._rest = data
+            skipped = min(position - self._at, len(self._rest))
+            self._at, self._rest = self._at + skipped, self._rest[skipped:]
+        elif position != self._at:
+            try:
+                self._file.seek(position)
+            except EOFError:
+                raise IncompleteFileError from None
+            self._at, self._rest, self.complete = position, b"", False
+
+    def _read(self) -> bytes:
+        try:
+            data = self._file.read1(_CHUNK) if isinstance(self._file, gzip.GzipFile) else self._file.read(_CHUNK)
+        except EOFError:
+            raise IncompleteFileError from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise ConnectError(f"{self.path} is damaged: {error}. Repair it, or exclude it") from error
+        self.complete = self.compressed and not data
+        return bytes(data)

@@ -1,0 +1,54 @@
+"""Lists the files of a directory whose names match patterns."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...errors import ConnectError
+
+
+class Listed(NamedTuple):
+    """A file: its name is relative to the directory, its stamp the size and the time of the last change."""
+
+    inode: int
+    path: str
+    name: str
+    stamp: tuple[int, int]
+
+
+def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool) -> list[Listed]:
+    """Return the files; raises ConnectError where the directory cannot be read."""
+    found = []
+    for path in _paths(directory, recursive):
+        name = os.path.relpath(path, directory)
+        if not _matches(name, include) or _matches(name, exclude):
+            continue
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue  # deleted meanwhile, or a link to nowhere
+        if stat.S_ISREG(status.st_mode):
+            found.append(Listed(status.st_ino, path, name, (status.st_size, status.st_mtime_ns)))
+    return found
+
+
+def _paths(directory: str, recursive: bool) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as entries:
+            names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except OSError as error:
+        raise ConnectError(f"directory {directory} cannot be listed: {error.strerror}; check the setting") from error
+    for name, is_directory in names:
+        path = os.path.join(directory, name)
+        if not is_directory:
+            yield path
+        elif recursive:
+            yield from _paths(path, recursive)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,116 @@
+"""`DirectorySourceTask`: returns new lines of all files in turns, in a thread.
+
+The header `file` has the name of the file when the line was read. Lines of one file come in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from ...api.records import Header, SourceRecord
+from ...api.task import SourceTask
+from ...data.schema import STRING
+from .files import File, Files
+from .lines import IncompleteFileError
+from .scanning import listed
+from .settings import SETTINGS
+
+NUMBER, COUNT = "task.number", "task.count"
+
+
+class DirectorySourceTask(SourceTask):
+    """Reads the files whose first lines fall to this task."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._files: Files | None = None
+        self._ready: deque[File] = deque()
+        self._scan_at = 0.0
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        """Take the settings; files are looked for in the first poll."""
+        values = SETTINGS.parse(config)
+        self._directory: str = values["directory"].rstrip("/") or "/"
+        self._patterns = values["include"], values["exclude"], values["recursive"]
+        self._topic, self._batch_size = values["topic"], values["batch.size"]
+        self._interval_s, self._max_open = values["poll.interval.ms"] / 1000, values["max.open.files"]
+        number, count = int(config[NUMBER]), int(config[COUNT])
+        reader, loop = self.context.offsets, asyncio.get_running_loop()
+
+        def offsets(partitions: list[Mapping[str, Any]]) -> list[Mapping[str, Any] | None]:
+            return asyncio.run_coroutine_threadsafe(reader.offsets(partitions), loop).result()
+
+        self._files = Files(
+            self._directory,
+            values["max.line.bytes"],
+            offsets,
+            lambda fingerprint: int(hashlib.sha256(fingerprint.encode()).hexdigest(), 16) % count == number,
+        )
+
+    def poll(self) -> list[SourceRecord] | None:
+        """Return lines of one file, or None after a wait."""
+        assert self._files is not None
+        if not self._ready:
+            wait_s = self._scan_at - time.monotonic()
+            if wait_s > 0:
+                self._stopped.wait(wait_s)
+                return None
+            self._ready.extend(self._files.update(listed(self._directory, *self._patterns)))
+            self._scan_at = time.monotonic() + self._interval_s
+        while self._ready:
+            file = self._ready.popleft()
+            if records := self._read(file):
+                return records
+        return None
+
+    def stop(self) -> None:
+        """Wake a poll that waits, and close all files."""
+        self._stopped.set()
+        if self._files is not None:
+            self._files.close()
+
+    def _read(self, file: File) -> list[SourceRecord]:
+        assert self._files is not None
+        opened, entry = self._files.open(file), file.entry
+        if opened is None or entry is None:
+            return []
+        status = opened.stat()
+        try:
+            lines = opened.lines(entry.position, self._batch_size)
+        except IncompleteFileError:
+            file.close()
+            lines = []
+        if len(lines) == self._batch_size:
+            self._ready.append(file)
+        elif file.gone:
+            self._files.drop(file)
+        else:
+            file.stamp = status.st_size, status.st_mtime_ns
+            if opened.complete:
+                file.close()
+        self._close_some(file)
+        headers, now = (Header("file", file.name, STRING),), int(time.time() * 1000)
+        return [
+            SourceRecord(
+                source_partition=entry.partition,
+                source_offset=entry.advance(line),
+                topic=self._topic,
+                value_schema=STRING,
+                value=line.rstrip(b"\r\n").decode("utf-8", "replace"),
+                timestamp_ms=now,
+                headers=headers,
+            )
+            for line in lines
+        ]
+
+    def _close_some(self, recent: File) -> None:
+        assert self._files is not None
+        others = [file for file in self._files.known.values() if file.handle and not file.gone and file is not recent]
+        for file in others[: max(0, len(others) + 1 - self._max_open)]:
+            file.close()

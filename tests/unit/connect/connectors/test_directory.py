@@ -1,0 +1,259 @@
+"""DirectorySource: new files, partial lines, rotation in each of its ways, gz, restarts at every line."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from oncelog.connect import ConnectError, SourceRecord
+from oncelog.connect.connectors.directory.connector import DirectorySourceConnector
+from support.source_tasks import RunningTask, Source
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    directory = tmp_path / "logs"
+    directory.mkdir()
+    return directory
+
+
+def source(logs: Path, **settings: str) -> Source:
+    config = {"directory": str(logs), "topic": "t", "poll.interval.ms": "1"}
+    return Source(
+        DirectorySourceConnector, config | {name.replace("_", "."): value for name, value in settings.items()}
+    )
+
+
+def lines(records: list[SourceRecord]) -> list[str]:
+    return [record.value for record in records]
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+async def polled(task: RunningTask, count: int, more: int = 4) -> list[str]:
+    """Return the next lines, at least `count`, and those of some more polls."""
+    values: list[str] = []
+    while len(values) < count:
+        values += lines(await task.poll())
+    for _ in range(more):
+        values += lines(await task.poll())
+    return values
+
+
+async def test_all_files_are_read_and_each_line_says_from_which(logs: Path) -> None:
+    (logs / "a.log").write_text("a1\na2\n")
+    (logs / "b.log").write_text("b1\r\n")
+    (logs / "c.txt").write_text("c1\n")
+    (logs / "sub").mkdir()
+    (logs / "sub" / "d.log").write_text("d1\n")
+    records = await source(logs, include="*.log", exclude="b*").read(2)
+    assert lines(records) == ["a1", "a2"]
+    assert [(header.key, header.value) for header in records[0].headers] == [("file", "a.log")]
+    records = await source(logs, recursive="true").read(5)
+    assert sorted(lines(records)) == ["a1", "a2", "b1", "c1", "d1"]
+    assert {record.headers[0].value for record in records} == {"a.log", "b.log", "c.txt", "sub/d.log"}
+
+
+async def test_files_with_the_same_content_are_different_files(logs: Path) -> None:
+    for name in ("a.log", "b.log", "part.1", "part.2"):
+        (logs / name).write_text("same\n")
+    new = source(logs)
+    assert lines(await new.read(4)) == ["same"] * 4
+    await new.nothing()
+    append(logs / "a.log", "more\n")
+    assert lines(await new.read(1)) == ["more"]
+
+
+async def test_many_files_with_the_same_header_are_read_once(logs: Path) -> None:
+    for number in range(40):
+        (logs / f"{number}.csv").write_text(f"id,name\n{number},x\n")
+        os.utime(logs / f"{number}.csv", ns=(0, (40 - number) * 1_000_000_000))
+    for keep in (3, 41, 79):
+        new = source(logs, batch_size="1")
+        first = await new.read(keep, keep=keep)
+        rest = await new.read(80 - keep)
+        await new.nothing()
+        assert sorted(lines(first + rest)) == sorted([f"{number},x" for number in range(40)] + ["id,name"] * 40)
+
+
+async def test_a_line_comes_when_its_end_is_written(logs: Path) -> None:
+    path = logs / "a.log"
+    path.write_text("one\nha")
+    async with await source(logs).task() as task:
+        assert await polled(task, 1) == ["one"]
+        append(path, "lf\nnex")
+        assert await polled(task, 1) == ["half"]
+        append(path, "t\n")
+        assert await polled(task, 1) == ["next"]
+
+
+async def test_a_first_line_that_is_not_complete_waits(logs: Path) -> None:
+    path = logs / "a.log"
+    path.write_text("hal")
+    new = source(logs)
+    await new.nothing()
+    append(path, "f\n")
+    assert lines(await new.read(1)) == ["half"]
+
+
+@pytest.mark.parametrize("batch", ["1", "2", "100"])
+async def test_a_task_goes_on_behind_any_line(logs: Path, batch: str) -> None:
+    (logs / "a.log").write_text("a1\na2\né3\n")
+    (logs / "b.log").write_text("b1\nb2\n")
+    with gzip.open(logs / "c.gz", "wt") as file:
+        file.write("c1\nc2\nc3")
+    for keep in range(1, 8):
+        new = source(logs, batch_size=batch)
+        first = await new.read(8, keep=keep)
+        assert sorted(lines(first + await new.read(8 - keep))) == ["a1", "a2", "b1", "b2", "c1", "c2", "c3", "é3"]
+
+
+def renamed(logs: Path) -> None:
+    (logs / "app.log").rename(logs / "app.log.1")
+
+
+def shifted_and_compressed(logs: Path) -> None:
+    renamed(logs)
+    compress(logs / "app.log.1", logs / "app.log.2.gz")
+
+
+def copied_and_truncated(logs: Path) -> None:
+    shutil.copy(logs / "app.log", logs / "app.log.1")
+    os.truncate(logs / "app.log", 0)
+
+
+def copied_truncated_and_compressed(logs: Path) -> None:
+    copied_and_truncated(logs)
+    compress(logs / "app.log.1", logs / "app.log-20260102.gz")
+
+
+def compress(path: Path, target: Path) -> None:
+    with path.open("rb") as original, gzip.open(target, "wb") as compressed:
+        compressed.write(original.read())
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    "rotate", [renamed, shifted_and_compressed, copied_and_truncated, copied_truncated_and_compressed]
+)
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+async def test_rotation_loses_and_repeats_nothing(logs: Path, rotate: Callable[[Path], None], running: bool) -> None:
+    path = logs / "app.log"
+    path.write_text("started\n1\n2\n")
+    new = source(logs)
+    if running:
+        async with await new.task() as task:
+            read = await polled(task, 3)
+            append(path, "3\n")
+            rotate(logs)
+            append(path, "started\n4\n")
+            read += await polled(task, 3)
+            append(path, "5\n")
+            read += await polled(task, 1)
+    else:
+        read = lines(await new.read(3))
+        append(path, "3\n")
+        rotate(logs)
+        append(path, "started\n4\n")
+        read += lines(await new.read(3))
+        append(path, "5\n")
+        read += lines(await new.read(1))
+        await new.nothing()
+    assert sorted(read) == ["1", "2", "3", "4", "5", "started", "started"]
+    assert read.index("4") < read.index("5")
+
+
+async def test_compression_while_the_original_is_still_there_repeats_nothing(logs: Path) -> None:
+    path, target = logs / "app.log.1", logs / "app.log.1.gz"
+    path.write_text("1\n2\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["1", "2"]
+        data = gzip.compress(b"1\n2\n3\n")
+        target.write_bytes(data[:12])  # gzip is still writing
+        append(path, "3\n")
+        assert await polled(task, 1) == ["3"]
+        target.write_bytes(data)
+        assert await polled(task, 0) == []
+        path.unlink()
+        assert await polled(task, 0) == []
+
+
+async def test_a_copy_before_the_truncation_repeats_nothing(logs: Path) -> None:
+    path = logs / "app.log"
+    path.write_text("1\n2\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["1", "2"]
+        append(path, "3\n")
+        shutil.copy(path, logs / "app.log.1")
+        assert await polled(task, 1) == ["3"]
+        os.truncate(path, 0)
+        assert await polled(task, 0) == []
+        append(path, "4\n")
+        assert await polled(task, 1) == ["4"]
+
+
+async def test_a_truncated_file_is_read_from_its_start_with_a_warning(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = logs / "app.log"
+    path.write_text("1\n2\n")
+    new = source(logs)
+    async with await new.task() as task:
+        assert await polled(task, 2) == ["1", "2"]
+        path.write_text("one\ntwo\nthree\n")  # longer than before, and other content
+        assert await polled(task, 3) == ["one", "two", "three"]
+        path.write_text("n\n")
+        assert await polled(task, 1) == ["n"]
+    assert caplog.text.count("was truncated or written anew") == 2
+
+
+async def test_a_deleted_file_is_read_to_its_end(logs: Path) -> None:
+    path = logs / "app.log"
+    path.write_text("1\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 1) == ["1"]
+        append(path, "2\n3\n")
+        path.unlink()
+        assert await polled(task, 2) == ["2", "3"]
+
+
+async def test_open_files_are_bounded(logs: Path) -> None:
+    for number in range(20):
+        (logs / f"{number}.log").write_text(f"{number}\n")
+    before = len(os.listdir("/proc/self/fd"))
+    async with await source(logs, max_open_files="3").task() as task:
+        await polled(task, 20)
+        assert len(os.listdir("/proc/self/fd")) <= before + 3
+        append(logs / "7.log", "more\n")
+        assert await polled(task, 1) == ["more"]
+
+
+async def test_files_are_divided_among_tasks(logs: Path) -> None:
+    for number in range(20):
+        (logs / f"{number}.log").write_text(f"{number}\n")
+    new = source(logs)
+    read: list[list[str]] = []
+    for config in await new.task_configs(3):
+        async with RunningTask(DirectorySourceConnector().task_class(), new.offsets, config) as task:
+            read.append(await polled(task, 1, more=30))
+    assert all(read)
+    assert sorted(int(line) for part in read for line in part) == list(range(20))
+
+
+@pytest.mark.parametrize("name", ["a.log", "a.gz"])
+async def test_what_cannot_be_read_is_said(logs: Path, name: str) -> None:
+    (logs / name).write_bytes(b"x" * 100 + b"\n")
+    async with await source(logs, max_line_bytes="50").task() as task:
+        with pytest.raises(ConnectError, match=r"the line at byte 0 is longer than 50 bytes|is damaged: Not a gzipped"):
+            await polled(task, 1)
+    missing = source(logs / "none")
+    async with await missing.task() as task:
+        with pytest.raises(ConnectError, match="cannot be listed: No such file or directory"):
+            await task.poll()
