@@ -112,6 +112,9 @@ BUILT_IN: Final = (
         "connectors.directory.connector:DirectorySourceConnector",
         (PluginKind.SOURCE,),
     ),
+    BuiltIn(
+        "oncelog.connect.HttpSourceConnector", "connectors.http.connector:HttpSourceConnector", (PluginKind.SOURCE,)
+    ),
     BuiltIn("oncelog.connect.SqlSourceConnector", "connectors.sql.connector:SqlSourceConnector", (PluginKind.SOURCE,)),
 )
 

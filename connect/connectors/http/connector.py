@@ -1,0 +1,44 @@
+"""`HttpSourceConnector`: polls a JSON API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...api.connector import ExactlyOnceSupport, SourceConnector
+from ...api.records import SourceOffset, SourcePartition
+from ...config import ConfigValue
+from ...errors import ConfigValueError, ConnectError
+from .paging import paging
+from .settings import SETTINGS, contradictions
+from .task import HttpSourceTask
+
+
+class HttpSourceConnector(SourceConnector):
+    """One task, as pages come one after another."""
+
+    settings = SETTINGS
+    task_class = HttpSourceTask
+
+    def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
+        """Return the outcome for each setting, with those that contradict each other."""
+        outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
+        for name, problem in contradictions({name: outcome.value for name, outcome in outcomes.items()}).items():
+            outcomes[name].errors.append(str(ConfigValueError(name, outcomes[name].value, problem)))
+        return list(outcomes.values())
+
+    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Return SUPPORTED, for an API that keeps the order of its records."""
+        return ExactlyOnceSupport.SUPPORTED
+
+    async def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        """Refuse offsets that the pagination does not have."""
+        values = SETTINGS.parse(config)
+        for partition, offset in offsets:
+            if offset is None:
+                continue
+            if partition.keys() != {"url"}:
+                raise ConnectError('a partition is {"url": template}, with the template as in the setting url')
+            paging(values, offset)
+        return True

@@ -1,0 +1,214 @@
+"""Which request comes next, and what source offset is behind each record: one class for each kind of pagination.
+
+Offsets count records within a page, so that a task goes on behind any record of it. The last page may grow at its end,
+and others may follow it; what was read must stay where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+
+from ...errors import ConnectError
+from . import pointers
+from .requests import Answer
+from .settings import CURSOR, LINK, NONE, OFFSET, PAGE
+
+
+class Progress(NamedTuple):
+    """New records, each with the offset behind it. There is `more` at once, or after the poll interval."""
+
+    records: list[tuple[Any, dict[str, Any]]]
+    more: bool
+
+
+class Paging(Protocol):
+    """Where the reading is."""
+
+    def url(self) -> str:
+        """Return the address of the next request."""
+
+    def take(self, answer: Answer, records: list[Any]) -> Progress:
+        """Go on behind the records of an answer; raises ConnectError for one that cannot follow."""
+
+
+def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Paging:
+    """Return the pagination of a connector, behind an offset; raises ConnectError for an offset of another one."""
+    kinds: dict[str, type[Pages | CountedRecords | RecordCursor]] = {
+        NONE: Pages, LINK: LinkedPages, CURSOR: CursorPages, PAGE: NumberedPages, OFFSET: CountedRecords,
+    }  # fmt: skip
+    kind = kinds.get(settings["pagination"], RecordCursor)
+    try:
+        return kind(settings, offset)
+    except (KeyError, TypeError):
+        raise ConnectError(
+            f"the offset {dict(offset or {})} is not one of pagination {settings['pagination']}: stop the connector, "
+            "and delete or alter its offsets"
+        ) from None
+
+
+class Pages:
+    """One page that grows at its end: offset {"records": how many were read of it}."""
+
+    def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
+        self._settings = settings
+        self._template: str = settings["url"]
+        self._count = 0 if offset is None else _whole(offset["records"])
+        self._place = self._first() if offset is None else {name: offset[name] for name in self._first()}
+
+    def url(self) -> str:
+        """Return the address of the page."""
+        return self._template
+
+    def take(self, answer: Answer, records: list[Any]) -> Progress:
+        """Return what follows the records that were read; behind the last one the next page begins, if there is one."""
+        if len(records) < self._count:
+            raise ConnectError(
+                f"{answer.url} has {len(records)} records, and {self._count} of it were read before: records have "
+                "disappeared, and the place to go on is unknown. Stop the connector, then delete or alter its offsets"
+            )
+        new = [
+            (record, {**self._place, "records": count})
+            for count, record in enumerate(records[self._count :], self._count + 1)
+        ]
+        following = self._next(answer, records)
+        if following is None or following == self._place:
+            self._count = len(records)
+            return Progress(new, False)
+        self._place, self._count = following, 0
+        if new:
+            new[-1] = new[-1][0], {**following, "records": 0}
+        return Progress(new, bool(records))
+
+    def _first(self) -> dict[str, Any]:
+        return {}
+
+    def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
+        return None
+
+
+class LinkedPages(Pages):
+    """Pages of which each names the next in the header Link: offset {"url", "records"}."""
+
+    def url(self) -> str:
+        """Return the address of the page."""
+        return str(self._place["url"] or self._template)
+
+    def _first(self) -> dict[str, Any]:
+        return {"url": None}
+
+    def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
+        if answer.next_link is None:
+            return None
+        url = urljoin(answer.url, answer.next_link)
+        if urlsplit(url)[:2] != urlsplit(self._template)[:2]:
+            raise ConnectError(
+                f"{answer.url} links to {url} as its next page: another server, to which the headers of headers.file "
+                "are not sent. Change url"
+            )
+        return {"url": url}
+
+
+class CursorPages(Pages):
+    """Pages of which each has the cursor of the next: offset {"cursor", "records"}."""
+
+    def url(self) -> str:
+        """Return the address of the page."""
+        return filled(self._template, self._place["cursor"])
+
+    def _first(self) -> dict[str, Any]:
+        return {"cursor": self._settings["cursor.initial"]}
+
+    def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
+        cursor = pointers.resolve(pointers.parse(self._settings["cursor.pointer"]), answer.document)
+        return None if cursor in (pointers.MISSING, None, "", False) else {"cursor": _cursor(answer.url, cursor)}
+
+
+class NumberedPages(Pages):
+    """Pages with numbers; only a full one has a next: offset {"page", "records"}."""
+
+    def url(self) -> str:
+        """Return the address of the page."""
+        return self._template.replace("{page}", str(self._place["page"]))
+
+    def _first(self) -> dict[str, Any]:
+        return {"page": self._settings["page.first"]}
+
+    def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
+        full = len(records) >= self._settings["page.size"]
+        return {"page": _whole(self._place["page"]) + 1} if full else None
+
+
+class CountedRecords:
+    """Records by their number: offset {"offset": how many were read}."""
+
+    def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
+        self._template: str = settings["url"]
+        self._count = 0 if offset is None else _whole(offset["offset"])
+
+    def url(self) -> str:
+        """Return the address of the records that follow."""
+        return self._template.replace("{offset}", str(self._count))
+
+    def take(self, answer: Answer, records: list[Any]) -> Progress:
+        """Return all records."""
+        new = [(record, {"offset": count}) for count, record in enumerate(records, self._count + 1)]
+        self._count += len(records)
+        return Progress(new, bool(new))
+
+
+class RecordCursor:
+    """Records behind the last one's cursor: offset {"cursor", "equal": how many records had it}."""
+
+    def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
+        self._template: str = settings["url"]
+        self._steps = pointers.parse(settings["cursor.pointer"])
+        self._inclusive = settings["cursor.inclusive"]
+        self._cursor = settings["cursor.initial"] if offset is None else offset["cursor"]
+        self._equal = 0 if offset is None else _whole(offset.get("equal", 1))
+
+    def url(self) -> str:
+        """Return the address of the records that follow."""
+        return filled(self._template, self._cursor)
+
+    def take(self, answer: Answer, records: list[Any]) -> Progress:
+        """Return the records, without those at the beginning that were read before."""
+        skip = self._equal if self._inclusive else 0
+        new = []
+        for record in records:
+            cursor = pointers.resolve(self._steps, record)
+            if cursor is pointers.MISSING or cursor is None:
+                raise ConnectError(
+                    f"a record of {answer.url} has no cursor at /{'/'.join(self._steps)}: {record!r:.200}"
+                )
+            cursor = _cursor(answer.url, cursor)
+            if skip and cursor == self._cursor:
+                skip -= 1
+                continue
+            skip = 0
+            self._equal = self._equal + 1 if cursor == self._cursor else 1
+            self._cursor = cursor
+            new.append((record, {"cursor": cursor, "equal": self._equal}))
+        return Progress(new, bool(new))
+
+
+def filled(template: str, cursor: Any) -> str:
+    """Return a URL with its cursor; parameters of the query with a cursor are left out where there is none."""
+    if cursor is not None:
+        return template.replace("{cursor}", quote(str(cursor), safe=""))
+    parts = urlsplit(template)
+    query = "&".join(each for each in parts.query.split("&") if "{cursor}" not in each)
+    return urlunsplit(parts._replace(query=query)).replace("{cursor}", "")
+
+
+def _cursor(url: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ConnectError(f"the cursor of {url} is neither text nor a number: {value!r:.200}; change cursor.pointer")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(value)
+    return value

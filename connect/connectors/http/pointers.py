@@ -1,0 +1,27 @@
+"""JSON pointers (RFC 6901): /a/b/0 leads to a value, the empty pointer to the whole."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+MISSING: Final = object()
+"""What a pointer that leads nowhere finds."""
+
+
+def parse(pointer: str) -> tuple[str, ...]:
+    """Return the steps of a pointer; raises ValueError."""
+    if pointer and not pointer.startswith("/"):
+        raise ValueError(f"{pointer!r} is no JSON pointer: it begins with /, such as /data/items")
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
+
+
+def resolve(steps: tuple[str, ...], document: Any) -> Any:
+    """Return the value at a pointer, or MISSING."""
+    for step in steps:
+        if isinstance(document, dict) and step in document:
+            document = document[step]
+        elif isinstance(document, list) and step.isdecimal() and int(step) < len(document):
+            document = document[int(step)]
+        else:
+            return MISSING
+    return document

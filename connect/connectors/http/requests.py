@@ -1,0 +1,136 @@
+"""`Requests`: GET requests with headers from a file, bounded answers, and retries as the server wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import email.utils
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+from yarl import URL
+
+from ...errors import ConnectError
+
+log = logging.getLogger(__name__)
+
+_PASSING: Final = (408, 425, 429)
+
+
+class Answer(NamedTuple):
+    """The JSON of an answer, and where its header Link says that the next page is."""
+
+    url: str
+    document: Any
+    next_link: str | None
+
+
+class _PassingError(Exception):
+    def __init__(self, reason: str, wait_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
+class Requests:
+    """The requests of one task."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=settings["request.timeout.ms"] / 1000),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def get(self, url: str) -> Answer:
+        """Return an answer; waits and repeats what fails and may pass. Raises ConnectError."""
+        attempts = self._settings["retry.attempts"]
+        for attempt in range(1, attempts + 1):
+            try:
+                return await self._once(url)
+            except _PassingError as error:
+                if attempt == attempts:
+                    raise ConnectError(f"GET {url} failed {attempts} times, at last: {error}") from error
+                longest_s = self._settings["retry.backoff.max.ms"] / 1000
+                wait_s = self._settings["retry.backoff.ms"] / 1000 * 2 ** min(attempt - 1, 20)
+                wait_s = min(wait_s if error.wait_s is None else error.wait_s, longest_s)
+                log.warning("GET %s failed, next attempt in %g s: %s", url, wait_s, error)
+                await asyncio.sleep(wait_s)
+        raise AssertionError("retry.attempts is at least 1")
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._session.close()
+
+    async def _once(self, url: str) -> Answer:
+        headers = {"Accept": "application/json", **await asyncio.to_thread(self._headers)}
+        try:
+            async with self._session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as response:
+                body = await self._body(url, response)
+                links = response.links.get("next")
+                following = None if links is None else str(links["url"])
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _PassingError(str(error) or type(error).__name__) from error
+        if response.status == 204 or (response.status == 200 and not body):
+            return Answer(url, None, following)
+        if response.status in _PASSING or response.status >= 500:
+            raise _PassingError(f"status {response.status}", _retry_after_s(response.headers.get("Retry-After")))
+        if response.status != 200:
+            where = response.headers.get("Location")
+            remedy = (
+                "check headers.file"
+                if response.status in (401, 403)
+                else f"change url to {where}"
+                if where
+                else "check url"
+            )
+            raise ConnectError(f"GET {url} was answered with status {response.status}; {remedy}. {body[:200]!r}")
+        try:
+            return Answer(url, json.loads(body), following)
+        except (ValueError, RecursionError) as error:
+            raise ConnectError(f"the answer to GET {url} is not JSON: {error}. {body[:200]!r}") from None
+
+    async def _body(self, url: str, response: aiohttp.ClientResponse) -> bytes:
+        limit, body = self._settings["max.body.bytes"], bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                raise ConnectError(
+                    f"the answer to GET {url} is larger than {limit} bytes: ask for smaller pages, or raise "
+                    "max.body.bytes"
+                )
+        return bytes(body)
+
+    def _headers(self) -> dict[str, str]:
+        path = self._settings["headers.file"]
+        if not path:
+            return {}
+        try:
+            lines = Path(path).read_text("utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            raise ConnectError(f"headers.file {path} cannot be read: {error}") from error
+        headers = {}
+        for number, line in enumerate(lines, 1):
+            name, colon, value = line.partition(":")
+            if not line.strip() or line.startswith("#"):
+                continue
+            if not colon or not name.strip():
+                raise ConnectError(f"line {number} of headers.file {path} is no header: write `Name: value`")
+            headers[name.strip()] = value.strip()
+        return headers
+
+
+def _retry_after_s(text: str | None) -> float | None:
+    """Return the wait that Retry-After wants: seconds, or a date (RFC 9110)."""
+    if text is None:
+        return None
+    if text.strip().isdecimal():
+        return float(text)
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, (at - datetime.datetime.now(datetime.UTC)).total_seconds())

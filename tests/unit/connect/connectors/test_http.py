@@ -1,0 +1,264 @@
+"""HttpSource against a real server: every pagination with restarts at each record, retries, headers, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oncelog.connect import ConnectError, SourceRecord
+
+aiohttp = pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from aiohttp import web  # noqa: E402
+from oncelog.connect.connectors.http.connector import HttpSourceConnector  # noqa: E402
+from support.source_tasks import Source  # noqa: E402
+
+
+class Api:
+    """A server with a list of items, in pages of three, in every style."""
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.requests: list[web.Request] = []
+        self.answers: list[web.Response] = []
+        """What is answered first, in place of the items."""
+        self.url = ""
+
+    def fill(self, count: int) -> None:
+        start = len(self.items)
+        self.items += [{"id": number, "name": f"r{number}"} for number in range(start, start + count)]
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.requests.append(request)
+        if self.answers:
+            return self.answers.pop(0)
+        query = request.query
+        match request.path:
+            case "/all":
+                return web.json_response(self.items)
+            case "/cursor":
+                start = int(query.get("after", "c0")[1:])
+                page = self.items[start : start + 3]
+                more = f"c{start + 3}" if len(self.items) > start + 3 else None
+                return web.json_response({"data": {"items": page}, "meta": {"next": more}})
+            case "/link":
+                start = int(query.get("start", "0"))
+                headers = {}
+                if len(self.items) > start + 3:
+                    headers["Link"] = f'</link?start={start + 3}>; rel="next", </link>; rel="first"'
+                return web.json_response(self.items[start : start + 3], headers=headers)
+            case "/page":
+                number = int(query["page"])
+                return web.json_response(self.items[3 * number : 3 * number + 3])
+            case "/offset":
+                start = int(query["start"])
+                return web.json_response(self.items[start : start + 3])
+            case "/since":
+                after = int(query.get("since", "-1"))
+                return web.json_response([item for item in self.items if item["id"] > after][:3])
+            case "/from":
+                after = int(query.get("from", "0"))
+                return web.json_response([item for item in self.items if item["at"] >= after][:4])
+        raise web.HTTPNotFound
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    api = Api()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", api.handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    api.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield api
+    await runner.cleanup()
+
+
+STYLES: dict[str, tuple[str, dict[str, str]]] = {
+    "none": ("/all", {}),
+    "cursor": (
+        "/cursor?limit=3&after={cursor}",
+        {"cursor.pointer": "/meta/next", "records.pointer": "/data/items"},
+    ),
+    "link": ("/link", {}),
+    "page": ("/page?page={page}", {"page.first": "0", "page.size": "3"}),
+    "offset": ("/offset?start={offset}", {}),
+    "record": ("/since?since={cursor}", {"cursor.pointer": "/id"}),
+}
+
+
+def source(api: Api, style: str, **settings: str) -> Source:
+    path, own = STYLES[style]
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    config = {"url": api.url + path, "topic": "t", "pagination": style, "poll.interval.ms": "1"}
+    return Source(HttpSourceConnector, {**config, "retry.backoff.ms": "0", **own, **given})
+
+
+def ids(records: list[SourceRecord]) -> list[int]:
+    return [record.value["id"] for record in records]
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_task_goes_on_behind_any_record(api: Api, style: str) -> None:
+    for count in (7, 9):
+        api.items.clear()
+        api.fill(count)
+        for keep in range(1, count):
+            new = source(api, style)
+            first = await new.read(count, keep=keep)
+            assert ids(first + await new.read(count - keep)) == list(range(count))
+            await new.nothing()
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_records_that_appear_later_come_once(api: Api, style: str) -> None:
+    new = source(api, style)
+    await new.nothing()
+    read: list[int] = []
+    for more in (1, 1, 1, 1, 5, 3):
+        api.fill(more)
+        read += ids(await new.read(more))
+        await new.nothing()
+    assert read == list(range(12))
+
+
+async def test_an_inclusive_cursor_skips_what_was_read(api: Api) -> None:
+    api.items = [{"id": number, "at": number // 2} for number in range(9)]
+    for keep in range(1, 9):
+        new = source(
+            api, "record", url=f"{api.url}/from?from={{cursor}}", cursor_pointer="/at", cursor_inclusive="true"
+        )
+        first = await new.read(9, keep=keep)
+        assert ids(first + await new.read(9 - keep)) == list(range(9))
+        await new.nothing()
+
+
+async def test_records_have_keys_and_offsets(api: Api) -> None:
+    api.fill(4)
+    records = await source(api, "cursor", key_pointer="/name").read(4)
+    assert [record.key for record in records] == ["r0", "r1", "r2", "r3"]
+    assert records[0].source_partition == {"url": f"{api.url}/cursor?limit=3&after={{cursor}}"}
+    assert [record.source_offset for record in records] == [
+        {"cursor": None, "records": 1},
+        {"cursor": None, "records": 2},
+        {"cursor": "c3", "records": 0},
+        {"cursor": "c3", "records": 1},
+    ]
+    assert [request.query_string for request in api.requests] == ["limit=3", "limit=3&after=c3"]
+
+
+async def test_headers_come_from_a_file_that_is_read_again(api: Api, tmp_path: Path) -> None:
+    path = tmp_path / "headers"
+    path.write_text("# secret\nAuthorization: Bearer one\n")
+    api.fill(1)
+    new = source(api, "none", headers_file=str(path))
+    async with await new.task() as task:
+        await task.poll()
+        path.write_text("Authorization: Bearer two\n")
+        await task.poll()
+    assert [request.headers["Authorization"] for request in api.requests] == ["Bearer one", "Bearer two"]
+    path.write_text("nonsense\n")
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match=r"line 1 of headers.file .* is no header"):
+            await task.poll()
+
+
+async def test_requests_that_fail_are_repeated_as_the_server_wants(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.fill(1)
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay: float) -> None:
+        waits.append(delay)
+        await sleep(0)
+
+    monkeypatch.setattr("oncelog.connect.connectors.http.requests.asyncio.sleep", noted)
+    api.answers = [
+        web.Response(status=429, headers={"Retry-After": "7"}),
+        web.Response(status=503, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+        web.Response(status=500),
+        web.Response(status=503, headers={"Retry-After": "100000"}),
+    ]
+    assert ids(await source(api, "none", retry_backoff_ms="100").read(1)) == [0]
+    assert waits[:4] == [7.0, 0.0, 0.4, 300.0]
+    api.answers = [web.Response(status=500) for _ in range(3)]
+    async with await source(api, "none", retry_attempts="3").task() as task:
+        with pytest.raises(ConnectError, match="failed 3 times, at last: status 500"):
+            await task.poll()
+    closed = source(api, "none", retry_attempts="2", url="http://127.0.0.1:1/x")
+    async with await closed.task() as task:
+        with pytest.raises(ConnectError, match=r"GET http://127.0.0.1:1/x failed 2 times"):
+            await task.poll()
+
+
+Broken = Callable[[], web.Response]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda: web.Response(text="<html>"), "is not JSON"),
+        (lambda: web.Response(status=401, text="who?"), "status 401; check headers.file"),
+        (lambda: web.Response(status=302, headers={"Location": "http://other/"}), "change url to http://other/"),
+        (lambda: web.Response(text=json.dumps("x" * 2000)), "larger than 1000 bytes"),
+        (lambda: web.json_response({"other": 1}), "has nothing at records.pointer"),
+    ],
+)
+async def test_answers_that_cannot_be_used_are_refused(api: Api, answer: Broken, message: str) -> None:
+    api.answers = [answer()]
+    async with await source(api, "none", max_body_bytes="1000", records_pointer="/data").task() as task:
+        with pytest.raises(ConnectError, match=message):
+            await task.poll()
+
+
+async def test_a_next_page_on_another_server_is_refused(api: Api) -> None:
+    api.answers = [web.json_response([{"id": 1}], headers={"Link": "<http://other.example/x>; rel=next"})]
+    async with await source(api, "link").task() as task:
+        with pytest.raises(ConnectError, match="another server"):
+            await task.poll()
+
+
+async def test_records_that_disappear_are_noticed(api: Api) -> None:
+    api.fill(3)
+    new = source(api, "none")
+    await new.read(3)
+    api.items.pop()
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match="has 2 records, and 3 of it were read before"):
+            await task.poll()
+
+
+async def test_offsets_of_another_pagination_are_refused(api: Api) -> None:
+    api.fill(3)
+    new = source(api, "none")
+    await new.read(3)
+    new.config |= {"pagination": "offset"}
+    with pytest.raises(ConnectError, match="is not one of pagination offset"):
+        async with await new.task():
+            pass
+    connector = HttpSourceConnector()
+    assert await connector.alter_offsets(new.config, [({"url": "x"}, {"offset": 3}), ({"url": "x"}, None)])
+    for partition, offset in (({"u": "x"}, {"offset": 3}), ({"url": "x"}, {"offset": "3"}), ({"url": "x"}, {})):
+        with pytest.raises(ConnectError):
+            await connector.alter_offsets(new.config, [(partition, offset)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pagination": "page", "page.size": "3"}, "must contain {page} with pagination page"),
+        ({"pagination": "page", "url": "http://h/{page}"}, "page.size: must be set"),
+        ({"pagination": "cursor", "url": "http://h/{cursor}"}, "cursor.pointer: must be set"),
+        ({"records.pointer": "data"}, "'data' is no JSON pointer"),
+        ({"url": "ftp://h"}, "must be an http:// or https:// address"),
+    ],
+)
+def test_validation_says_what_contradicts_itself(settings: dict[str, str], message: str) -> None:
+    outcomes = HttpSourceConnector().validate({"url": "http://h/", "topic": "t", **settings})
+    errors = [error for outcome in outcomes for error in outcome.errors]
+    assert len(errors) == 1
+    assert message in errors[0]
