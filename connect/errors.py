@@ -47,6 +47,14 @@ class IllegalTransactionRequestError(ConnectError):
         super().__init__(f"a task asked to commit {what} and to abort it: a transaction ends in one way")
 
 
+class TooManyTasksError(ConnectError):
+    """A connector configures more tasks than tasks.max allows; asking it again would not help."""
+
+
+class SupersededError(ConnectError):
+    """A task must not start any more: its connector has other tasks by now, or another worker runs it."""
+
+
 class BadRequestError(ConnectError):
     """The request is wrong in itself (400)."""
 
@@ -74,8 +82,8 @@ class RequestTargetError(ConnectError):
 class NotLeaderError(RequestTargetError):
     """Only the leader can do this."""
 
-    def __init__(self, leader_url: str | None) -> None:
-        super().__init__("Only the leader can answer this request.", leader_url)
+    def __init__(self, leader_url: str | None, message: str = "Only the leader can answer this request.") -> None:
+        super().__init__(message, leader_url)
 
 
 class RebalanceNeededError(ConnectError):
@@ -86,6 +94,22 @@ class RebalanceNeededError(ConnectError):
             "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config "
             "change)"
         )
+
+
+class NotAssignedError(RequestTargetError):
+    """Only the worker that runs the connector or task can do this."""
+
+
+class ConflictError(ConnectError):
+    """Something else has happened in the meantime that makes the request pointless (409)."""
+
+
+class LeaderRequestError(ConnectError):
+    """The leader did not do what this worker has asked for; `status` is that of its answer, None without one."""
+
+    def __init__(self, message: str, status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class NotReadyError(ConnectError):

@@ -46,10 +46,10 @@ class StandaloneWorker:
         """Connect, begin to answer, and start these connectors; raises ConnectError, KafkaError."""
         if self.config.unknown:
             log.info("settings without meaning here: %s", ", ".join(sorted(self.config.unknown)))
-        self.herder = StandaloneHerder(self.config, OffsetStore(self._offsets()))
-        await self._server.start(self.herder, self.config["rest.max.body.bytes"])
+        self._server.bind()
+        self.herder = StandaloneHerder(self.config, OffsetStore(self._offsets()), self.worker_id)
         try:
-            self.herder.worker_id = self.worker_id
+            await self._server.serve(self.herder, self.config["rest.max.body.bytes"])
             await self.herder.start()
             for connector in connectors:
                 name = connector.get("name")
@@ -73,7 +73,7 @@ class StandaloneWorker:
                 self.config.client(),
                 partitions=self.config["offset.storage.partitions"],
                 replication_factor=self.config["offset.storage.replication.factor"],
-                read_committed=self.config.exactly_once,
+                read_committed=True,
             )
         if not path:
             raise ConfigValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import NotFoundError
@@ -49,6 +49,8 @@ def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
 
 def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, list[ConnectorTaskId], Json]:
     """Return whether the connector restarts, which tasks do, and the status that says so; raises NotFoundError."""
+    if statuses.get(request.connector) is None:
+        raise NotFoundError(f"Status for connector {request.connector} not found")
     answer = connector_status(statuses, request.connector)
 
     def restarts(status: Mapping[str, Any]) -> bool:
@@ -60,6 +62,14 @@ def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, 
         status["state"] = State.RESTARTING.value
         status.pop("trace", None)
     return connector, [ConnectorTaskId(request.connector, each["id"]) for each in tasks], answer
+
+
+def task_configs_changed(state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether tasks have to start anew: they have other settings, or their connector has (KAFKA-9228)."""
+    tasks = state.tasks(name)
+    if list(configs) != [dict(state.task_configs[task]) for task in tasks]:
+        return True
+    return bool(tasks) and state.applied_configs.get(name) != state.connector_configs.get(name)
 
 
 def _shown(status: Status) -> Json:

@@ -33,6 +33,9 @@ class Herder(Protocol):
     def ready(self) -> str | None:
         """Why the worker cannot answer yet, or None."""
 
+    async def alive(self) -> None:
+        """Return as soon as the worker has time for a request (KIP-1017)."""
+
     async def connectors(self) -> list[str]:
         """Return the names of all connectors."""
 
@@ -95,5 +98,5 @@ class Herder(Protocol):
     async def put_task_configs(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
         """Take the settings of tasks from another worker (internal; signed, KIP-507)."""
 
-    async def fence_zombies(self, name: str, signature: str | None, algorithm: str | None) -> None:
+    async def fence_zombies(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
         """Fence the producers of a connector's earlier tasks (internal; signed, KIP-618)."""

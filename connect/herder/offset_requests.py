@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..api.connector import SourceConnector
 from ..errors import BadRequestError
 from ..stores.cluster_config import ClusterConfigState
 from ..stores.config_records import TargetState
 from ..stores.offset_store import OffsetStore
 from ..task.calls import Calls
+from ..worker.worker import Worker
+from .validation import connector_class
 
 Json = dict[str, Any]
 
@@ -33,19 +34,30 @@ async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
     return {"offsets": list(merged.values())}
 
 
-async def altered(
-    connector: SourceConnector,
-    config: Mapping[str, str],
-    stores: Sequence[OffsetStore],
-    name: str,
-    offsets: Sequence[tuple[Json, Json | None]],
+async def change(
+    worker: Worker, config: Mapping[str, str], name: str, offsets: Sequence[tuple[Json, Json | None]] | None
 ) -> bool:
-    """Write offsets that the connector does not refuse; returns whether it has checked them."""
+    """Write offsets that the connector does not refuse, None: forget all; returns whether it has checked them."""
+    if offsets is None:
+        known = await listed(await worker.offset_stores(config), name)
+        offsets = [(each["partition"], None) for each in known["offsets"]]
+    connector = connector_class(config)()
     calls = Calls(f"alter offsets of {name}")
     try:
         checked = await calls.call(connector.alter_offsets, config, offsets)
     finally:
         calls.close()
-    for store in stores:
-        await store.write(name, offsets)
+    if offsets:
+        await worker.write_offsets(config, offsets)
     return bool(checked)
+
+
+def message(done: str, checked: bool) -> str:
+    """Return Kafka Connect's words for a change that is `done`: altered or reset."""
+    if checked:
+        return f"The offsets for this connector have been {done} successfully"
+    return (
+        f"The Connect framework-managed offsets for this connector have been {done} successfully. However, if this "
+        "connector manages offsets externally, they will need to be manually "
+        f"{done} in the system that the connector uses."
+    )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping, Sequence
 
-from ...client.admin import Admin
-from ..errors import AlreadyExistsError, BadRequestError, ConnectError, NotFoundError
+from ..errors import AlreadyExistsError, ConnectError, NotFoundError
 from ..logging_levels import set_level
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import RestartRequest, TargetState
@@ -16,38 +14,28 @@ from ..stores.config_store import ConfigStore
 from ..stores.ids import ConnectorTaskId
 from ..stores.memory_log import MemoryLog
 from ..stores.offset_store import OffsetStore
-from ..stores.status_records import State, Status, TopicStatus
+from ..stores.status_records import State
 from ..stores.status_store import StatusStore
-from ..worker.worker import Worker
 from . import answers, offset_requests
+from .base import BaseHerder
 from .herder import Json, Put
-from .validation import connector_class, raise_errors, validate_connector
+from .validation import raise_errors
 
 log = logging.getLogger(__name__)
 
 
-class StandaloneHerder:
-    """A `Herder` and the `StatusListener` of its worker. Changes are made one at a time."""
+class StandaloneHerder(BaseHerder):
+    """A `Herder` that is the whole cluster. Changes are made one at a time."""
 
-    def __init__(self, config: WorkerConfig, offsets: OffsetStore, worker_id: str = "") -> None:
-        self.config = config
-        self.worker_id = worker_id
-        self.cluster_id = ""
-        self.ready: str | None = "Worker is still starting up"
-        self._configs = ConfigStore(MemoryLog(), lambda change: None)
-        self._statuses = StatusStore(MemoryLog())
-        self._offsets = offsets
-        self._worker = Worker(config, offsets, self)
+    def __init__(self, config: WorkerConfig, offsets: OffsetStore, worker_id: str) -> None:
+        configs = ConfigStore(MemoryLog(), lambda change: None)
+        super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets)
         self._changing = asyncio.Lock()
         self._reconfigurations: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Reach the cluster and read the offsets; raises KafkaError, ConnectError."""
-        async with Admin(self.config.client("admin")) as admin:
-            self.cluster_id = (await admin.describe_cluster()).cluster_id or ""
-        await self._configs.start()
-        await self._statuses.start()
-        await self._offsets.start()
+        await self._open()
         self.ready = None
 
     async def stop(self) -> None:
@@ -56,65 +44,13 @@ class StandaloneHerder:
             task.cancel()
         async with self._changing:
             await self._worker.stop()
-            await self._statuses.stop()
-            await self._offsets.stop()
-            await self._configs.stop()
-
-    # -- StatusListener
-
-    async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
-        """Note what a connector or task does."""
-        await self._statuses.put(what, Status(state, self.worker_id, 0, trace, version))
-
-    async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
-        """Note that a task writes to a topic."""
-        await self._statuses.put_topic(TopicStatus(topic, task.connector, task.task, int(time.time() * 1000)))
-
-    # -- what there is
-
-    async def connectors(self) -> list[str]:
-        """Return the names of all connectors."""
-        return list(self._configs.snapshot().connector_configs)
-
-    async def connector_info(self, name: str) -> Json:
-        """Return name, config, tasks and type; raises NotFoundError."""
-        return answers.connector_info(self._configs.snapshot(), name)
-
-    async def connector_status(self, name: str) -> Json:
-        """Return the states of a connector and its tasks; raises NotFoundError."""
-        return answers.connector_status(self._statuses, name)
-
-    async def task_status(self, task: ConnectorTaskId) -> Json:
-        """Return the state of a task; raises NotFoundError."""
-        return answers.task_status(self._statuses, task)
-
-    async def task_configs(self, name: str) -> list[Json]:
-        """Return id and config of each task; raises NotFoundError."""
-        return answers.task_configs(self._configs.snapshot(), name)
-
-    async def topics(self, name: str) -> Json:
-        """Return the topics that a connector has written to."""
-        return {name: {"topics": [status.topic for status in self._statuses.topics(name)]}}
-
-    async def reset_topics(self, name: str) -> None:
-        """Forget the topics that a connector has written to."""
-        for status in self._statuses.topics(name):
-            await self._statuses.delete_topic(name, status.topic)
+            await self._close()
 
     async def set_logger_level(self, namespace: str, level: str) -> None:
         """Set a log level; this worker is the whole cluster."""
         set_level(namespace, level)
 
     # -- changes
-
-    async def validate(self, config: Mapping[str, str | None]) -> Json:
-        """Return the validation of a connector's settings; raises BadRequestError."""
-        return await validate_connector(
-            config,
-            self._worker.table,
-            exactly_once=self.config.exactly_once,
-            override_policy=self.config["connector.client.config.override.policy"],
-        )
 
     async def put_connector(
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
@@ -198,40 +134,11 @@ class StandaloneHerder:
             await self._worker.stop_tasks([task])
             await self._start_task(task)
 
-    # -- offsets
-
-    async def offsets(self, name: str) -> Json:
-        """Return the committed offsets of a connector."""
-        config = self._require(name, "Connector {} not found")
-        return await offset_requests.listed(await self._worker.offset_stores(config), name)
-
-    async def alter_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]]) -> Json:
-        """Set offsets of a stopped connector; returns the message."""
-        if not offsets:
-            raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
-        return {"message": await self._change_offsets(name, offsets, "altered")}
-
-    async def reset_offsets(self, name: str) -> Json:
-        """Forget all offsets of a stopped connector; returns the message."""
-        return {"message": await self._change_offsets(name, None, "reset")}
-
-    async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None, done: str) -> str:
+    async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
         async with self._changing:
             config = self._require(name, "Connector {} not found")
             offset_requests.require_stopped(self._configs.snapshot(), name)
-            stores = await self._worker.offset_stores(config)
-            if offsets is None:
-                known = await offset_requests.listed(stores, name)
-                offsets = [(each["partition"], None) for each in known["offsets"]]
-            connector = connector_class(config)()
-            checked = await offset_requests.altered(connector, config, stores, name, offsets)
-        if checked:
-            return f"The offsets for this connector have been {done} successfully"
-        return (
-            f"The Connect framework-managed offsets for this connector have been {done} successfully. However, if this "
-            "connector manages offsets externally, they will need to be manually "
-            f"{done} in the system that the connector uses."
-        )
+            return await offset_requests.change(self._worker, config, name, offsets)
 
     # -- between workers
 
@@ -239,17 +146,11 @@ class StandaloneHerder:
         """Raise ConnectError: a worker alone has no others."""
         raise ConnectError("Kafka Connect in standalone mode does not support externally setting task configurations.")
 
-    async def fence_zombies(self, name: str, signature: str | None, algorithm: str | None) -> None:
+    async def fence_zombies(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
         """Raise ConnectError: a worker alone has no others."""
         raise ConnectError("Kafka Connect in standalone mode does not support exactly-once source connectors' fencing.")
 
     # -- inside
-
-    def _require(self, name: str, text: str) -> dict[str, str]:
-        config = self._configs.snapshot().connector_configs.get(name)
-        if config is None:
-            raise NotFoundError(text.format(name))
-        return {key: value for key, value in config.items() if value is not None}
 
     async def _stop(self, name: str) -> None:
         await self._worker.stop_tasks(self._configs.snapshot().tasks(name))
@@ -291,7 +192,7 @@ class StandaloneHerder:
         state = self._configs.snapshot()
         tasks = state.tasks(name)
         configs = await self._task_configs(name)
-        if configs is None or configs == [dict(state.task_configs[task]) for task in tasks]:
+        if configs is None or not answers.task_configs_changed(state, name, configs):
             return
         await self._worker.stop_tasks(tasks)
         for task in tasks[len(configs) :]:

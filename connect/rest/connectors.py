@@ -117,12 +117,12 @@ async def put_tasks(request: web.Request) -> web.Response:
     """Take task settings from another worker (internal)."""
     signature, algorithm = _signature(request)
     await _herder(request).put_task_configs(_name(request), await request.read(), signature, algorithm)
-    return web.Response(status=200)
+    return web.Response(status=204)
 
 
 async def fence(request: web.Request) -> web.Response:
     """Fence the producers of a connector's earlier tasks (internal)."""
-    await _herder(request).fence_zombies(_name(request), *_signature(request))
+    await _herder(request).fence_zombies(_name(request), await request.read(), *_signature(request))
     return web.Response(status=204)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from aiohttp import web
 from ..errors import (
     AlreadyExistsError,
     BadRequestError,
+    ConflictError,
     ForbiddenError,
     NotFoundError,
     NotReadyError,
@@ -20,6 +22,9 @@ from ..errors import (
 
 log = logging.getLogger(__name__)
 
+REQUEST_TIMEOUT_S: Final = 90.0
+"""Kafka Connect's bound of a request."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 STATUS: Final[dict[type[Exception], int]] = {
@@ -27,6 +32,7 @@ STATUS: Final[dict[type[Exception], int]] = {
     ForbiddenError: 403,
     NotFoundError: 404,
     AlreadyExistsError: 409,
+    ConflictError: 409,
     RebalanceNeededError: 409,
     NotReadyError: 503,
 }
@@ -60,4 +66,15 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return error_answer(status, str(error) or type(error).__name__)
 
 
+async def end_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer 500 where a request takes longer than REQUEST_TIMEOUT_S; what it has begun goes on."""
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            return await handler(request)
+    except TimeoutError:
+        log.error("%s %s timed out", request.method, request.path)
+        return error_answer(500, "Request timed out")
+
+
 errors: Final = web.middleware(answer_errors)
+timeouts: Final = web.middleware(end_in_time)

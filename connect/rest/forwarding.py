@@ -15,12 +15,9 @@ from yarl import URL
 
 from ..errors import RequestTargetError
 from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
-from .errors import Handler, error_answer
+from .errors import REQUEST_TIMEOUT_S, Handler, error_answer
 
 log = logging.getLogger(__name__)
-
-REQUEST_TIMEOUT_S: Final = 90.0
-"""Kafka Connect's bound of a request."""
 
 _PASSED_ON: Final = ("Authorization", "Content-Type", SIGNATURE_HEADER, ALGORITHM_HEADER)
 

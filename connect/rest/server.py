@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -11,8 +13,11 @@ from ..errors import ConfigValueError, ConnectError
 from ..herder.herder import Herder
 from ..version import VERSION
 from . import connectors, loggers, plugins
-from .errors import Handler, answer, errors
+from .errors import Handler, answer, errors, timeouts
 from .forwarding import forwarding
+
+HEALTH_TIMEOUT_S: Final = 10.0
+"""Kafka Connect's bound of a health check."""
 
 
 async def server_info(request: web.Request) -> web.Response:
@@ -22,10 +27,19 @@ async def server_info(request: web.Request) -> web.Response:
 
 
 async def health(request: web.Request) -> web.Response:
-    """Return whether the worker can answer (KIP-1017): 503 while it starts."""
-    problem = request.app[connectors.HERDER].ready
-    if problem is not None:
-        return answer({"status": "starting", "message": f"{problem}."}, 503)
+    """Return whether the worker can answer (KIP-1017): 503 while it starts, 500 where it does not come to it."""
+    herder = request.app[connectors.HERDER]
+    if herder.ready is not None:
+        return answer({"status": "starting", "message": f"{herder.ready}."}, 503)
+    try:
+        async with asyncio.timeout(HEALTH_TIMEOUT_S):
+            await herder.alive()
+    except TimeoutError:
+        message = (
+            "Worker was unable to handle this request and may be unable to handle other requests. It has not come to "
+            f"this request within {HEALTH_TIMEOUT_S:g} s."
+        )
+        return answer({"status": "unhealthy", "message": message}, 500)
     message = "Worker has completed startup and is ready to handle requests."
     return answer({"status": "healthy", "message": message})
 
@@ -38,7 +52,7 @@ ROOT: Final = (
 
 def application(herder: Herder, max_body_bytes: int) -> web.Application:
     """Return the endpoints on a herder."""
-    app = web.Application(middlewares=[errors, forwarding], client_max_size=max_body_bytes)
+    app = web.Application(middlewares=[errors, timeouts, forwarding], client_max_size=max_body_bytes)
     app[connectors.HERDER] = herder
     for table in (ROOT, connectors.ROUTES, plugins.ROUTES, loggers.ROUTES):
         app.add_routes(table)
@@ -57,27 +71,42 @@ class RestServer:
     def __init__(self, listeners: list[str]) -> None:
         """Raise ConfigValueError for what is no http:// address."""
         self._addresses = [_address(listener) for listener in listeners]
+        self._sockets: list[socket.socket] = []
         self._runner: web.AppRunner | None = None
         self.host, self.port = self._addresses[0]
 
-    async def start(self, herder: Herder, max_body_bytes: int) -> None:
-        """Bind and answer; afterwards `port` is the real one. Raises ConnectError where an address is taken."""
-        self._runner = web.AppRunner(application(herder, max_body_bytes), access_log=None)
-        await self._runner.setup()
+    def bind(self) -> None:
+        """Take the addresses; afterwards `port` is the real one. Raises ConnectError where an address is taken."""
         for host, port in self._addresses:
-            site = web.TCPSite(self._runner, host or None, port)
             try:
-                await site.start()
+                self._sockets.append(_listener(host, port))
             except OSError as error:
                 raise ConnectError(
                     f"listeners: cannot listen on {host}:{port}: {error.strerror or error}; name a free address"
                 ) from error
-        self.port = self._runner.addresses[0][1]
+        self.port = self._sockets[0].getsockname()[1]
+
+    async def serve(self, herder: Herder, max_body_bytes: int) -> None:
+        """Begin to answer; requests that came since `bind` have waited."""
+        self._runner = web.AppRunner(application(herder, max_body_bytes), access_log=None)
+        await self._runner.setup()
+        for each in self._sockets:
+            await web.SockSite(self._runner, each).start()
 
     async def stop(self) -> None:
         """Close the listeners."""
         if self._runner is not None:
             await self._runner.cleanup()
+        for each in self._sockets:
+            each.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    if not host:
+        dual = socket.has_dualstack_ipv6()
+        return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server((str(address[0]), port), family=family)
 
 
 def _address(listener: str) -> tuple[str, int]:

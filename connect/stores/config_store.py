@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -16,7 +17,9 @@ READ_WRITE_TIMEOUT_S: Final = 30.0
 
 
 class ConfigStore:
-    """What the cluster is to run. Each write is read back before it returns, so that a snapshot has it.
+    """What the cluster is to run. Each write of a leader is read back before it returns, so that a snapshot has it.
+
+    Writes raise TimeoutError where the topic cannot be written and read within READ_WRITE_TIMEOUT_S.
 
     `on_change` hears of changes that are read after `start`. What only a leader may write raises ProducerFencedError
     where another leader has taken over; a new `claim` is needed then.
@@ -40,6 +43,16 @@ class ConfigStore:
     def snapshot(self) -> ClusterConfigState:
         """Return what was read up to now."""
         return self._state.snapshot()
+
+    @property
+    def offset(self) -> int:
+        """The offset behind the last record that was read."""
+        return self._state.offset
+
+    @property
+    def session_key(self) -> SessionKey | None:
+        """The key that signs requests between workers; None before a leader has written one."""
+        return self._state.session_key
 
     async def refresh(self, timeout_s: float = READ_WRITE_TIMEOUT_S) -> None:
         """Read to the end; raises TimeoutError."""
@@ -80,15 +93,20 @@ class ConfigStore:
 
     async def put_target_state(self, connector: str, state: TargetState) -> None:
         """Write a connector's target state; any worker may."""
-        await self._topic.append([records.target_state(connector, state)])
+        await self._write([records.target_state(connector, state)])
 
     async def put_logger_level(self, namespace: str, level: str) -> None:
         """Write a log level for all workers; any worker may."""
-        await self._topic.append([records.logger_level(namespace, level)])
+        await self._write([records.logger_level(namespace, level)])
+
+    async def _write(self, pairs: Sequence[records.Record]) -> None:
+        async with asyncio.timeout(READ_WRITE_TIMEOUT_S):
+            await self._topic.append(pairs)
 
     async def _write_as_leader(self, pairs: Sequence[records.Record]) -> None:
-        await self._topic.append_fenced(pairs)
-        await self.refresh()
+        async with asyncio.timeout(READ_WRITE_TIMEOUT_S):
+            await self._topic.append_fenced(pairs)
+            await self._topic.read_to_end()
 
     def _apply(self, record: LogRecord) -> None:
         change = self._state.apply(record)

@@ -28,6 +28,9 @@ _POLL_MS: Final = 200
 
 _END: Final = -1
 
+_CLOSE_S: Final = 5.0
+"""Longest wait at the end for records that are not acknowledged yet."""
+
 
 class KafkaLog:
     """A `TopicLog` in a Kafka topic, which it creates compacted if it is missing.
@@ -73,9 +76,9 @@ class KafkaLog:
         async with contextlib.AsyncExitStack() as opened:
             self._admin = await opened.enter_async_context(Admin(self._client))
             await self._create()
-            self._producer = await opened.enter_async_context(
-                Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
-            )
+            self._producer = Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
+            opened.push_async_callback(self._close_producer)
+            await self._producer.start()
             count = await self._producer.partitions_for(self.topic)  # waits until brokers know a new topic
             if self._single and count != 1:
                 raise ConnectError(
@@ -97,9 +100,7 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """End the reading and close the clients."""
-        if self._leader is not None:
-            await self._leader.close(0)
-            self._leader = None
+        await self._relinquish()
         if self._opened is not None:
             await self._opened.aclose()
 
@@ -136,14 +137,14 @@ class KafkaLog:
                 for key, value in records:
                     await transaction.enqueue(self.topic, value, key=key)
         except BaseException:
-            leader, self._leader = self._leader, None
-            await leader.close(0)
+            await self._relinquish()
             raise
 
     async def claim(self) -> None:
-        """Fence the leader before, and become the one that may `append_fenced`."""
-        if self._transactional_id is None or self._leader is not None:
+        """Fence the leader before, and become the one that may `append_fenced`; again, if it was that already."""
+        if self._transactional_id is None:
             return
+        await self._relinquish()
         leader = Producer(self._client, transactional_id=self._transactional_id)
         await leader.start()
         try:
@@ -152,6 +153,17 @@ class KafkaLog:
             await leader.close(0)
             raise
         self._leader = leader
+
+    async def _close_producer(self) -> None:
+        try:
+            await self._producer.close(_CLOSE_S)
+        except KafkaError as error:
+            log.warning("not everything was written to %s: %s", self.topic, error)
+
+    async def _relinquish(self) -> None:
+        leader, self._leader = self._leader, None
+        if leader is not None:
+            await leader.close(0)
 
     async def _create(self) -> None:
         outcome = (await self._admin.create_topics([self._new_topic], raise_errors=False))[self.topic]

@@ -50,6 +50,10 @@ class OffsetStore:
     async def write(self, connector: str, offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]) -> None:
         """Write offsets, None forgets one; they are applied when this returns."""
         await self._topic.append([(offset_key(connector, where), offset_value(offset)) for where, offset in offsets])
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Wait until everything is applied that is in the topic now."""
         await self._topic.read_to_end()
 
     async def write_raw(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:

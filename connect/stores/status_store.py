@@ -19,6 +19,10 @@ _QUEUE: Final = 1_000
 """Most writes that wait; more hold up whoever reports."""
 
 
+FLUSH_S: Final = 5.0
+"""Longest wait for writes before a rebalance, or at the end: a state that is not written is not worth more."""
+
+
 class StatusStore:
     """The status topic in memory. Writes go out in order, in the background, and are visible when they are read.
 
@@ -38,12 +42,20 @@ class StatusStore:
         self._writer = asyncio.create_task(self._write(), name="write the status topic")
 
     async def stop(self) -> None:
-        """Write what waits, then end."""
+        """Write what waits, within FLUSH_S, then end."""
         if self._writer is not None:
-            await self._queue.join()
+            await self.flush()
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
         await self._topic.stop()
+
+    async def flush(self) -> None:
+        """Wait until everything is written that was reported up to now, FLUSH_S at most."""
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                await self._queue.join()
+        except TimeoutError:
+            log.warning("the status topic was not written within %g s", FLUSH_S)
 
     def get(self, what: str | ConnectorTaskId) -> Status | None:
         """Return what is known of a connector or task."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from ...client.errors import KafkaError, ProducerFencedError
 from ...client.producer import Producer
@@ -31,6 +31,16 @@ def transactional_id(group_id: str, task: ConnectorTaskId) -> str:
     return f"{group_id}-{task.connector}-{task.task}"
 
 
+class StartChecks(Protocol):
+    """What has to hold for a task to start; a worker alone needs none."""
+
+    async def fence_others(self) -> None:
+        """Fence the tasks of earlier sets of task settings; called before the task fences its own predecessor."""
+
+    async def still_wanted(self) -> None:
+        """Return where this worker is still to run the task with these settings; raises SupersededError."""
+
+
 class ExactlyOnceDelivery:
     """The transactions of one task.
 
@@ -49,8 +59,9 @@ class ExactlyOnceDelivery:
         *,
         keep_records: bool,
         after_commit: Callable[[list[tuple[bytes, bytes | None]]], None] = lambda pairs: None,
+        checks: StartChecks | None = None,
     ) -> None:
-        self._task, self._boundary = task, boundary
+        self._task, self._boundary, self._checks = task, boundary, checks
         self._producer = Producer(dict(client))
         self._offsets_topic = offsets_topic
         self._prepare, self._committed, self._after_commit = prepare, committed, after_commit
@@ -60,9 +71,17 @@ class ExactlyOnceDelivery:
         self._kept: list[tuple[SourceRecord, RecordDelivery | None]] = []
 
     async def start(self) -> None:
-        """Fence an older instance of the task, and abort what it left open."""
+        """Fence older instances of the task, and abort what they left open.
+
+        The checks come before and behind that: whoever changes the tasks meanwhile is seen by the second one, or fences
+        this producer (KIP-618).
+        """
+        if self._checks is not None:
+            await self._checks.fence_others()
         await self._producer.start()
         await self._producer.init_transactions()
+        if self._checks is not None:
+            await self._checks.still_wanted()
 
     async def send(self, record: SourceRecord, converted: ProducerRecord | None) -> None:
         """Produce in the transaction that is open, or begin one."""

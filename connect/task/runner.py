@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...client.values import RecordMetadata
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
-from ..errors import RetriableError
+from ..errors import RetriableError, SupersededError
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
 from ..stores.status_records import State
@@ -55,35 +55,42 @@ class TaskRunner:
         self._polling: asyncio.Future[Iterable[SourceRecord] | None] | None = None
         self._target = TargetState.STARTED
         self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._stop_called = False
         self._late: list[tuple[SourceRecord, RecordMetadata | None]] = []
         """What `commit_record` has to hear as soon as the thread of the task is free."""
         self._commit_due = False
         self.keeps_records = type(task).commit_record is not SourceTask.commit_record
-        self.make_delivery: Callable[[], Delivery]
+        self.make_delivery: Callable[[], Awaitable[Delivery]]
         """Makes the way into topics; again for each attempt to start it."""
         self.delivery: Delivery
 
     def set_target(self, target: TargetState) -> None:
         """Have the task run, pause or end."""
         self._target = target
+        if target is TargetState.STOPPED:
+            self._stopping.set()
         self._changed.set()
 
     async def run(self) -> None:
         """Run the task until it is stopped or fails."""
-        started = False
+        started = stopped = False
         try:
-            await self._start_delivery()
-            started = True
-            if self._target is not TargetState.STOPPED:
+            started = await self._start_unless_stopped()
+            if started and self._target is not TargetState.STOPPED:
                 await self._calls.call(self._task.start, self._config)
                 await self._loop()
                 await self.delivery.finish()
+            stopped = True
+        except SupersededError as error:
+            log.info("task %s does not start: %s", self.id, error)
         except Exception as error:
             log.error("task %s has failed", self.id, exc_info=error)
             await self._report(State.FAILED, "".join(traceback.format_exception(error)))
         finally:
             await self._end(started)
+        if stopped:
+            await self._report(State.UNASSIGNED, None)
 
     async def committed(self, records: list[tuple[SourceRecord, RecordMetadata | None]]) -> None:
         """Tell the task what is committed."""
@@ -92,19 +99,45 @@ class TaskRunner:
         if not (self._in_thread and self._polling is not None):
             await self._tell()
 
+    async def _start_unless_stopped(self) -> bool:
+        """Start the delivery; returns False where the task is stopped before that is done."""
+        starting = asyncio.create_task(self._start_delivery(), name=f"start task {self.id}")
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            starting.cancel()  # without effect where it is done
+            await asyncio.gather(starting, return_exceptions=True)
+        if starting.cancelled():
+            return False
+        if self._stopping.is_set() and starting.exception() is not None:
+            log.info("task %s was stopped while it started: %s", self.id, starting.exception())
+            return False
+        starting.result()
+        return True
+
     async def _start_delivery(self) -> None:
         for attempt in range(self._attempts):
-            self.delivery = self.make_delivery()
             try:
-                await self.delivery.start()
+                self.delivery = await self.make_delivery()
+                await self._started_or_closed(self.delivery)
                 return
+            except SupersededError:
+                raise
             except Exception as error:
-                await self.delivery.close()
-                if attempt == self._attempts - 1 or self._target is TargetState.STOPPED:
+                if attempt == self._attempts - 1:
                     raise
                 wait_s = self._backoff_s * 2**attempt
-                log.warning("task %s: its producer did not start, next attempt in %g s: %s", self.id, wait_s, error)
+                log.warning("task %s did not start, next attempt in %g s: %s", self.id, wait_s, error)
                 await asyncio.sleep(wait_s)
+
+    async def _started_or_closed(self, delivery: Delivery) -> None:
+        try:
+            await delivery.start()
+        except BaseException:
+            await delivery.close()
+            raise
 
     async def _loop(self) -> None:
         reported: State | None = None

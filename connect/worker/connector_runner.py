@@ -69,8 +69,7 @@ class ConnectorRunner:
             raise ConnectError(f"connector {self.name} has failed: restart it")
         try:
             if target is TargetState.STARTED and not self._running:
-                await self._calls.call(self.connector.start, dict(self.config))
-                self._running = True
+                await self._start()
             elif target is not TargetState.STARTED and self._running:
                 self._running = False
                 await self._calls.call(self.connector.stop)
@@ -85,7 +84,7 @@ class ConnectorRunner:
         return [dict(each) for each in await self._calls.call(self.connector.task_configs, max_tasks)]
 
     async def close(self) -> None:
-        """Stop the connector without a report."""
+        """Stop the connector for good."""
         try:
             if self._running:
                 self._running = False
@@ -94,6 +93,16 @@ class ConnectorRunner:
             log.error("connector %s: its stop failed", self.name, exc_info=error)
         finally:
             self._calls.close()
+        self.state = State.UNASSIGNED
+        await self._report(State.UNASSIGNED, None)
+
+    async def _start(self) -> None:
+        self._running = True  # a start that is cancelled is followed by a stop
+        try:
+            await self._calls.call(self.connector.start, dict(self.config))
+        except Exception:
+            self._running = False
+            raise
 
     async def fail(self, error: BaseException) -> None:
         """Make the connector FAILED, and report why."""

@@ -1,0 +1,142 @@
+"""`BaseHerder`: what standalone and distributed workers answer and note in the same way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from ...client.admin import Admin
+from ..errors import BadRequestError, NotFoundError
+from ..settings.worker import WorkerConfig
+from ..stores.config_store import ConfigStore
+from ..stores.ids import ConnectorTaskId
+from ..stores.offset_store import OffsetStore
+from ..stores.status_records import State, Status, TopicStatus
+from ..stores.status_store import StatusStore
+from ..worker.worker import Worker
+from . import answers, offset_requests
+from .herder import Json
+from .validation import validate_connector
+
+
+class BaseHerder:
+    """The part of a `Herder` that reads, and the `StatusListener` of its worker."""
+
+    def __init__(
+        self, config: WorkerConfig, worker_id: str, configs: ConfigStore, statuses: StatusStore, offsets: OffsetStore
+    ) -> None:
+        self.config = config
+        self.worker_id = worker_id
+        self.cluster_id = ""
+        self.ready: str | None = "Worker is still starting up"
+        self._configs = configs
+        self._statuses = statuses
+        self._offsets = offsets
+        self._worker = Worker(config, offsets, self)
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group, which each status has; 0 for a worker alone."""
+        return 0
+
+    async def settled(self) -> None:
+        """Return when it is known which worker runs what; raises RebalanceNeededError while that changes."""
+
+    async def alive(self) -> None:
+        """Return as soon as the worker has time for a request."""
+
+    async def _open(self) -> None:
+        async with Admin(self.config.client("admin")) as admin:
+            self.cluster_id = (await admin.describe_cluster()).cluster_id or ""
+        await self._configs.start()
+        await self._statuses.start()
+        await self._offsets.start()
+
+    async def _close(self) -> None:
+        await self._statuses.stop()
+        await self._offsets.stop()
+        await self._configs.stop()
+
+    # -- StatusListener
+
+    async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
+        """Note what a connector or task does; what has ended or failed here may go on at another worker already."""
+        safe = state in (State.FAILED, State.UNASSIGNED)
+        await self._statuses.put(what, Status(state, self.worker_id, self.generation, trace, version), safe=safe)
+
+    async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
+        """Note that a task writes to a topic."""
+        await self._statuses.put_topic(TopicStatus(topic, task.connector, task.task, int(time.time() * 1000)))
+
+    # -- what there is
+
+    async def connectors(self) -> list[str]:
+        """Return the names of all connectors."""
+        await self.settled()
+        return list(self._configs.snapshot().connector_configs)
+
+    async def connector_info(self, name: str) -> Json:
+        """Return name, config, tasks and type; raises NotFoundError."""
+        await self.settled()
+        return answers.connector_info(self._configs.snapshot(), name)
+
+    async def connector_status(self, name: str) -> Json:
+        """Return the states of a connector and its tasks; raises NotFoundError."""
+        return answers.connector_status(self._statuses, name)
+
+    async def task_status(self, task: ConnectorTaskId) -> Json:
+        """Return the state of a task; raises NotFoundError."""
+        return answers.task_status(self._statuses, task)
+
+    async def task_configs(self, name: str) -> list[Json]:
+        """Return id and config of each task; raises NotFoundError."""
+        await self.settled()
+        return answers.task_configs(self._configs.snapshot(), name)
+
+    async def topics(self, name: str) -> Json:
+        """Return the topics that a connector has written to."""
+        return {name: {"topics": [status.topic for status in self._statuses.topics(name)]}}
+
+    async def reset_topics(self, name: str) -> None:
+        """Forget the topics that a connector has written to."""
+        for status in self._statuses.topics(name):
+            await self._statuses.delete_topic(name, status.topic)
+
+    async def validate(self, config: Mapping[str, str | None]) -> Json:
+        """Return the validation of a connector's settings; raises BadRequestError."""
+        return await validate_connector(
+            config,
+            self._worker.table,
+            exactly_once=self.config.exactly_once,
+            override_policy=self.config["connector.client.config.override.policy"],
+        )
+
+    # -- offsets
+
+    async def offsets(self, name: str) -> Json:
+        """Return the committed offsets of a connector."""
+        await self.settled()
+        config = self._require(name, "Connector {} not found")
+        return await offset_requests.listed(await self._worker.offset_stores(config), name)
+
+    async def alter_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]]) -> Json:
+        """Set offsets of a stopped connector; returns the message."""
+        if not offsets:
+            raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
+        checked = await self._change_offsets(name, offsets)
+        return {"message": offset_requests.message("altered", checked)}
+
+    async def reset_offsets(self, name: str) -> Json:
+        """Forget all offsets of a stopped connector; returns the message."""
+        checked = await self._change_offsets(name, None)
+        return {"message": offset_requests.message("reset", checked)}
+
+    async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
+        raise NotImplementedError
+
+    def _require(self, name: str, text: str) -> dict[str, str]:
+        """Return a connector's settings; raises NotFoundError with the text."""
+        config = self._configs.snapshot().connector_configs.get(name)
+        if config is None:
+            raise NotFoundError(text.format(name))
+        return {key: value for key, value in config.items() if value is not None}

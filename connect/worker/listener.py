@@ -1,0 +1,18 @@
+"""`StatusListener`: who hears what becomes of connectors and tasks."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..stores.ids import ConnectorTaskId
+from ..stores.status_records import State
+
+
+class StatusListener(Protocol):
+    """Hears what connectors and tasks do."""
+
+    async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
+        """A connector or task is in another state."""
+
+    async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
+        """A task writes to a topic for the first time."""

@@ -1,0 +1,169 @@
+"""`TaskFactory`: puts the parts of one task together: its converters, transforms, transactions and offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ..api.connector import SourceConnector
+from ..api.task import SourceTask
+from ..config import ConfigDef
+from ..converters.converter import Converter, HeaderConverter
+from ..plugins import load_class
+from ..settings.connector import ConnectorConfig, plugin
+from ..settings.worker import WorkerConfig
+from ..stores.ids import ConnectorTaskId
+from ..task.at_least_once import AtLeastOnceDelivery
+from ..task.boundaries import Boundary, ConnectorBoundary, IntervalBoundary, PollBoundary
+from ..task.delivery import Delivery
+from ..task.exactly_once import ExactlyOnceDelivery, StartChecks, transactional_id
+from ..task.pipeline import ErrorHandling, Pipeline
+from ..task.runner import Report, TaskRunner
+from ..task.topics import TopicCreator, topic_groups
+from ..transforms.chain import stages
+from .listener import StatusListener
+from .offset_reader import StoredOffsets
+from .offset_stores import OffsetStores
+from .task_context import TaskContext
+
+_PRODUCER_DEFAULTS = {"acks": "all", "delivery.timeout.ms": str(2**31 - 1), "max.block.ms": str(2**31 - 1)}
+
+
+class TaskFactory:
+    """Makes the runners of tasks. Nothing is connected before a runner runs."""
+
+    def __init__(self, config: WorkerConfig, table: ConfigDef, stores: OffsetStores, listener: StatusListener) -> None:
+        self._config, self._table = config, table
+        self._stores, self._listener = stores, listener
+
+    def version(self, connector: Mapping[str, str]) -> str | None:
+        """Return the version of a connector's class; raises ConnectError where there is none."""
+        cls = load_class(connector["connector.class"])
+        return cls.version() if issubclass(cls, SourceConnector) else None
+
+    def runner(
+        self,
+        task: ConnectorTaskId,
+        connector: Mapping[str, str],
+        config: Mapping[str, str],
+        report: Report,
+        checks: StartChecks | None,
+    ) -> TaskRunner:
+        """Return the runner of a task, from its connector's settings and its own; raises ConnectError."""
+        settings = ConnectorConfig(self._table, connector)
+        instance: SourceTask = plugin("task.class", config["task.class"], SourceTask)
+        boundary = self._boundary(settings)
+        runner = TaskRunner(
+            task,
+            instance,
+            dict(config),
+            self._pipeline(task, settings),
+            report,
+            start_attempts=1 + self._config["task.restart.max.attempts"],
+            start_backoff_s=self._config["task.restart.backoff.ms"] / 1000,
+        )
+
+        async def delivery() -> Delivery:
+            stores = await self._stores.of(settings)
+            transactions = boundary if self._config.exactly_once and isinstance(boundary, ConnectorBoundary) else None
+            instance.context = TaskContext(dict(config), StoredOffsets(task.connector, stores), transactions)
+            if self._config.exactly_once:
+                return self._exactly_once(task, settings, runner, boundary, checks)
+            return AtLeastOnceDelivery(
+                task,
+                self._client(task, settings),
+                stores[0],
+                self._topic_creator(task, settings),
+                runner.committed,
+                keep_records=runner.keeps_records,
+                interval_s=self._config["offset.flush.interval.ms"] / 1000,
+            )
+
+        runner.make_delivery = delivery
+        return runner
+
+    def transactional_client(self, task: ConnectorTaskId, settings: ConnectorConfig) -> dict[str, Any]:
+        """Return the settings of a task's producer with exactly-once; a new one fences the one before."""
+        return {
+            **self._client(task, settings),
+            "transactional.id": transactional_id(self._config["group.id"], task),
+            "enable.idempotence": "true",
+        }
+
+    def _exactly_once(
+        self,
+        task: ConnectorTaskId,
+        settings: ConnectorConfig,
+        runner: TaskRunner,
+        boundary: Boundary,
+        checks: StartChecks | None,
+    ) -> ExactlyOnceDelivery:
+        own = self._stores.own_topic(settings)
+        return ExactlyOnceDelivery(
+            task,
+            self.transactional_client(task, settings),
+            own or self._config["offset.storage.topic"],
+            boundary,
+            self._topic_creator(task, settings),
+            runner.committed,
+            keep_records=runner.keeps_records,
+            after_commit=self._stores.copies.add if own else _nothing,
+            checks=checks,
+        )
+
+    def _client(self, task: ConnectorTaskId, settings: ConnectorConfig) -> dict[str, Any]:
+        return {
+            **_PRODUCER_DEFAULTS,
+            **self._config.client("producer"),
+            "client.id": f"connector-producer-{task}",
+            **settings.with_prefix("producer.override."),
+        }
+
+    def _topic_creator(
+        self, task: ConnectorTaskId, settings: ConnectorConfig
+    ) -> Callable[[str], Awaitable[None] | None]:
+        groups = topic_groups(settings.originals) if self._config["topic.creation.enable"] else []
+        admin = {**self._config.client("admin"), **settings.with_prefix("admin.override.")}
+
+        async def used(topic: str) -> None:
+            if self._config["topic.tracking.enable"]:
+                await self._listener.topic_used(task, topic)
+
+        return TopicCreator(groups, admin, used)
+
+    def _pipeline(self, task: ConnectorTaskId, settings: ConnectorConfig) -> Pipeline:
+        errors = ErrorHandling(
+            settings["errors.retry.timeout"],
+            settings["errors.retry.delay.max.ms"],
+            settings["errors.tolerance"].lower() == "all",
+            settings["errors.log.enable"],
+            settings["errors.log.include.messages"],
+        )
+        key, value, header = (self._converter(settings, kind) for kind in ("key", "value", "header"))
+        assert isinstance(key, Converter)
+        assert isinstance(value, Converter)
+        return Pipeline(task, key, value, header, stages(settings.originals), errors)
+
+    def _converter(self, settings: ConnectorConfig, kind: str) -> HeaderConverter:
+        name = f"{kind}.converter"
+        own = name in settings.originals
+        base = HeaderConverter if kind == "header" else Converter
+        converter: HeaderConverter = plugin(name, settings[name] if own else self._config[name], base)
+        given = settings.with_prefix(f"{name}.") if own else self._config.with_prefix(f"{name}.")
+        given.pop("plugin.version", None)
+        converter.configure({**given, "converter.type": kind})
+        return converter
+
+    def _boundary(self, settings: ConnectorConfig) -> Boundary:
+        match settings.transaction_boundary:
+            case "interval":
+                interval_ms = settings["transaction.boundary.interval.ms"] or self._config["offset.flush.interval.ms"]
+                return IntervalBoundary(interval_ms / 1000, asyncio.get_running_loop().time)
+            case "connector":
+                return ConnectorBoundary()
+        return PollBoundary()
+
+
+def _nothing(pairs: list[tuple[bytes, bytes | None]]) -> None:
+    """Take what was committed where nobody else needs it."""
