@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .standard_streams import announce, open_missing
+
+if TYPE_CHECKING:
+    from asyncio import Event
 
 
 @click.group(short_help="Run Kafka Connect workers for source connectors.")
@@ -30,6 +36,28 @@ def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
     oncelog connect standalone worker.properties file-source.json
     curl http://127.0.0.1:8083/connectors/file-source/status
     """
+    return _run(
+        "standalone", lambda process, ready, stopping: process.run_standalone(worker, connectors, ready, stopping)
+    )
+
+
+@connect.command(short_help="Run a worker of a group.")
+@click.argument("worker", type=click.Path(dir_okay=False, path_type=Path))
+def distributed(worker: Path) -> int:
+    """Run a worker of a group until SIGTERM or SIGINT: it shares connectors and tasks with others of its group.id.
+
+    WORKER has Kafka Connect's settings, as .properties or .toml. Prints the line `ready URL` when the worker has joined
+    its group and the REST interface answers. Log lines go to stderr.
+
+    \b
+    oncelog connect distributed worker.properties
+    curl http://127.0.0.1:8083/connectors
+    """
+    return _run("distributed", lambda process, ready, stopping: process.run_distributed(worker, ready, stopping))
+
+
+def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], Coroutine[Any, Any, None]]) -> int:
+    """Run a worker; returns the exit code: 2 for wrong settings, 1 for other errors."""
     import asyncio
     import logging
     import signal
@@ -37,12 +65,13 @@ def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
     import uvloop
 
     try:
-        from ..connect.process import run_standalone
+        from ..connect import process
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("aiohttp", "yarl"):
             raise
         click.echo("oncelog connect: the REST interface needs aiohttp: pip install 'oncelog[connect]'", err=True)
         return 1
+    from ..client.errors import KafkaError
     from ..connect.errors import ConfigValueError, ConnectError
 
     async def run() -> int:
@@ -51,9 +80,9 @@ def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         try:
-            await run_standalone(worker, connectors, lambda url: announce(f"ready {url}"), stopping)
-        except ConnectError as error:
-            click.echo(f"oncelog connect standalone: {error}", err=True)
+            await work(process, lambda url: announce(f"ready {url}"), stopping)
+        except (ConnectError, KafkaError) as error:
+            click.echo(f"oncelog connect {name}: {error}", err=True)
             return 2 if isinstance(error, ConfigValueError) else 1
         return 0
 

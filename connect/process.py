@@ -1,15 +1,20 @@
-"""A standalone worker as a process: from its settings to its end."""
+"""Workers as processes: from their settings to their end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .errors import ConfigValueError
+from .herder.distributed import DistributedHerder
+from .herder.group_member import WorkerGroupMember
 from .herder.standalone import StandaloneHerder
+from .rest.leader_client import LeaderClient
 from .rest.server import RestServer
+from .settings.distributed import CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE, DistributedConfig
 from .settings.files import read_settings
 from .settings.worker import STANDALONE, WorkerConfig
 from .stores.file_log import FileLog
@@ -20,6 +25,21 @@ from .stores.topic_log import TopicLog
 log = logging.getLogger(__name__)
 
 
+class _Address:
+    """Where a worker answers: its REST server, and how others reach it."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.server = RestServer(config["listeners"])
+        self.server.bind()
+        if config.unknown:
+            log.info("settings without meaning here: %s", ", ".join(sorted(config.unknown)))
+        host = config["rest.advertised.host.name"] or self.server.host
+        if host in ("", "0.0.0.0", "::"):
+            host = _own_address()
+        self.worker_id = f"{host}:{config['rest.advertised.port'] or self.server.port}"
+        self.url = f"http://{self.worker_id}"
+
+
 class StandaloneWorker:
     """One worker alone, with its REST interface: `await start()`, then `await stop()`.
 
@@ -28,28 +48,20 @@ class StandaloneWorker:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.config = WorkerConfig(STANDALONE, settings)
-        self._server = RestServer(self.config["listeners"])
         self.herder: StandaloneHerder
-
-    @property
-    def worker_id(self) -> str:
-        """host:port, as statuses show it."""
-        host = self.config["rest.advertised.host.name"] or self._server.host or "127.0.0.1"
-        return f"{host}:{self.config['rest.advertised.port'] or self._server.port}"
+        self._address: _Address
 
     @property
     def url(self) -> str:
         """Where the REST interface answers."""
-        return f"http://{self.worker_id}"
+        return self._address.url
 
     async def start(self, connectors: Sequence[Mapping[str, str]] = ()) -> None:
         """Connect, begin to answer, and start these connectors; raises ConnectError, KafkaError."""
-        if self.config.unknown:
-            log.info("settings without meaning here: %s", ", ".join(sorted(self.config.unknown)))
-        self._server.bind()
-        self.herder = StandaloneHerder(self.config, OffsetStore(self._offsets()), self.worker_id)
+        self._address = _Address(self.config)
+        self.herder = StandaloneHerder(self.config, OffsetStore(self._offsets()), self._address.worker_id)
         try:
-            await self._server.serve(self.herder, self.config["rest.max.body.bytes"])
+            await self._address.server.serve(self.herder, self.config["rest.max.body.bytes"])
             await self.herder.start()
             for connector in connectors:
                 name = connector.get("name")
@@ -62,7 +74,7 @@ class StandaloneWorker:
 
     async def stop(self) -> None:
         """Stop answering, then all connectors and tasks."""
-        await self._server.stop()
+        await self._address.server.stop()
         await self.herder.stop()
 
     def _offsets(self) -> TopicLog:
@@ -82,10 +94,87 @@ class StandaloneWorker:
         return FileLog(Path(path))
 
 
+class DistributedWorker:
+    """One worker of a group, with its REST interface: `await start()`, then `await stop()`.
+
+    `url` is where the REST interface answers. Raises ConfigValueError for wrong settings.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.config = DistributedConfig(settings)
+        self.herder: DistributedHerder
+        self._address: _Address
+
+    @property
+    def url(self) -> str:
+        """Where the REST interface answers."""
+        return self._address.url
+
+    async def start(self) -> None:
+        """Begin to answer, and join the group; raises ConnectError, KafkaError."""
+        config = self.config
+        self._address = _Address(config)
+        self.herder = DistributedHerder(
+            config,
+            self._address.worker_id,
+            self._topic(CONFIG_STORAGE, partitions=1),
+            self._topic(STATUS_STORAGE, partitions=config["status.storage.partitions"]),
+            self._topic(OFFSET_STORAGE, partitions=config["offset.storage.partitions"]),
+            make_member=lambda configs: WorkerGroupMember(config, f"{self.url}/", configs),
+            make_client=lambda configs: LeaderClient(
+                lambda: configs.session_key, config["inter.worker.signature.algorithm"]
+            ),
+        )
+        try:
+            await self._address.server.serve(self.herder, config["rest.max.body.bytes"])
+            await self.herder.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def ended(self) -> None:
+        """Return when the worker has stopped; raises what has ended its membership for good."""
+        await self.herder.ended()
+
+    async def stop(self) -> None:
+        """Stop all connectors and tasks, leave the group, then stop answering."""
+        await self.herder.stop()
+        await self._address.server.stop()
+
+    def _topic(self, prefix: str, partitions: int) -> KafkaLog:
+        """Return an internal topic. Committed records count, whatever exactly.once.source.support says.
+
+        So a worker that goes back to `disabled` does not go on behind offsets of a transaction that was aborted, and
+        all workers agree on how far they have read the config topic.
+        """
+        configs = prefix == CONFIG_STORAGE
+        return KafkaLog(
+            self.config[f"{prefix}topic"],
+            self.config.client(),
+            partitions=partitions,
+            replication_factor=self.config[f"{prefix}replication.factor"],
+            configs=self.config.topic_settings(prefix),
+            read_committed=True,
+            transactional_id=(
+                self.config.leader_transactional_id if configs and self.config.transactional_leader else None
+            ),
+            single=configs,
+            setting=f"{prefix}topic",
+        )
+
+
+def _own_address() -> str:
+    """Return an address under which others may reach this machine; rest.advertised.host.name names a better one."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
+
+
 async def run_standalone(
     worker: Path, connectors: Sequence[Path], ready: Callable[[str], None], stopping: asyncio.Event
 ) -> None:
-    """Run a worker from its files until `stopping` is set; `ready` hears of its URL. Raises ConnectError."""
+    """Run a worker alone from its files until `stopping` is set; `ready` hears of its URL. Raises ConnectError."""
     alone = StandaloneWorker(read_settings(worker))
     await alone.start([read_settings(path) for path in connectors])
     try:
@@ -93,3 +182,32 @@ async def run_standalone(
         await stopping.wait()
     finally:
         await alone.stop()
+
+
+async def run_distributed(worker: Path, ready: Callable[[str], None], stopping: asyncio.Event) -> None:
+    """Run a worker of a group from its file until `stopping` is set; `ready` hears of its URL.
+
+    Raises ConnectError, and KafkaError for what has ended its membership of the group for good.
+    """
+    member = DistributedWorker(read_settings(worker))
+    starting = asyncio.create_task(member.start(), name="start the worker")
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return
+        starting.result()
+        ready(member.url)
+        ended = asyncio.create_task(member.ended())
+        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            ended.result()
+        ended.cancel()
+    finally:
+        stopped.cancel()
+        if starting.done():
+            if starting.exception() is None:
+                await member.stop()
+        else:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)

@@ -33,6 +33,9 @@ class Work:
     def __bool__(self) -> bool:
         return bool(self.connectors or self.tasks)
 
+    def __str__(self) -> str:
+        return f"[{', '.join([*sorted(self.connectors), *map(str, sorted(self.tasks))])}]"
+
 
 def union(works: Iterable[Work]) -> Work:
     """Return everything that is in any of these."""

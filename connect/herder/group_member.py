@@ -117,6 +117,12 @@ class WorkerGroupMember:
         """Make a rebalance due: the configuration has changed, or what was revoked has stopped."""
         self._membership.request_rejoin(reason)
 
+    @property
+    def rejoin_due(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        over = self._rejoin_at is not None and asyncio.get_running_loop().time() >= self._rejoin_at
+        return over or self._membership.rejoin_reason is not None or self._membership.failure is not None
+
     async def wait(self) -> None:
         """Return when a rebalance is due: the coordinator or the herder asks for one, or a delay is over.
 
@@ -156,10 +162,15 @@ class WorkerGroupMember:
             self._rejoin_at = asyncio.get_running_loop().time() + received.delay_ms / 1000
         return Rebalance(generation.generation_id, protocol, joined.is_leader, received, self._running)
 
-    async def leave(self, reason: str) -> None:
-        """Leave the group at once; the worker runs nothing any more when this is called."""
-        self._running = None
+    async def leave(self, reason: str, *, still_running: bool = False) -> None:
+        """Leave the group at once. The worker runs nothing any more, unless it comes back with what it runs."""
+        if not still_running:
+            self._running = None
         await self._membership.leave(reason)
+
+    def stopped_everything(self) -> None:
+        """Note that the worker, which is not in the group now, has stopped what it ran."""
+        self._running = None
 
     async def close(self) -> None:
         """End heartbeats and connections, without leaving the group."""

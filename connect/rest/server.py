@@ -81,6 +81,7 @@ class RestServer:
             try:
                 self._sockets.append(_listener(host, port))
             except OSError as error:
+                self._close_sockets()
                 raise ConnectError(
                     f"listeners: cannot listen on {host}:{port}: {error.strerror or error}; name a free address"
                 ) from error
@@ -97,6 +98,9 @@ class RestServer:
         """Close the listeners."""
         if self._runner is not None:
             await self._runner.cleanup()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
         for each in self._sockets:
             each.close()
 

@@ -54,8 +54,8 @@ class ConfigStore:
         """The key that signs requests between workers; None before a leader has written one."""
         return self._state.session_key
 
-    async def refresh(self, timeout_s: float = READ_WRITE_TIMEOUT_S) -> None:
-        """Read to the end; raises TimeoutError."""
+    async def refresh(self, timeout_s: float | None = READ_WRITE_TIMEOUT_S) -> None:
+        """Read to the end; raises TimeoutError, with None never."""
         await self._topic.read_to_end(timeout_s)
 
     async def claim(self) -> None:

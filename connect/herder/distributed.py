@@ -1,0 +1,268 @@
+"""`DistributedHerder`: one worker of a group; the config topic says what the group runs, its leader who runs what.
+
+Whatever changes something is done by the tick loop, behind a rebalance that is due. What another worker has to do
+raises a RequestTargetError with its address, and the REST interface forwards the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from ..errors import (
+    AlreadyExistsError,
+    ConnectError,
+    NotAssignedError,
+    NotFoundError,
+    NotLeaderError,
+    RebalanceNeededError,
+)
+from ..settings.distributed import DistributedConfig
+from ..stores.cluster_config import Change
+from ..stores.config_records import RestartRequest, TargetState
+from ..stores.config_store import READ_WRITE_TIMEOUT_S, ConfigStore
+from ..stores.ids import ConnectorTaskId
+from ..stores.offset_store import OffsetStore
+from ..stores.status_store import StatusStore
+from ..stores.topic_log import TopicLog
+from . import answers, offset_requests
+from .base import BaseHerder
+from .group_worker import GroupMember, GroupWorker, LeaderClient
+from .herder import Json, Put
+from .internal_requests import InternalRequests
+from .validation import raise_errors
+
+
+class DistributedHerder(BaseHerder):
+    """A `Herder` as a member of its group: `await start()`, then `await stop()`."""
+
+    def __init__(
+        self,
+        config: DistributedConfig,
+        worker_id: str,
+        configs: TopicLog,
+        statuses: TopicLog,
+        offsets: TopicLog,
+        make_member: Callable[[ConfigStore], GroupMember],
+        make_client: Callable[[ConfigStore], LeaderClient],
+    ) -> None:
+        store = ConfigStore(configs, self._changed)
+        super().__init__(config, worker_id, store, StatusStore(statuses), OffsetStore(offsets))
+        self._group = GroupWorker(
+            config, store, self._statuses, self._worker, self, make_member(store), make_client(store)
+        )
+        self._internal = InternalRequests(self._group, store, config["inter.worker.verification.algorithms"])
+        self._started = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    # -- from the start to the end
+
+    async def start(self) -> None:
+        """Join the group; returns when the worker follows its first assignment. Raises KafkaError, ConnectError."""
+        self._running = asyncio.create_task(self._run(), name="herder")
+        started = asyncio.create_task(self._started.wait())
+        await asyncio.wait({self._running, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._running.done():
+            self._running.result()
+
+    async def ended(self) -> None:
+        """Return when the worker has stopped; raises what has ended its membership for good."""
+        assert self._running is not None, "not started"
+        await asyncio.shield(self._running)
+
+    async def stop(self) -> None:
+        """Stop all connectors and tasks, and leave the group."""
+        if self._running is None:
+            return
+        self._group.stop()
+        if self.ready is not None:
+            self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    @property
+    def generation(self) -> int:
+        """The generation of the last rebalance."""
+        return self._group.leadership.generation
+
+    async def alive(self) -> None:
+        """Return as soon as the tick loop has time for a request."""
+        await self._group.requests.run(_nothing)
+
+    async def settled(self) -> None:
+        """Return behind a rebalance that is due; raises RebalanceNeededError where another one will be."""
+        await self._group.requests.run(self._check_settled)
+
+    def _changed(self, change: Change) -> None:
+        self._group.changes.note(change)
+
+    async def _run(self) -> None:
+        try:
+            await self._open()
+            await self._group.run(self._first_tick_done)
+        finally:
+            await self._close()
+
+    def _first_tick_done(self) -> None:
+        self.ready = None
+        self._started.set()
+
+    # -- changes
+
+    async def put_connector(
+        self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
+    ) -> Put:
+        """Create a connector, or change its settings; raises AlreadyExistsError, BadRequestError, NotLeaderError."""
+        raise_errors(await self.validate(config))
+
+        async def put() -> Put:
+            self._require_leader("Only the leader can set connector configs.")
+            state = self._configs.snapshot()
+            exists = name in state.connector_configs
+            if exists and not replace:
+                raise AlreadyExistsError(f"Connector {name} already exists")
+            await self._group.leadership.write(self._configs.put_connector(name, config, target))
+            return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
+
+        return await self._group.requests.run(put)
+
+    async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
+        """Change some settings, None removes one; raises as `put_connector` does, and NotFoundError."""
+
+        async def present() -> dict[str, str]:
+            self._require_leader("Only the leader can set connector configs.")
+            return self._require(name, "Connector {} not found")
+
+        changed = {**await self._group.requests.run(present), **patch}
+        config = {key: value for key, value in changed.items() if value is not None}
+        return await self.put_connector(name, config, None, replace=True)
+
+    async def delete_connector(self, name: str) -> None:
+        """Delete a connector; the rebalance that follows stops it. Its offsets stay."""
+
+        async def delete() -> None:
+            self._require_leader("Only the leader can delete connector configs.")
+            self._require(name, "Connector {} not found")
+            await self._group.leadership.write(self._configs.remove_connector(name))
+
+        await self._group.requests.run(delete)
+
+    async def set_target_state(self, name: str, target: TargetState) -> None:
+        """Start or pause a connector; the leader stops one. Raises NotFoundError, NotLeaderError."""
+        if target is TargetState.STOPPED:
+            await self._group.requests.run(partial(self._stop_connector, name))
+            return
+        self._require(name, "Unknown connector {}")
+        await self._configs.put_target_state(name, target)
+
+    async def _stop_connector(self, name: str) -> None:
+        self._require(name, "Unknown connector {}")
+        self._require_leader("Only the leader can transition connectors to the STOPPED state.")
+        # Tasks first: a started connector without tasks does no harm if the leader ends in between.
+        await self._group.task_configs.write(name, [])
+        await self._configs.put_target_state(name, TargetState.STOPPED)
+        await self._configs.refresh()
+
+    async def restart_connector(self, name: str) -> None:
+        """Restart the connector alone; raises NotFoundError, RequestTargetError, ConnectError where it fails."""
+
+        async def restart() -> asyncio.Task[None]:
+            await self._check_settled()
+            self._require(name, "Unknown connector: {}")
+            self._require_assigned(name, "connector")
+            return await self._group.work.restart_connector(name)
+
+        starting = await self._group.requests.run(restart)
+        try:
+            await asyncio.shield(starting)
+        except ConnectError as error:
+            raise ConnectError(f"Failed to start connector: {name}") from error
+
+    async def restart_task(self, task: ConnectorTaskId) -> None:
+        """Restart a task; raises NotFoundError, RequestTargetError."""
+
+        async def restart() -> None:
+            await self._check_settled()
+            self._require(task.connector, "Unknown connector: {}")
+            if task not in self._configs.snapshot().task_configs:
+                raise NotFoundError(f"Unknown task: {task}")
+            self._require_assigned(task, "task")
+            await self._group.work.restart_task(task)
+
+        await self._group.requests.run(restart)
+
+    async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
+        """Have all workers restart what the request names; returns the status with what restarts."""
+
+        async def restart() -> Json:
+            await self._check_settled()
+            self._require(request.connector, "Unknown connector: {}")
+            self._require_leader("Only the leader can process restart requests.")
+            await self._group.leadership.write(self._configs.put_restart(request))
+            return answers.restart_plan(self._statuses, request)[2]
+
+        return await self._group.requests.run(restart)
+
+    async def set_logger_level(self, namespace: str, level: str) -> None:
+        """Set a log level on all workers."""
+        await self._configs.put_logger_level(namespace, level)
+
+    # -- between workers
+
+    async def put_task_configs(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
+        """Take the settings of tasks from another worker."""
+        await self._internal.put_task_configs(name, body, signature, algorithm)
+
+    async def fence_zombies(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
+        """Fence the producers of a connector's earlier tasks, for another worker."""
+        await self._internal.fence(name, body, signature, algorithm)
+
+    # -- inside
+
+    async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
+        async def check() -> dict[str, str]:
+            await self._check_settled()
+            self._require_leader("Only the leader can process external offsets modification requests")
+            await self._configs.refresh()
+            config = self._require(name, "Connector {} not found")
+            offset_requests.require_stopped(self._configs.snapshot(), name)
+            return config
+
+        async def change() -> bool:
+            config = await check()  # what has happened meanwhile?
+            async with asyncio.timeout(READ_WRITE_TIMEOUT_S):
+                return await offset_requests.change(self._worker, config, name, offsets)
+
+        await self._group.requests.run(check)
+        if self.config.exactly_once:
+            try:
+                await self._group.fencing.fence(name)
+            except NotLeaderError:
+                raise
+            except ConnectError as error:
+                raise ConnectError(
+                    "Failed to perform zombie fencing for source connector prior to modifying offsets"
+                ) from error
+        return await self._group.requests.run(change)
+
+    async def _check_settled(self) -> None:
+        if self._group.changes.rebalance_needed:
+            raise RebalanceNeededError
+
+    def _require_leader(self, message: str) -> None:
+        self._group.leadership.require(message)
+
+    def _require_assigned(self, what: str | ConnectorTaskId, kind: str) -> None:
+        """Raise RequestTargetError unless this worker runs it: the leader names the owner, others name the leader."""
+        assigned, leadership = self._group.work.assigned, self._group.leadership
+        if what in (assigned.connectors if isinstance(what, str) else assigned.tasks):
+            return
+        message = f"Cannot restart {kind} since it is not assigned to this member"
+        if leadership.is_leader:
+            raise NotAssignedError(message, self._group.member.owner_url(what))
+        raise NotLeaderError(leadership.leader_url, message)
+
+
+async def _nothing() -> None:
+    """Do nothing, in the tick loop."""

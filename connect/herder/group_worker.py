@@ -1,0 +1,108 @@
+"""`GroupWorker`: the parts of a distributed herder, wired to each other, from the first join to the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ..settings.distributed import DistributedConfig
+from ..stores.config_store import ConfigStore
+from ..stores.ids import ConnectorTaskId
+from ..stores.status_store import StatusStore
+from ..task.exactly_once import StartChecks
+from ..worker.listener import StatusListener
+from ..worker.worker import Worker
+from .config_changes import ConfigChanges
+from .fencing import FencesAtLeader, ZombieFencing
+from .housekeeping import Housekeeping
+from .leadership import Identity, Leadership
+from .local_work import LocalWork
+from .requests import Requests
+from .start_checks import DistributedStartChecks
+from .task_reconfiguration import TaskReconfiguration, WritesAtLeader
+from .tick_loop import Member, TickLoop
+
+
+def wall_clock_ms() -> int:
+    """Return milliseconds since the epoch."""
+    return int(time.time() * 1000)
+
+
+class GroupMember(Member, Identity, Protocol):
+    """What a distributed herder asks of the worker's membership; see `WorkerGroupMember`."""
+
+    def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
+        """Return the REST address of the worker that runs a connector or task, as far as this leader knows."""
+
+    async def start(self, timeout_s: float) -> None:
+        """Reach the cluster; raises KafkaTimeoutError."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+class LeaderClient(FencesAtLeader, WritesAtLeader, Protocol):
+    """Sends internal requests to the leader."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+class GroupWorker:
+    """The parts. `leadership`, `fencing`, `task_configs`, `work` and `changes` are used within `requests`."""
+
+    def __init__(
+        self,
+        config: DistributedConfig,
+        configs: ConfigStore,
+        statuses: StatusStore,
+        worker: Worker,
+        listener: StatusListener,
+        member: GroupMember,
+        client: LeaderClient,
+        wall_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._config, self._configs, self._statuses = config, configs, statuses
+        self._worker, self._client = worker, client
+        self.member = member
+        self._loop = TickLoop(config, configs, wall_ms)
+        self.requests = Requests(self._loop.wake)
+        self.leadership = Leadership(config, member, configs)
+        refresh_s = config["worker.sync.timeout.ms"] / 1000
+        self.fencing = ZombieFencing(configs, self.leadership, self.requests, worker.fence_tasks, client, refresh_s)
+        self.changes = ConfigChanges(self._loop.wake, self.fencing.new_tasks)
+        self.task_configs = TaskReconfiguration(worker, configs, self.leadership, self.requests, client)
+        self.work = LocalWork(worker, configs, self.task_configs.request, self._checks)
+        housekeeping = Housekeeping(configs, statuses, listener, self.leadership, self.changes, self.work)
+        self._loop.attach(member, self.leadership, self.requests, self.changes, self.work, housekeeping)
+
+    async def run(self, first_tick_done: Callable[[], None]) -> None:
+        """Join the group and do its work until `stop`; raises KafkaError for what ends the membership for good."""
+        await self.member.start(self._config["session.timeout.ms"] / 1000)
+        try:
+            await self._loop.run(first_tick_done)
+        finally:
+            await self._end()
+
+    def stop(self) -> None:
+        """Have `run` end."""
+        self._loop.stop()
+
+    async def _end(self) -> None:
+        await self.task_configs.close()
+        await self.work.stop(self.work.started)
+        await self._worker.stop()
+        self.requests.close()
+        await self.fencing.close()
+        await self._statuses.flush()
+        await self.member.leave("the worker stops")
+        await self.member.close()
+        await self._client.close()
+
+    def _checks(self, task: ConnectorTaskId, generation: int | None) -> StartChecks | None:
+        if not self._config.exactly_once:
+            return None
+        return DistributedStartChecks(
+            task, generation, self._configs, self.fencing, self.requests, lambda: self.work.assigned
+        )

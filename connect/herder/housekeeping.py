@@ -1,0 +1,83 @@
+"""`Housekeeping`: what a rebalance leaves to do in the status topic, and the restarts that users ask for (KIP-745)."""
+
+from __future__ import annotations
+
+import logging
+
+from ..errors import NotFoundError
+from ..group.work import Work
+from ..stores.config_records import RestartRequest
+from ..stores.config_store import ConfigStore
+from ..stores.ids import ConnectorTaskId
+from ..stores.status_records import State
+from ..stores.status_store import StatusStore
+from ..worker.listener import StatusListener
+from .answers import restart_plan
+from .config_changes import ConfigChanges
+from .leadership import Leadership
+from .local_work import LocalWork
+
+log = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """What the tick loop leaves to those who know the status topic."""
+
+    def __init__(
+        self,
+        configs: ConfigStore,
+        statuses: StatusStore,
+        listener: StatusListener,
+        leadership: Leadership,
+        changes: ConfigChanges,
+        work: LocalWork,
+    ) -> None:
+        self._configs, self._statuses, self._listener = configs, statuses, listener
+        self._leadership, self._changes, self._work = leadership, changes, work
+
+    async def before_rebalance(self) -> None:
+        """Write what was reported: behind the rebalance another worker may report of the same."""
+        await self._statuses.flush()
+
+    async def rebalanced(self, stopped: Work) -> None:
+        """Forget the topics of connectors that were removed and ran here; as the leader, all states of what is gone."""
+        configured = self._configs.snapshot().connector_configs
+        for connector in stopped.connectors | {task.connector for task in stopped.tasks}:
+            if connector not in configured:
+                for topic in self._statuses.topics(connector):
+                    await self._statuses.delete_topic(connector, topic.topic)
+        if self._leadership.is_leader:
+            await self._forget_removed()
+
+    async def restart_requested(self) -> None:
+        """Restart what the config topic asks for, as far as it runs here."""
+        for request in self._changes.take_restarts():
+            try:
+                await self._restart(request)
+            except NotFoundError as error:
+                log.info("no restart of connector %s: %s", request.connector, error)
+
+    async def _restart(self, request: RestartRequest) -> None:
+        restarts, planned, _ = restart_plan(self._statuses, request)
+        connectors = self._work.started.connectors & ({request.connector} if restarts else set())
+        restarted = Work(connectors, self._work.started.tasks & frozenset(planned))
+        if not restarted:
+            return
+        log.info("restarting %s", restarted)
+        await self._work.stop(restarted)
+        stopped: list[str | ConnectorTaskId] = [*restarted.connectors, *restarted.tasks]
+        for what in stopped:
+            await self._listener.status(what, State.RESTARTING, None, None)
+        await self._work.start(restarted)
+
+    async def _forget_removed(self) -> None:
+        state = self._configs.snapshot()
+        for connector in self._statuses.connectors():
+            remaining = set(state.tasks(connector))
+            gone: list[str | ConnectorTaskId] = [
+                task for task, _ in self._statuses.of_tasks(connector) if task not in remaining
+            ]
+            if connector not in state.connector_configs:
+                gone.append(connector)
+            for what in gone:
+                await self._listener.status(what, State.DESTROYED, None, None)

@@ -1,0 +1,49 @@
+"""`InternalRequests`: what other workers of the group ask of this one, signed with the session key (KIP-507)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+
+from ..errors import ConnectError
+from ..signatures import check_signature
+from ..stores.config_store import ConfigStore
+from .group_worker import GroupWorker
+
+
+class InternalRequests:
+    """The internal requests of one worker. `algorithms` are inter.worker.verification.algorithms."""
+
+    def __init__(self, group: GroupWorker, configs: ConfigStore, algorithms: Sequence[str]) -> None:
+        self._group, self._configs, self._algorithms = group, configs, algorithms
+
+    async def put_task_configs(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
+        """Write the settings of a connector's tasks; raises as `check_signature` and the write do."""
+        self._check(body, signature, algorithm)
+        await self._group.requests.run(partial(self._group.task_configs.write, connector, _task_configs(body)))
+
+    async def fence(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
+        """Fence the producers of a connector's earlier tasks; raises as `check_signature` and the fencing do."""
+        self._check(body, signature, algorithm)
+        await self._group.fencing.fence(connector)
+
+    def _check(self, body: bytes, signature: str | None, algorithm: str | None) -> None:
+        if self._group.leadership.signs_requests:
+            key = self._configs.session_key
+            check_signature(None if key is None else key.key, body, signature, algorithm, self._algorithms)
+
+
+def _task_configs(body: bytes) -> list[dict[str, str]]:
+    """Return the settings of tasks from a request; raises ConnectError."""
+    try:
+        configs = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ConnectError(f"the settings of tasks are not JSON: {error}") from None
+    if not isinstance(configs, list) or not all(isinstance(each, dict) for each in configs):
+        raise ConnectError("the settings of tasks are a JSON list of objects")
+    for config in configs:
+        for name, value in config.items():
+            if not isinstance(value, str):
+                raise ConnectError(f"the setting {name!r} of a task is text, not {type(value).__name__}")
+    return configs

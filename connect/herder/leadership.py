@@ -1,0 +1,125 @@
+"""`Leadership`: who leads the group, and what this worker writes while it is the leader.
+
+Writes of the leader are transactions of one transactional id of the group (KIP-618): a new leader claims it, and a
+zombie's writes fail from then on. A worker that was fenced and is still the leader claims it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from typing import Final, Protocol
+
+from ..errors import ConnectError, NotLeaderError
+from ..group.protocol import ConnectProtocol
+from ..group.session_keys import key_expires_ms, needs_new_key, new_session_key
+from ..settings.distributed import DistributedConfig
+from ..stores.config_store import ConfigStore
+from .group_member import Rebalance
+
+log = logging.getLogger(__name__)
+
+RECLAIM_BACKOFF_S: Final = 0.25
+"""Wait after a claim that has failed, as Kafka Connect's."""
+
+
+class Identity(Protocol):
+    """What leadership needs of the worker's membership."""
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator has given to this member; empty between memberships."""
+
+
+class Leadership:
+    """The view of this worker after its last rebalance."""
+
+    def __init__(self, config: DistributedConfig, member: Identity, configs: ConfigStore) -> None:
+        self._config, self._member, self._configs = config, member, configs
+        self._rebalance: Rebalance | None = None
+        self._fenced = False
+
+    @property
+    def generation(self) -> int:
+        """The generation of the last rebalance; 0 before the first one."""
+        return 0 if self._rebalance is None else self._rebalance.generation_id
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this worker leads the group, as far as it knows."""
+        leads = self._rebalance is not None and self._rebalance.received.leader == self._member.member_id
+        return leads and bool(self._member.member_id)
+
+    @property
+    def leader_url(self) -> str | None:
+        """The REST address of the leader; None while it is not known."""
+        return None if self._rebalance is None else self._rebalance.received.leader_url or None
+
+    @property
+    def signs_requests(self) -> bool:
+        """Whether internal requests have to be signed (KIP-507)."""
+        if self._rebalance is None:
+            return str(self._config["connect.protocol"]).lower() == ConnectProtocol.SESSIONED.value
+        return self._rebalance.protocol.signed
+
+    def require(self, message: str) -> None:
+        """Raise NotLeaderError with the message unless this worker is the leader."""
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_url, message)
+
+    async def rebalanced(self, rebalance: Rebalance) -> None:
+        """Take the outcome of a rebalance; a leader claims the writes of the config topic."""
+        if self._rebalance is not None and self._rebalance.protocol.signed and not rebalance.protocol.signed:
+            log.warning(
+                "requests between workers are not signed any more: the group uses the protocol %r since a worker "
+                "joined whose connect.protocol is older; set it to sessioned at all workers",
+                rebalance.protocol.value,
+            )
+        self._rebalance = rebalance
+        if self.is_leader:
+            await self._claim()
+
+    async def write(self, writing: Awaitable[None]) -> None:
+        """Await a write that only the leader may do; raises ConnectError where it fails, and claims anew then."""
+        try:
+            await writing
+        except Exception as error:
+            log.warning("could not write to the config topic as the leader: %s", error)
+            self._fenced = True
+            raise ConnectError(
+                "Failed to write to config topic; this may be due to a transient error and the request can be safely "
+                "retried"
+            ) from error
+
+    async def keep(self, now_ms: int) -> bool:
+        """Claim again where the claim was lost, and write a session key where one is due.
+
+        Returns whether that is done; else the caller waits RECLAIM_BACKOFF_S and calls again.
+        """
+        if not self.is_leader:
+            self._fenced = False
+            return True
+        if self._fenced:
+            await self._claim()
+        if self._fenced:
+            return False
+        if self.signs_requests and needs_new_key(self._configs.session_key, self._config, now_ms):
+            log.info("writing a new session key")
+            try:
+                await self.write(self._configs.put_session_key(new_session_key(self._config, now_ms)))
+            except ConnectError:
+                return False
+        return True
+
+    def key_expires_ms(self) -> int | None:
+        """Return when the leader's next session key is due, in milliseconds since the epoch; None: not here."""
+        key = self._configs.session_key
+        return key_expires_ms(key, self._config) if key is not None and self.is_leader and self.signs_requests else None
+
+    async def _claim(self) -> None:
+        try:
+            await self._configs.claim()
+            self._fenced = False
+        except Exception as error:
+            log.warning("could not claim the writes of the config topic, and claim them again: %s", error)
+            self._fenced = True

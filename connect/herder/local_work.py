@@ -1,0 +1,154 @@
+"""`LocalWork`: the connectors and tasks that this worker was assigned, and those that it has started.
+
+Nothing here waits for a connector or task to start: that happens in the background, and a stop ends it. A connector and
+its tasks are independent of each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+
+from ..errors import ConnectError
+from ..group.work import Work
+from ..stores.config_records import TargetState
+from ..stores.config_store import ConfigStore
+from ..stores.ids import ConnectorTaskId
+from ..task.exactly_once import StartChecks
+from ..worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+MakeChecks = Callable[[ConnectorTaskId, int | None], StartChecks | None]
+"""(task, generation of its connector's task settings) → what has to hold when it starts."""
+
+
+class LocalWork:
+    """Follows assignments and changes of settings. Its methods are called by the tick loop alone."""
+
+    def __init__(
+        self, worker: Worker, configs: ConfigStore, reconfigure: Callable[[str], None], checks: MakeChecks
+    ) -> None:
+        self._worker, self._configs = worker, configs
+        self._reconfigure, self._checks = reconfigure, checks
+        self._jobs: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.assigned = Work()
+        self.started = Work()
+
+    async def follow(self, assigned: Work) -> None:
+        """Start what is assigned and not started."""
+        self.assigned = assigned
+        await self.start(assigned - self.started)
+
+    async def start(self, work: Work) -> None:
+        """Start connectors and tasks that do not run here."""
+        for connector in sorted(work.connectors):
+            self._start_connector(connector)
+        for task in sorted(work.tasks):
+            await self._start_task(task)
+
+    async def stop(self, work: Work) -> None:
+        """Stop these connectors and tasks, all at the same time."""
+        await asyncio.gather(
+            self._worker.stop_tasks(work.tasks), *(self._stop_connector(connector) for connector in work.connectors)
+        )
+        self.started -= work
+
+    async def restart_connector(self, connector: str) -> asyncio.Task[None]:
+        """Stop a connector and start it again, in the background; the task raises ConnectError where that fails."""
+        await self._stop_connector(connector)
+        return self._start_connector(connector)
+
+    async def follow_settings(self, connectors: Iterable[str]) -> None:
+        """Start those connectors anew that run here; one that was removed is only stopped."""
+        configured = self._configs.snapshot().connector_configs
+        for connector in sorted(set(connectors) & self.started.connectors):
+            if connector in configured:
+                await self.restart_connector(connector)
+            else:
+                await self._stop_connector(connector)
+
+    def set_target(self, connector: str) -> None:
+        """Have a connector and its tasks do what their target state says, as far as they run here."""
+        target = self._configs.snapshot().target_state(connector)
+        if target is None:
+            return
+        self._worker.set_target(connector, target)
+
+        async def transition() -> None:
+            wanted = self._configs.snapshot().target_state(connector)
+            if wanted is None:
+                return
+            await self._worker.connector_transition(connector, wanted)
+            if wanted is TargetState.STARTED:
+                self._reconfigure(connector)
+
+        if connector in self.started.connectors:
+            self._in_background(connector, transition)
+
+    async def stop_tasks_of(self, connectors: Iterable[str]) -> None:
+        """Stop the tasks of these connectors; those that are still assigned after the next rebalance start anew."""
+        names = set(connectors)
+        await self.stop(Work.of((), (task for task in self.started.tasks if task.connector in names)))
+
+    async def restart_task(self, task: ConnectorTaskId) -> None:
+        """Stop a task and start it again."""
+        await self._worker.stop_tasks([task])
+        await self._start_task(task)
+
+    def _start_connector(self, connector: str) -> asyncio.Task[None]:
+        self.started |= Work.of([connector], ())
+
+        async def start() -> None:
+            state = self._configs.snapshot()
+            config = state.connector_configs.get(connector)
+            if config is None:
+                return  # it was removed, and a rebalance is due
+            target = state.target_state(connector) or TargetState.STARTED
+            settings = {name: value for name, value in config.items() if value is not None}
+            await self._worker.start_connector(connector, settings, target, lambda: self._reconfigure(connector))
+            if target is TargetState.STARTED:
+                self._reconfigure(connector)
+
+        return self._in_background(connector, start)
+
+    async def _start_task(self, task: ConnectorTaskId) -> None:
+        state = self._configs.snapshot()
+        connector, config = state.connector_configs.get(task.connector), state.task_configs.get(task)
+        if connector is None or config is None:
+            return  # it was removed, and a rebalance is due
+        await self._worker.start_task(
+            task,
+            {name: value for name, value in connector.items() if value is not None},
+            {name: value for name, value in config.items() if value is not None},
+            state.target_state(task.connector) or TargetState.STARTED,
+            self._checks(task, state.task_config_generations.get(task.connector)),
+        )
+        self.started |= Work.of((), [task])
+
+    async def _stop_connector(self, connector: str) -> None:
+        jobs = self._jobs.pop(connector, set())
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        await self._worker.stop_connector(connector)
+        self.started -= Work.of([connector], ())
+
+    def _in_background(self, connector: str, action: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        async def run() -> None:
+            async with self._locks[connector]:
+                await action()
+
+        def ended(job: asyncio.Task[None]) -> None:
+            self._jobs.get(connector, set()).discard(job)
+            if not job.cancelled() and (error := job.exception()) is not None:
+                known = isinstance(error, ConnectError)
+                log.error("connector %s: %s", connector, error, exc_info=None if known else error)
+
+        job = asyncio.create_task(run(), name=f"connector {connector}")
+        self._jobs[connector].add(job)
+        job.add_done_callback(ended)
+        return job

@@ -1,0 +1,113 @@
+"""`TaskReconfiguration`: asks connectors for the settings of their tasks, and has the leader write them.
+
+It goes on until that has succeeded, with waits that grow from BACKOFF_S to BACKOFF_MAX_S as Kafka Connect's do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from ..errors import BadRequestError, ConnectError, NotFoundError, NotLeaderError, TooManyTasksError
+from ..stores.config_records import TargetState
+from ..stores.config_store import ConfigStore
+from ..worker.worker import Worker
+from .answers import task_configs_changed
+from .leadership import Leadership
+from .requests import Requests
+
+log = logging.getLogger(__name__)
+
+BACKOFF_S: Final = 0.25
+BACKOFF_MAX_S: Final = 60.0
+
+
+class WritesAtLeader(Protocol):
+    """Asks the leader."""
+
+    async def put_task_configs(self, leader_url: str, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
+        """Have the leader write the settings of a connector's tasks; raises LeaderRequestError."""
+
+
+class TaskReconfiguration:
+    """The reconfigurations of connectors that run on this worker, at most one of each at a time."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        configs: ConfigStore,
+        leadership: Leadership,
+        requests: Requests,
+        leader: WritesAtLeader,
+    ) -> None:
+        self._worker, self._configs = worker, configs
+        self._leadership, self._requests, self._leader = leadership, requests, leader
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+
+    def request(self, connector: str) -> None:
+        """Ask a connector for its tasks, in the background; once more behind what goes on already."""
+        running = self._running.get(connector)
+        if running is not None and not running.done():
+            self._again.add(connector)
+            return
+        self._running[connector] = asyncio.create_task(self._run(connector), name=f"reconfigure {connector}")
+
+    async def close(self) -> None:
+        """End all of them."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def write(self, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
+        """Write the settings of a connector's tasks as the leader; called in the tick loop.
+
+        Raises NotLeaderError, NotFoundError, BadRequestError for tasks of a stopped connector, ConnectError.
+        """
+        self._leadership.require("Only the leader may write task configurations.")
+        state = self._configs.snapshot()
+        if connector not in state.connector_configs:
+            raise NotFoundError(f"Connector {connector} not found")
+        if configs and state.target_state(connector) is TargetState.STOPPED:
+            raise BadRequestError(f"Cannot submit non-empty set of task configs for stopped connector {connector}")
+        await self._leadership.write(self._configs.put_task_configs(connector, configs))
+
+    async def _run(self, connector: str) -> None:
+        wait_s = BACKOFF_S
+        while True:
+            self._again.discard(connector)
+            try:
+                await self._reconfigure(connector)
+            except TooManyTasksError as error:
+                await self._worker.connector_failed(connector, error)
+            except Exception as error:
+                log.warning("tasks of connector %s were not configured, again in %g s: %s", connector, wait_s, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, BACKOFF_MAX_S)
+                continue
+            if connector not in self._again:
+                return
+            wait_s = BACKOFF_S
+
+    async def _reconfigure(self, connector: str) -> None:
+        if not self._wanted(connector):
+            return
+        configs = await self._worker.task_configs(connector)
+        if not self._wanted(connector) or not task_configs_changed(self._configs.snapshot(), connector, configs):
+            return
+        try:
+            await self._requests.run(partial(self.write, connector, configs))
+        except NotLeaderError as error:
+            if error.url is None:
+                raise ConnectError("the leader of the group, who writes them, is not known yet") from error
+            await self._leader.put_task_configs(error.url, connector, configs)
+
+    def _wanted(self, connector: str) -> bool:
+        """Whether a connector runs here and is to have tasks."""
+        state = self._configs.snapshot()
+        started = connector in state.connector_configs and state.target_state(connector) is TargetState.STARTED
+        return started and self._worker.connector_running(connector)

@@ -1,0 +1,238 @@
+"""`TickLoop`: the one loop of a distributed herder, as Kafka Connect's.
+
+Each tick: take part in a rebalance that is due and follow its outcome; keep the leader's rights; do what was requested;
+restart what is to be restarted; apply changes of the config topic; wait for the next of all that. What changes the work
+of this worker happens here and nowhere else, one step at a time.
+
+A worker that cannot read the config topic leaves the group and tries again. It keeps its work for a while, and stops it
+when it has not caught up by then, as the group gives it to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
+
+from ..group.protocol import ConnectProtocol
+from ..group.work import Work
+from ..settings.distributed import DistributedConfig
+from ..stores.config_store import ConfigStore
+from .config_changes import ConfigChanges
+from .group_member import Rebalance
+from .leadership import RECLAIM_BACKOFF_S, Leadership
+from .local_work import LocalWork
+from .requests import Requests
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+UNSYNCED_ATTEMPTS: Final = 5
+"""How often a worker tries to read the config topic before it stops its work, as Kafka Connect does."""
+
+
+class Member(Protocol):
+    """What the loop asks of the worker's membership; see `WorkerGroupMember`."""
+
+    @property
+    def stops_before_joining(self) -> bool: ...
+    @property
+    def rejoin_due(self) -> bool: ...
+    def request_rejoin(self, reason: str) -> None: ...
+    async def wait(self) -> None: ...
+    async def join(self) -> Rebalance: ...
+    async def leave(self, reason: str, *, still_running: bool = False) -> None: ...
+    def stopped_everything(self) -> None: ...
+
+
+class Follows(Protocol):
+    """What the loop leaves to `Housekeeping`, which knows the status topic."""
+
+    async def before_rebalance(self) -> None:
+        """Write down what was reported: behind the rebalance another worker may report."""
+
+    async def rebalanced(self, stopped: Work) -> None:
+        """Clean up behind what does not exist any more; `stopped` is what this worker has stopped just now."""
+
+    async def restart_requested(self) -> None:
+        """Restart what users have asked for."""
+
+
+class _StoppingError(Exception):
+    """The worker stops, in the midst of something that may be left undone."""
+
+
+class TickLoop:
+    """Runs from `run` until `stop`. `wake` begins the next tick at once."""
+
+    def __init__(self, config: DistributedConfig, configs: ConfigStore, wall_ms: Callable[[], int]) -> None:
+        """`wall_ms` returns milliseconds since the epoch."""
+        self._config, self._configs, self._wall_ms = config, configs, wall_ms
+        self._woken = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._rebalance: Rebalance | None = None
+        self._following = False
+        """Whether the outcome of the last rebalance is still to be followed."""
+        self._unsynced = 0
+        """Attempts to read the config topic that have failed in a row."""
+
+    def attach(
+        self,
+        member: Member,
+        leadership: Leadership,
+        requests: Requests,
+        changes: ConfigChanges,
+        work: LocalWork,
+        follows: Follows,
+    ) -> None:
+        """Name the parts that the loop drives; before `run`."""
+        self._member, self._leadership, self._requests = member, leadership, requests
+        self._changes, self._work, self._follows = changes, work, follows
+
+    def wake(self) -> None:
+        """Begin the next tick now, or at once behind the one that runs."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End behind what the loop does now, and without waiting for the group."""
+        self._stopping.set()
+
+    async def run(self, first_tick_done: Callable[[], None]) -> None:
+        """Tick until `stop`; raises the error that has ended the membership for good."""
+        try:
+            while not self._stopping.is_set():
+                if await self._tick():
+                    first_tick_done()
+                    await self._wait()
+        except _StoppingError:
+            pass
+
+    async def _tick(self) -> bool:
+        """Do what is due; returns False where a rebalance, or another attempt, has to come before anything else."""
+        self._woken.clear()
+        if self._unsynced and not await self._catch_up():
+            return False
+        if self._member.rejoin_due:
+            await self._join()
+        if self._following and not await self._follow():
+            return False
+        if not await self._leadership.keep(self._wall_ms()):
+            await self._pause(RECLAIM_BACKOFF_S)
+            return False
+        await self._requests.run_waiting()
+        await self._follows.restart_requested()
+        return not await self._apply_changes()
+
+    async def _join(self) -> None:
+        if self._member.stops_before_joining:
+            await self._work.stop(self._work.started)
+        await self._follows.before_rebalance()
+        rebalance = await self._unless_stopping(self._member.join())
+        log.info(
+            "generation %d, protocol %s, leader %s, delay %d ms: to run %s, to stop %s",
+            rebalance.generation_id,
+            rebalance.protocol.value,
+            rebalance.received.leader_url,
+            rebalance.received.delay_ms,
+            rebalance.running.assigned.work,
+            rebalance.received.revoked.work,
+        )
+        self._rebalance, self._following = rebalance, True
+        revoked = self._work.started - rebalance.running.assigned.work
+        await self._work.stop(revoked)
+        await self._leadership.rebalanced(rebalance)
+        await self._follows.rebalanced(revoked)
+
+    async def _follow(self) -> bool:
+        """Start what was assigned; returns False where another rebalance has to come first."""
+        assert self._rebalance is not None
+        received = self._rebalance.received
+        if (received.error or self._configs.offset < received.config_offset) and not await self._catch_up():
+            return False
+        if received.error:
+            return False  # the member rejoins
+        if self._configs.offset != received.config_offset:
+            self._member.request_rejoin(
+                f"the config topic has gone on from offset {received.config_offset} to {self._configs.offset}"
+            )
+            return False
+        await self._work.follow(self._rebalance.running.assigned.work)
+        self._following = False
+        if received.revoked.work:
+            self._member.request_rejoin("what was revoked has stopped")
+            return False
+        return True
+
+    async def _apply_changes(self) -> bool:
+        """Apply what the config topic has changed; returns whether the group has to rebalance."""
+        changes = self._changes.take(self._configs.snapshot().connector_configs)
+        eager = self._rebalance is not None and self._rebalance.protocol is ConnectProtocol.EAGER
+        if not (changes.rebalance and eager):  # with the eager protocol all stops and starts anew
+            await self._work.follow_settings(changes.connectors)
+            for connector in sorted(changes.targets):
+                self._work.set_target(connector)
+            await self._work.stop_tasks_of(changes.tasks)
+        if changes.rebalance:
+            self._member.request_rejoin("connectors or tasks have come or gone")
+        return changes.rebalance
+
+    async def _catch_up(self) -> bool:
+        """Read the config topic to its end; returns False where that did not succeed in time."""
+        try:
+            await self._unless_stopping(self._configs.refresh(self._config["worker.sync.timeout.ms"] / 1000))
+        except TimeoutError:
+            await self._lag_behind()
+            return False
+        self._unsynced = 0
+        return True
+
+    async def _lag_behind(self) -> None:
+        if self._unsynced == 0:
+            await self._member.leave("taking too long to read the log", still_running=True)
+            self._member.request_rejoin("the worker had not read the config topic to its end")
+        self._unsynced += 1
+        log.warning(
+            "the config topic was not read to its end within worker.sync.timeout.ms, attempt %d", self._unsynced
+        )
+        if self._unsynced > UNSYNCED_ATTEMPTS:
+            if self._work.started:
+                log.warning("stopping all work, as the group gives it to other workers")
+                await self._work.stop(self._work.started)
+                self._member.stopped_everything()
+            await self._pause(self._config["worker.unsync.backoff.ms"] / 1000)
+            return
+        left = UNSYNCED_ATTEMPTS + 1 - self._unsynced
+        await self._pause(self._config["scheduled.rebalance.max.delay.ms"] / 1000 / 10 / left)
+
+    async def _wait(self) -> None:
+        """Wait for a rebalance that is due, for a call of `wake`, or for the session key to expire."""
+        expires_ms = self._leadership.key_expires_ms()
+        timeout_s = None if expires_ms is None else max(0, expires_ms - self._wall_ms()) / 1000
+        due = asyncio.create_task(self._member.wait())
+        waiting = {due, asyncio.create_task(self._woken.wait()), asyncio.create_task(self._stopping.wait())}
+        try:
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if due.done():
+                due.result()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _pause(self, seconds: float) -> None:
+        await self._unless_stopping(asyncio.sleep(seconds))
+
+    async def _unless_stopping(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Return what it returns; a stop cancels it, and raises _StoppingError."""
+        task = asyncio.create_task(doing)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            task.cancel()  # without effect where it is done
+            await asyncio.gather(task, return_exceptions=True)
+        if task.cancelled():
+            raise _StoppingError
+        return task.result()

@@ -1,0 +1,259 @@
+"""Distributed connect workers for tests: processes over TCP, and their REST interface from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+from oncelog import Admin, Consumer
+from oncelog.connect.process import DistributedWorker
+
+W = TypeVar("W", "LocalWorker", "WorkerProcess")
+
+START_S = 60
+ANSWER_S = 60
+MOMENT_MS = 200
+"""What a worker knows shows a moment after the record that another reader has seen."""
+
+
+class Rest:
+    """The REST interface of a worker. `changed` returns when the status topic has news, or after a moment."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, changed: Callable[[], Awaitable[None]]) -> None:
+        self.session, self.url, self._changed = session, url, changed
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body)
+        sent = {**({"Content-Type": "application/json"} if body is not None else {}), **(headers or {})}
+        async with self.session.request(method, self.url + path, data=data, headers=sent) as response:
+            text = await response.text()
+            return response.status, json.loads(text) if text else None
+
+    async def settled(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Ask again while the group rebalances, as Kafka Connect's clients do."""
+        async with asyncio.timeout(ANSWER_S):
+            while (answer := await self(method, path, body))[0] == 409 and _rebalancing(answer[1]):
+                await self._changed()
+        return answer
+
+    async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
+        """Ask after each news of the status topic until the answer is so."""
+        answer = None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                while True:
+                    _, answer = await self("GET", path)
+                    if wanted(answer):
+                        return answer
+                    await self._changed()
+        except TimeoutError:
+            raise AssertionError(f"{path} did not become so; at last it was {answer}") from None
+
+
+def _rebalancing(answer: Any) -> bool:
+    return any(text in answer["message"] for text in ("stale configuration", "rebalance"))
+
+
+def states(connector: str, *tasks: str) -> Callable[[Any], bool]:
+    """Return whether a status says so."""
+
+    def wanted(known: Any) -> bool:
+        if "connector" not in known:
+            return False
+        return (known["connector"]["state"], [task["state"] for task in known["tasks"]]) == (connector, list(tasks))
+
+    return wanted
+
+
+def owners(known: Any) -> dict[int, str]:
+    """Return the worker of each task by a status."""
+    return {task["id"]: task["worker_id"] for task in known["tasks"]}
+
+
+class LocalWorker:
+    """A worker in the process of the test."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = dict(settings)
+        self.worker: DistributedWorker | None = None
+        self.url = ""
+        self.log = ""
+
+    @property
+    def worker_id(self) -> str:
+        return self.url.removeprefix("http://")
+
+    async def start(self) -> None:
+        self.worker = DistributedWorker(self._settings)
+        await self.worker.start()
+        self.url = self.worker.url
+
+    async def end(self) -> int:
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            await worker.stop()
+        return 0
+
+
+class WorkerProcess:
+    """`oncelog connect distributed FILE` as a process of its own."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        self._file = directory / "worker.properties"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._log = directory / "worker.log"
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    @property
+    def worker_id(self) -> str:
+        return self.url.removeprefix("http://")
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    async def start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "oncelog.cli", "connect", "distributed", str(self._file)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_S):
+            line = await asyncio.to_thread(self._process.stdout.readline)
+        assert line.startswith("ready http://"), self.log[-3000:]
+        self.url = line.split()[1]
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        """End the process with a signal; returns its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        assert process.stdout is not None
+        process.send_signal(number)
+        try:
+            return await asyncio.to_thread(process.wait, 60)
+        finally:
+            process.kill()
+            process.stdout.close()
+
+    async def kill(self) -> None:
+        await self.end(signal.SIGKILL)
+
+
+class Group:
+    """The workers of one group, with a REST interface to each."""
+
+    def __init__(self, bootstrap: str, name: str, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.name, self._directory = name, directory
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "listeners": "http://127.0.0.1:0",
+            "group.id": name,
+            "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "key.converter.schemas.enable": "false",
+            "value.converter.schemas.enable": "false",
+            "exactly.once.source.support": "enabled",
+            "scheduled.rebalance.max.delay.ms": "0",
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "200",
+            "offset.flush.interval.ms": "100",
+            "offset.storage.partitions": "5",
+            **{f"{kind}.storage.topic": f"{name}-{kind}" for kind in ("config", "offset", "status")},
+            **{f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")},
+            **(settings or {}),
+        }
+        self.workers: list[LocalWorker | WorkerProcess] = []
+        self.session: aiohttp.ClientSession
+        self.statuses: Consumer
+
+    async def add(self, settings: Mapping[str, str] | None = None) -> LocalWorker:
+        """Start a further worker in this process."""
+        return await self._started(LocalWorker({**self._settings, **(settings or {})}))
+
+    async def add_process(self, settings: Mapping[str, str] | None = None) -> WorkerProcess:
+        """Start a further worker as a process."""
+        directory = self._directory / f"{self.name}-{len(self.workers)}"
+        return await self._started(WorkerProcess(directory, {**self._settings, **(settings or {})}))
+
+    def rest(self, worker: LocalWorker | WorkerProcess) -> Rest:
+        return Rest(self.session, worker.url, self._changed)
+
+    async def _started(self, worker: W) -> W:
+        self.workers.append(worker)
+        await worker.start()
+        return worker
+
+    async def _changed(self) -> None:
+        if not self.statuses.assignment():
+            topic = self._settings["status.storage.topic"]
+            async with Admin(bootstrap_servers=self._settings["bootstrap.servers"]) as admin:
+                partitions = len((await admin.describe_topics([topic]))[topic].partitions)
+            self.statuses.assign([(topic, number) for number in range(partitions)])
+        await self.statuses.poll(MOMENT_MS)
+
+    @property
+    def logs(self) -> str:
+        return "\n".join(f"== {worker.url}\n{worker.log[-6000:]}" for worker in self.workers)
+
+
+@asynccontextmanager
+async def group(
+    bootstrap: str, name: str, directory: Path, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Group]:
+    """Run a group; all its workers are ended at the end."""
+    workers = Group(bootstrap, name, directory, settings)
+    async with (
+        aiohttp.ClientSession() as workers.session,
+        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as workers.statuses,
+    ):
+        try:
+            yield workers
+        except BaseException:
+            print(workers.logs)
+            raise
+        finally:
+            await asyncio.gather(*(worker.end() for worker in workers.workers))
+
+
+async def committed(bootstrap: str, topic: str, enough: Callable[[dict[Any, list[Any]]], bool]) -> dict[Any, list[Any]]:
+    """Return the JSON values of a topic's committed records by their JSON key, as soon as they are enough."""
+    values: dict[Any, list[Any]] = {}
+    async with Consumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([(topic, 0)])
+        async with asyncio.timeout(ANSWER_S):
+            while not enough(values):
+                for record in await consumer.poll(200):
+                    key = json.loads(record.key) if record.key else None
+                    values.setdefault(key, []).append(json.loads(record.value or b"null"))
+    return values
+
+
+def assert_exactly_once(values: Mapping[Any, list[Any]]) -> None:
+    """Check that the values of each key are 0, 1, 2, … without a gap, a repetition or a change of order."""
+    for key, counts in values.items():
+        assert counts == list(range(len(counts))), f"task {key}: {_first_wrong(counts)}"
+
+
+def _first_wrong(counts: list[int]) -> str:
+    for place, count in enumerate(counts):
+        if count != place:
+            return f"{count} where {place} belongs, in {counts[max(0, place - 3) : place + 4]}"
+    return "none"
