@@ -13,17 +13,37 @@ from ..stores.ids import ConnectorTaskId
 from ..stores.offset_store import OffsetStore
 from ..stores.status_records import State, Status, TopicStatus
 from ..stores.status_store import StatusStore
+from ..worker.listener import StatusListener
 from ..worker.worker import Worker
 from . import answers, offset_requests
 from .herder import Json
 from .validation import validate_connector
 
 
+class Outside:
+    """What herders need of the world besides the internal topics; tests script it."""
+
+    def worker(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> Worker:
+        """Return who runs connectors and tasks."""
+        return Worker(config, offsets, listener)
+
+    async def cluster_id(self, config: WorkerConfig) -> str:
+        """Return the id of the Kafka cluster; raises KafkaError where it cannot be reached."""
+        async with Admin(config.client("admin")) as admin:
+            return (await admin.describe_cluster()).cluster_id or ""
+
+
 class BaseHerder:
     """The part of a `Herder` that reads, and the `StatusListener` of its worker."""
 
     def __init__(
-        self, config: WorkerConfig, worker_id: str, configs: ConfigStore, statuses: StatusStore, offsets: OffsetStore
+        self,
+        config: WorkerConfig,
+        worker_id: str,
+        configs: ConfigStore,
+        statuses: StatusStore,
+        offsets: OffsetStore,
+        outside: Outside,
     ) -> None:
         self.config = config
         self.worker_id = worker_id
@@ -32,7 +52,8 @@ class BaseHerder:
         self._configs = configs
         self._statuses = statuses
         self._offsets = offsets
-        self._worker = Worker(config, offsets, self)
+        self._outside = outside
+        self._worker = outside.worker(config, offsets, self)
 
     @property
     def generation(self) -> int:
@@ -46,8 +67,7 @@ class BaseHerder:
         """Return as soon as the worker has time for a request."""
 
     async def _open(self) -> None:
-        async with Admin(self.config.client("admin")) as admin:
-            self.cluster_id = (await admin.describe_cluster()).cluster_id or ""
+        self.cluster_id = await self._outside.cluster_id(self.config)
         await self._configs.start()
         await self._statuses.start()
         await self._offsets.start()

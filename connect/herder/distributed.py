@@ -13,7 +13,6 @@ from functools import partial
 from ..errors import (
     AlreadyExistsError,
     ConnectError,
-    NotAssignedError,
     NotFoundError,
     NotLeaderError,
     RebalanceNeededError,
@@ -27,7 +26,7 @@ from ..stores.offset_store import OffsetStore
 from ..stores.status_store import StatusStore
 from ..stores.topic_log import TopicLog
 from . import answers, offset_requests
-from .base import BaseHerder
+from .base import BaseHerder, Outside
 from .group_worker import GroupMember, GroupWorker, LeaderClient
 from .herder import Json, Put
 from .internal_requests import InternalRequests
@@ -46,9 +45,10 @@ class DistributedHerder(BaseHerder):
         offsets: TopicLog,
         make_member: Callable[[ConfigStore], GroupMember],
         make_client: Callable[[ConfigStore], LeaderClient],
+        outside: Outside | None = None,
     ) -> None:
         store = ConfigStore(configs, self._changed)
-        super().__init__(config, worker_id, store, StatusStore(statuses), OffsetStore(offsets))
+        super().__init__(config, worker_id, store, StatusStore(statuses), OffsetStore(offsets), outside or Outside())
         self._group = GroupWorker(
             config, store, self._statuses, self._worker, self, make_member(store), make_client(store)
         )
@@ -88,7 +88,7 @@ class DistributedHerder(BaseHerder):
 
     async def alive(self) -> None:
         """Return as soon as the tick loop has time for a request."""
-        await self._group.requests.run(_nothing)
+        await self._group.requests.run(partial(asyncio.sleep, 0))
 
     async def settled(self) -> None:
         """Return behind a rebalance that is due; raises RebalanceNeededError where another one will be."""
@@ -117,7 +117,7 @@ class DistributedHerder(BaseHerder):
         raise_errors(await self.validate(config))
 
         async def put() -> Put:
-            self._require_leader("Only the leader can set connector configs.")
+            self._group.leadership.require("Only the leader can set connector configs.")
             state = self._configs.snapshot()
             exists = name in state.connector_configs
             if exists and not replace:
@@ -131,7 +131,7 @@ class DistributedHerder(BaseHerder):
         """Change some settings, None removes one; raises as `put_connector` does, and NotFoundError."""
 
         async def present() -> dict[str, str]:
-            self._require_leader("Only the leader can set connector configs.")
+            self._group.leadership.require("Only the leader can set connector configs.")
             return self._require(name, "Connector {} not found")
 
         changed = {**await self._group.requests.run(present), **patch}
@@ -142,7 +142,7 @@ class DistributedHerder(BaseHerder):
         """Delete a connector; the rebalance that follows stops it. Its offsets stay."""
 
         async def delete() -> None:
-            self._require_leader("Only the leader can delete connector configs.")
+            self._group.leadership.require("Only the leader can delete connector configs.")
             self._require(name, "Connector {} not found")
             await self._group.leadership.write(self._configs.remove_connector(name))
 
@@ -158,7 +158,7 @@ class DistributedHerder(BaseHerder):
 
     async def _stop_connector(self, name: str) -> None:
         self._require(name, "Unknown connector {}")
-        self._require_leader("Only the leader can transition connectors to the STOPPED state.")
+        self._group.leadership.require("Only the leader can transition connectors to the STOPPED state.")
         # Tasks first: a started connector without tasks does no harm if the leader ends in between.
         await self._group.task_configs.write(name, [])
         await self._configs.put_target_state(name, TargetState.STOPPED)
@@ -170,7 +170,7 @@ class DistributedHerder(BaseHerder):
         async def restart() -> asyncio.Task[None]:
             await self._check_settled()
             self._require(name, "Unknown connector: {}")
-            self._require_assigned(name, "connector")
+            self._group.require_assigned(name)
             return await self._group.work.restart_connector(name)
 
         starting = await self._group.requests.run(restart)
@@ -187,7 +187,7 @@ class DistributedHerder(BaseHerder):
             self._require(task.connector, "Unknown connector: {}")
             if task not in self._configs.snapshot().task_configs:
                 raise NotFoundError(f"Unknown task: {task}")
-            self._require_assigned(task, "task")
+            self._group.require_assigned(task)
             await self._group.work.restart_task(task)
 
         await self._group.requests.run(restart)
@@ -198,7 +198,7 @@ class DistributedHerder(BaseHerder):
         async def restart() -> Json:
             await self._check_settled()
             self._require(request.connector, "Unknown connector: {}")
-            self._require_leader("Only the leader can process restart requests.")
+            self._group.leadership.require("Only the leader can process restart requests.")
             await self._group.leadership.write(self._configs.put_restart(request))
             return answers.restart_plan(self._statuses, request)[2]
 
@@ -223,7 +223,7 @@ class DistributedHerder(BaseHerder):
     async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
         async def check() -> dict[str, str]:
             await self._check_settled()
-            self._require_leader("Only the leader can process external offsets modification requests")
+            self._group.leadership.require("Only the leader can process external offsets modification requests")
             await self._configs.refresh()
             config = self._require(name, "Connector {} not found")
             offset_requests.require_stopped(self._configs.snapshot(), name)
@@ -249,20 +249,3 @@ class DistributedHerder(BaseHerder):
     async def _check_settled(self) -> None:
         if self._group.changes.rebalance_needed:
             raise RebalanceNeededError
-
-    def _require_leader(self, message: str) -> None:
-        self._group.leadership.require(message)
-
-    def _require_assigned(self, what: str | ConnectorTaskId, kind: str) -> None:
-        """Raise RequestTargetError unless this worker runs it: the leader names the owner, others name the leader."""
-        assigned, leadership = self._group.work.assigned, self._group.leadership
-        if what in (assigned.connectors if isinstance(what, str) else assigned.tasks):
-            return
-        message = f"Cannot restart {kind} since it is not assigned to this member"
-        if leadership.is_leader:
-            raise NotAssignedError(message, self._group.member.owner_url(what))
-        raise NotLeaderError(leadership.leader_url, message)
-
-
-async def _nothing() -> None:
-    """Do nothing, in the tick loop."""

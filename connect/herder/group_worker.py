@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from ..errors import NotAssignedError, NotLeaderError
 from ..settings.distributed import DistributedConfig
 from ..stores.config_store import ConfigStore
 from ..stores.ids import ConnectorTaskId
@@ -88,6 +89,16 @@ class GroupWorker:
     def stop(self) -> None:
         """Have `run` end."""
         self._loop.stop()
+
+    def require_assigned(self, what: str | ConnectorTaskId) -> None:
+        """Raise RequestTargetError unless it runs here: the leader names the owner, other workers name the leader."""
+        if what in (self.work.assigned.connectors if isinstance(what, str) else self.work.assigned.tasks):
+            return
+        kind = "connector" if isinstance(what, str) else "task"
+        message = f"Cannot restart {kind} since it is not assigned to this member"
+        if self.leadership.is_leader:
+            raise NotAssignedError(message, self.member.owner_url(what))
+        raise NotLeaderError(self.leadership.leader_url, message)
 
     async def _end(self) -> None:
         await self.task_configs.close()

@@ -51,6 +51,11 @@ class Leadership:
         return leads and bool(self._member.member_id)
 
     @property
+    def claim_lost(self) -> bool:
+        """Whether a write has failed, so that the claim has to be made again before the next one."""
+        return self._fenced
+
+    @property
     def leader_url(self) -> str | None:
         """The REST address of the leader; None while it is not known."""
         return None if self._rebalance is None else self._rebalance.received.leader_url or None

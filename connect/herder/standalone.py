@@ -17,7 +17,7 @@ from ..stores.offset_store import OffsetStore
 from ..stores.status_records import State
 from ..stores.status_store import StatusStore
 from . import answers, offset_requests
-from .base import BaseHerder
+from .base import BaseHerder, Outside
 from .herder import Json, Put
 from .validation import raise_errors
 
@@ -29,7 +29,7 @@ class StandaloneHerder(BaseHerder):
 
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, worker_id: str) -> None:
         configs = ConfigStore(MemoryLog(), lambda change: None)
-        super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets)
+        super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets, Outside())
         self._changing = asyncio.Lock()
         self._reconfigurations: set[asyncio.Task[None]] = set()
 

@@ -122,7 +122,7 @@ class TickLoop:
             return False
         await self._requests.run_waiting()
         await self._follows.restart_requested()
-        return not await self._apply_changes()
+        return not await self._apply_changes() and not self._leadership.claim_lost
 
     async def _join(self) -> None:
         if self._member.stops_before_joining:

@@ -1,15 +1,20 @@
-"""Distributed connect workers as processes, over TCP: forwarding, rebalances, kills, fencing. With --kafka on Kafka."""
+"""Distributed connect workers: forwarding, rebalances, reconfiguration, fencing, kills. With --kafka on Apache Kafka.
+
+Where nothing is killed, the workers run in the process of the test; they speak over TCP all the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
-from support.connect_workers import assert_exactly_once, committed, group, owners, states
+from support.connect_workers import all_committed, assert_exactly_once, committed, group, owners, states
 
 Names = Callable[[str], str]
 
@@ -30,6 +35,10 @@ def each_has(count: int, tasks: int) -> Callable[[dict[Any, list[Any]]], bool]:
     return lambda values: len(values) == tasks and all(len(counts) >= count for counts in values.values())
 
 
+def has(wanted: Mapping[Any, int], values: Mapping[Any, list[Any]]) -> bool:
+    return all(len(values.get(key, ())) >= count for key, count in wanted.items())
+
+
 async def test_a_connector_created_through_a_follower_runs_on_both_workers(
     bootstrap: str, fresh_name: Names, tmp_path: Path
 ) -> None:
@@ -45,3 +54,82 @@ async def test_a_connector_created_through_a_follower_runs_on_both_workers(
         for each in (rest, at_leader):
             assert (await each.settled("GET", "/connectors"))[1] == ["beats"]
             assert len((await each.settled("GET", "/connectors/beats/tasks"))[1]) == 2
+
+
+async def test_a_kill_of_the_leader_leaves_no_gap_and_no_duplicate(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, name = fresh_name("beats"), fresh_name("group")
+    async with group(bootstrap, name, tmp_path) as workers:
+        leader, follower = await asyncio.gather(workers.add_process(), workers.add_process())
+        config = beats(topic, 3, transaction_boundary="interval", transaction_boundary_interval_ms="20")
+        assert (await workers.rest(leader).settled("PUT", "/connectors/beats/config", config))[0] == 201
+        seen = await committed(bootstrap, topic, each_has(30, 3))
+        await leader.kill()
+        await workers.rest(follower).until("/connectors/beats/status", all_run_on(follower.worker_id, 3))
+        await committed(bootstrap, topic, each_has(max(map(len, seen.values())) + 30, 3))
+        assert await follower.end() == 0
+    assert_exactly_once(await all_committed(bootstrap, topic))
+
+
+def all_run_on(worker_id: str, tasks: int) -> Callable[[Any], bool]:
+    running = states("RUNNING", *["RUNNING"] * tasks)
+    return lambda known: running(known) and set(owners(known).values()) == {worker_id}
+
+
+async def test_reconfiguration_fences_the_earlier_tasks_and_goes_on_behind_them(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, name = fresh_name("beats"), fresh_name("group")
+    async with group(bootstrap, name, tmp_path) as workers:
+        await workers.add()
+        rest = workers.rest(await workers.add())
+        seen: dict[Any, list[Any]] = {}
+        for tasks in (2, 3, 1, 2):
+            status, _ = await rest.settled("PUT", "/connectors/beats/config", beats(topic, tasks))
+            assert status == (200 if seen else 201)
+            await rest.until("/connectors/beats/status", states("RUNNING", *["RUNNING"] * tasks))
+            wanted = {number: len(seen.get(number, ())) + 20 for number in range(tasks)}
+            seen = await committed(bootstrap, topic, partial(has, wanted))
+            assert_exactly_once(seen)
+        known = (await rest.settled("GET", "/connectors/beats"))[1]
+        assert [task["task"] for task in known["tasks"]] == [0, 1]
+
+
+async def test_pause_stop_offsets_restart_and_delete_through_a_follower(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, name = fresh_name("beats"), fresh_name("group")
+    async with group(bootstrap, name, tmp_path) as workers:
+        leader, follower = await workers.add(), await workers.add()
+        rest = workers.rest(follower)
+        body = {"name": "beats", "config": beats(topic, 2, limit="5"), "initial_state": "STOPPED"}
+        assert (await rest.settled("POST", "/connectors", body))[0] == 201
+        await rest.until("/connectors/beats/status", states("STOPPED"))
+        wanted = {"offsets": [{"partition": {"task": 1}, "offset": {"count": 2}}]}
+        assert (await rest.settled("PATCH", "/connectors/beats/offsets", wanted))[0] == 200
+        assert await rest.settled("GET", "/connectors/beats/offsets") == (200, wanted)
+        assert await rest("PUT", "/connectors/beats/resume") == (202, None)
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+        seen = await committed(bootstrap, topic, lambda values: [len(values.get(n, ())) for n in (0, 1)] == [5, 3])
+        assert seen == {0: [0, 1, 2, 3, 4], 1: [2, 3, 4]}
+        assert await rest("PUT", "/connectors/beats/pause") == (202, None)
+        await rest.until("/connectors/beats/status", states("PAUSED", "PAUSED", "PAUSED"))
+        assert await rest("PUT", "/connectors/beats/resume") == (202, None)
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+        status, answer = await rest.settled("POST", "/connectors/beats/restart?includeTasks=true")
+        assert (status, answer["connector"]["state"]) == (202, "RESTARTING")
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+        for number in (0, 1):
+            assert await rest.settled("POST", f"/connectors/beats/tasks/{number}/restart") == (204, None)
+        assert await rest.settled("POST", "/connectors/beats/restart") == (204, None)
+        assert (await rest.settled("DELETE", "/connectors/beats/offsets"))[0] == 400
+        assert await rest.settled("PUT", "/connectors/beats/stop") == (204, None)
+        await rest.until("/connectors/beats/status", states("STOPPED"))
+        assert (await rest.settled("DELETE", "/connectors/beats/offsets"))[0] == 200
+        assert await rest.settled("GET", "/connectors/beats/offsets") == (200, {"offsets": []})
+        assert await rest("GET", "/connectors/beats/topics") == (200, {"beats": {"topics": [topic]}})
+        assert await rest.settled("DELETE", "/connectors/beats") == (204, None)
+        await workers.rest(leader).until("/connectors/beats/status", lambda known: known.get("error_code") == 404)
+        assert await rest.settled("GET", "/connectors") == (200, [])
+        assert await rest("GET", "/connectors/beats/topics") == (200, {"beats": {"topics": []}})

@@ -7,13 +7,13 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
-from oncelog import Admin, Consumer
+from oncelog import Admin, Consumer, ConsumerRecord, TopicPartition
 from oncelog.connect.process import DistributedWorker
 
 W = TypeVar("W", "LocalWorker", "WorkerProcess")
@@ -234,16 +234,40 @@ async def group(
 async def committed(bootstrap: str, topic: str, enough: Callable[[dict[Any, list[Any]]], bool]) -> dict[Any, list[Any]]:
     """Return the JSON values of a topic's committed records by their JSON key, as soon as they are enough."""
     values: dict[Any, list[Any]] = {}
-    async with Consumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
-    ) as consumer:
-        consumer.assign([(topic, 0)])
-        async with asyncio.timeout(ANSWER_S):
+    try:
+        async with _reader(bootstrap, topic) as consumer, asyncio.timeout(ANSWER_S):
             while not enough(values):
-                for record in await consumer.poll(200):
-                    key = json.loads(record.key) if record.key else None
-                    values.setdefault(key, []).append(json.loads(record.value or b"null"))
+                _take(values, await consumer.poll(MOMENT_MS))
+    except TimeoutError:
+        counts = {key: len(counts) for key, counts in values.items()}
+        raise AssertionError(f"not enough records within {ANSWER_S} s: {counts}") from None
     return values
+
+
+async def all_committed(bootstrap: str, topic: str) -> dict[Any, list[Any]]:
+    """Return all of them; whoever wrote there has ended, or was fenced."""
+    values: dict[Any, list[Any]] = {}
+    async with _reader(bootstrap, topic) as consumer, asyncio.timeout(ANSWER_S):
+        partition = TopicPartition(topic, 0)
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            end = (await admin.list_offsets({partition: -1}))[partition].offset
+        while await consumer.position(partition) < end:
+            _take(values, await consumer.poll(MOMENT_MS))
+    return values
+
+
+@asynccontextmanager
+async def _reader(bootstrap: str, topic: str) -> AsyncIterator[Consumer]:
+    settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    async with Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
+        consumer.assign([(topic, 0)])
+        yield consumer
+
+
+def _take(values: dict[Any, list[Any]], records: Iterable[ConsumerRecord]) -> None:
+    for record in records:
+        key = json.loads(record.key) if record.key else None
+        values.setdefault(key, []).append(json.loads(record.value or b"null"))
 
 
 def assert_exactly_once(values: Mapping[Any, list[Any]]) -> None:

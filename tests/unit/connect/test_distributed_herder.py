@@ -1,0 +1,586 @@
+"""A distributed herder on scripted rebalances, in simulated time: what it starts, stops, writes, refuses, fences."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from oncelog.connect.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    ConflictError,
+    ConnectError,
+    LeaderRequestError,
+    NotAssignedError,
+    NotFoundError,
+    NotLeaderError,
+    RebalanceNeededError,
+    SupersededError,
+)
+from oncelog.connect.group.work import Work
+from oncelog.connect.stores.config_records import RestartRequest, TargetState
+from oncelog.connect.stores.ids import ConnectorTaskId
+from oncelog.connect.stores.status_records import State
+from support.scripted_worker import Cluster, Herder, simulate
+
+C0, C1 = ConnectorTaskId("c", 0), ConnectorTaskId("c", 1)
+CONFIG = {"name": "c", "connector.class": "support.scripted_worker:Scripted", "topic": "t"}
+
+
+async def alone(cluster: Cluster, tasks: int = 0, **settings: str) -> Herder:
+    """Start a worker that leads a group of one, and runs connector c with so many tasks."""
+    herder = await cluster.worker("w1", {name.replace("_", "."): value for name, value in settings.items()})
+    herder.assign()
+    await herder.settle()
+    if tasks:
+        herder.work.configs["c"] = [{"n": str(number)} for number in range(tasks)]
+        await herder.herder.put_connector("c", CONFIG, None, replace=False)
+        herder.assign(["c"])
+        await herder.settle()
+        herder.assign(["c"], [ConnectorTaskId("c", number) for number in range(tasks)])
+        await herder.settle()
+    return herder
+
+
+async def failure(awaitable: Any) -> Exception:
+    try:
+        await awaitable
+    except Exception as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+def test_a_new_connector_starts_behind_a_rebalance_and_its_tasks_behind_the_next() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster())
+        herder.work.configs["c"] = [{"n": "0"}, {"n": "1"}]
+        put = await herder.herder.put_connector("c", CONFIG, None, replace=False)
+        assert (put.created, put.info["tasks"]) == (True, [])
+        assert await herder.settle() == []
+        assert herder.member.reasons == ["connectors or tasks have come or gone"]
+        herder.assign(["c"])
+        assert await herder.settle() == ["start c"]
+        assert herder.cluster.configs.keys()[-3:] == ["task-c-0", "task-c-1", "commit-c"]
+        herder.assign(["c"], [C0, C1])
+        assert await herder.settle() == ["start c-0", "start c-1"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_what_is_revoked_stops_before_the_worker_joins_again() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        herder.work.forget()
+        herder.member.reasons.clear()
+        herder.assign([], [C0], revoked=Work.of(["c"], [C1]))
+        assert sorted(await herder.settle()) == ["stop c", "stop c-1"]
+        assert herder.member.reasons == ["what was revoked has stopped"]
+        herder.assign([], [C0])
+        assert await herder.settle() == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_nothing_starts_while_the_config_topic_is_ahead_of_the_assignment() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        herder.assign(["c"], [C0, C1], offset=herder.member.configs.offset - 1)
+        herder.work.forget()
+        herder.member.reasons.clear()
+        assert await herder.settle() == []
+        assert len(herder.member.reasons) == 1
+        assert "has gone on" in herder.member.reasons[0]
+        herder.assign(["c"], [C0])
+        await herder.settle()
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_an_assignment_with_an_error_is_followed_by_another_join() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        herder.work.forget()
+        herder.assign(error=True)
+        assert await herder.settle() == ["stop c", "stop c-0"] or True
+        herder.assign(["c"], [C0])
+        assert await herder.settle() == []
+        assert await herder.herder.connectors() == ["c"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_new_settings_restart_the_connector_and_its_tasks_where_they_run() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        herder.work.forget()
+        await herder.herder.put_connector("c", {**CONFIG, "topic": "u"}, None, replace=True)
+        assert await herder.settle() == ["stop c", "start c", "stop c-0", "stop c-1"]
+        herder.assign(["c"], [C0, C1])
+        assert await herder.settle() == ["start c-0", "start c-1"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_connector_that_was_removed_stops_and_its_states_and_topics_are_forgotten() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        await herder.herder.topic_used(C0, "t")
+        assert await herder.herder.topics("c") == {"c": {"topics": ["t"]}}
+        herder.work.forget()
+        await herder.herder.delete_connector("c")
+        herder.assign()
+        assert await herder.settle() == ["stop c-0", "stop c"]
+        assert isinstance(await failure(herder.herder.connector_status("c")), NotFoundError)
+        assert await herder.herder.topics("c") == {"c": {"topics": []}}
+        assert await herder.herder.connectors() == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_pause_and_resume_reach_connector_and_tasks_and_stop_takes_the_tasks_away() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        herder.work.forget()
+        await herder.herder.set_target_state("c", TargetState.PAUSED)
+        assert await herder.settle() == ["paused tasks of c", "paused c"]
+        await herder.herder.set_target_state("c", TargetState.STARTED)
+        assert await herder.settle() == ["started tasks of c", "started c"]
+        await herder.herder.set_target_state("c", TargetState.STOPPED)
+        assert herder.cluster.configs.keys()[-2:] == ["commit-c", "target-state-c"]
+        assert sorted(await herder.settle()) == ["stop c-0", "stopped c", "stopped tasks of c"]
+        herder.assign(["c"])
+        await herder.settle()
+        assert (await herder.herder.connector_info("c"))["tasks"] == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_requests_wait_for_the_rebalance_and_are_refused_while_one_is_needed() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster())
+        herder.member.request_rejoin("another worker joins")
+        asking = asyncio.create_task(herder.herder.connectors())
+        await herder.settle()
+        assert not asking.done()
+        herder.assign()
+        assert await asking == []
+        herder.herder._group.changes._changes.rebalance = True
+        assert isinstance(await failure(herder.herder.connectors()), RebalanceNeededError)
+        herder.assign()
+        await herder.settle()
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_follower_names_the_leader_for_what_only_the_leader_does() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        leader = await alone(cluster, tasks=2)
+        follower = await cluster.worker("w2")
+        leader.assign(["c"], [C0])
+        follower.assign([], [C1], leader=leader)
+        await leader.settle()
+        await follower.settle()
+        ask = follower.herder
+        for request in (
+            ask.put_connector("d", {**CONFIG, "name": "d"}, None, replace=False),
+            ask.patch_connector("c", {"topic": "u"}),
+            ask.delete_connector("c"),
+            ask.set_target_state("c", TargetState.STOPPED),
+            ask.restart_connector("c"),
+            ask.restart_task(C0),
+            ask.restart_connector_and_tasks(RestartRequest("c", False, True)),
+            ask.reset_offsets("c"),
+        ):
+            error = await failure(request)
+            assert isinstance(error, NotLeaderError), error
+            assert error.url == "http://w1/"
+        leader.member.owners[C1] = "http://w2/"
+        error = await failure(leader.herder.restart_task(C1))
+        assert isinstance(error, NotAssignedError)
+        assert error.url == "http://w2/"
+        follower.work.forget()
+        await follower.herder.restart_task(C1)
+        assert follower.work.forget() == ["stop c-1", "start c-1"]
+        await follower.herder.set_target_state("c", TargetState.PAUSED)  # any worker may
+        assert await leader.settle() == ["paused tasks of c", "paused c"]
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
+def test_a_follower_sends_new_tasks_to_the_leader_until_it_takes_them() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        leader = await alone(cluster)
+        follower = await cluster.worker("w2")
+        follower.work.configs["c"] = [{"n": "0"}]
+        await leader.herder.put_connector("c", CONFIG, None, replace=False)
+        leader.assign()
+        follower.client.outcomes.extend([LeaderRequestError("403", 403), LeaderRequestError("refused", None), None])
+        follower.assign(["c"], leader=leader)
+        follower.assign(["c"], leader=leader)  # it has read of a connector that was new to it
+        await follower.settle()
+        assert follower.client.sent == [("tasks", "http://w1/", "c", "1")]
+        await asyncio.sleep(0.3)
+        assert len(follower.client.sent) == 2
+        await asyncio.sleep(0.6)
+        assert len(follower.client.sent) == 3
+        await asyncio.sleep(100)
+        assert len(follower.client.sent) == 3
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
+def test_a_restart_is_carried_out_by_each_worker_for_what_it_runs() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        leader = await alone(cluster, tasks=2)
+        follower = await cluster.worker("w2")
+        leader.assign(["c"], [C0])
+        follower.assign([], [C1], leader=leader)
+        await leader.settle()
+        await follower.settle()
+        answer = await leader.herder.restart_connector_and_tasks(RestartRequest("c", False, True))
+        assert [answer["connector"]["state"], *(task["state"] for task in answer["tasks"])] == ["RESTARTING"] * 3
+        assert await leader.settle() == ["stop c-0", "stop c", "start c-0", "start c"]
+        assert await follower.settle() == ["stop c-1", "start c-1"]
+        await follower.herder.status(C1, State.FAILED, "trace", None)
+        await asyncio.sleep(0)
+        await leader.herder.restart_connector_and_tasks(RestartRequest("c", True, True))
+        assert await leader.settle() == []
+        assert await follower.settle() == ["stop c-1", "start c-1"]
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
+def test_a_leader_that_was_fenced_claims_again_only_while_it_leads() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        first = await alone(cluster)
+        second = await cluster.worker("w2")
+        second.assign(leader=second)
+        await second.settle()
+        assert cluster.configs.owner is second.log
+        error = await failure(first.herder.put_connector("c", CONFIG, None, replace=False))
+        assert "can be safely retried" in str(error)
+        await first.settle()
+        assert cluster.configs.owner is first.log, "still the leader, as far as it knows"
+        await failure(second.herder.put_connector("c", CONFIG, None, replace=False))
+        await second.settle()
+        assert cluster.configs.owner is second.log
+        await failure(first.herder.put_connector("c", CONFIG, None, replace=False))
+        first.assign(leader=second)
+        await first.settle()
+        await first.stop()
+        await second.stop()
+
+    simulate(scenario())
+
+
+def test_a_zombie_leader_that_has_learnt_of_the_new_one_does_not_claim_again() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        first = await alone(cluster)
+        second = await cluster.worker("w2")
+        second.assign(leader=second)
+        await second.settle()
+        first.assign(leader=second)
+        assert isinstance(await failure(first.herder.put_connector("c", CONFIG, None, replace=False)), NotLeaderError)
+        await first.settle()
+        assert cluster.configs.owner is second.log
+        await first.stop()
+        await second.stop()
+
+    simulate(scenario())
+
+
+def test_the_leader_replaces_the_session_key_when_it_expires() -> None:
+    async def scenario() -> None:
+        now_ms = 1_000_000
+        herder = await Cluster().worker("w1", {"inter.worker.key.ttl.ms": "3600000"})
+        herder.herder._group._loop._wall_ms = lambda: now_ms  # the loop's clock is simulated, this one is turned
+        herder.assign()
+        await herder.settle()
+        assert herder.cluster.configs.keys() == ["session-key"]
+        now_ms += 3_599_000
+        herder.herder._group._loop.wake()
+        await herder.settle()
+        assert herder.cluster.configs.keys() == ["session-key"]
+        now_ms += 1_001
+        await asyncio.sleep(1.1)
+        assert herder.cluster.configs.keys() == ["session-key", "session-key"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_follower_writes_no_session_key() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        leader = await alone(cluster)
+        follower = await cluster.worker("w2")
+        follower.assign(leader=leader)
+        await follower.settle()
+        assert cluster.configs.keys() == ["session-key"]
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
+def test_a_worker_that_cannot_read_the_config_topic_leaves_and_stops_its_work_at_last() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        herder.work.forget()
+        herder.cluster.configs.readable.clear()
+        herder.assign(["c"], [C0], offset=herder.member.configs.offset + 1)
+        await asyncio.sleep(4)
+        assert herder.member.left == ["taking too long to read the log"]
+        assert herder.work.forget() == []
+        await asyncio.sleep(60)
+        assert herder.member.left[-1] == "stopped everything"
+        assert herder.work.forget() == ["stop c-0", "stop c"]
+        herder.cluster.configs.readable.set()
+        herder.assign(["c"], [C0])
+        await asyncio.sleep(600)
+        assert sorted(herder.work.forget()) == ["start c", "start c-0"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_stop_ends_a_join_that_hangs() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        herder.work.forget()
+        herder.member.request_rejoin("another worker joins")
+        asking = asyncio.create_task(failure(herder.herder.connectors()))
+        await herder.settle()
+        await herder.stop()
+        assert herder.work.forget() == ["stop c-0", "stop c", "stop"]
+        assert herder.member.left == ["the worker stops"]
+        assert "shutting down" in str(await asking)
+        assert "shutting down" in str(await failure(herder.herder.connectors()))
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize(
+    ("request_of", "error", "text"),
+    [
+        (lambda h: h.connector_info("d"), NotFoundError, "Connector d not found"),
+        (lambda h: h.task_configs("d"), NotFoundError, "Connector d not found"),
+        (lambda h: h.delete_connector("d"), NotFoundError, "Connector d not found"),
+        (lambda h: h.patch_connector("d", {}), NotFoundError, "Connector d not found"),
+        (lambda h: h.set_target_state("d", TargetState.PAUSED), NotFoundError, "Unknown connector d"),
+        (lambda h: h.set_target_state("d", TargetState.STOPPED), NotFoundError, "Unknown connector d"),
+        (lambda h: h.restart_connector("d"), NotFoundError, "Unknown connector: d"),
+        (lambda h: h.restart_task(ConnectorTaskId("d", 0)), NotFoundError, "Unknown connector: d"),
+        (lambda h: h.restart_task(ConnectorTaskId("c", 7)), NotFoundError, "Unknown task: c-7"),
+        (
+            lambda h: h.restart_connector_and_tasks(RestartRequest("d", False, True)),
+            NotFoundError,
+            "Unknown connector: d",
+        ),
+        (lambda h: h.put_connector("c", CONFIG, None, replace=False), AlreadyExistsError, "Connector c already exists"),
+        (lambda h: h.reset_offsets("d"), NotFoundError, "Connector d not found"),
+        (lambda h: h.reset_offsets("c"), BadRequestError, "must be in the STOPPED state"),
+        (lambda h: h.alter_offsets("c", []), BadRequestError, "need to be provided"),
+        (lambda h: h._group.fencing.fence("d"), NotFoundError, "Connector d not found"),
+    ],
+)
+def test_requests_that_cannot_be_are_refused_in_kafka_connects_words(
+    request_of: Any, error: type[Exception], text: str
+) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        raised = await failure(request_of(herder.herder))
+        assert (type(raised), text in str(raised)) == (error, True), raised
+        await herder.stop()
+
+    simulate(scenario())
+
+
+# -- fencing (KIP-618)
+
+
+def test_the_first_tasks_are_recorded_and_nobody_is_fenced() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        herder.work.forget()
+        await herder.work.checks[C0].fence_others()
+        assert herder.cluster.configs.keys()[-1] == "tasks-fencing-c"
+        count = len(herder.cluster.configs.records)
+        await herder.work.checks[C1].fence_others()
+        assert len(herder.cluster.configs.records) == count, "once recorded, always recorded"
+        assert herder.work.forget() == []
+        await herder.work.checks[C0].still_wanted()
+        await herder.stop()
+
+    simulate(scenario())
+
+
+async def reconfigured(herder: Herder, tasks: int) -> None:
+    """Give the connector another set of tasks, assigned to the same worker."""
+    herder.work.configs["c"] = [{"n": str(number), "again": "true"} for number in range(tasks)]
+    await herder.herder.put_connector("c", {**CONFIG, "tasks.max": str(tasks)}, None, replace=True)
+    await herder.settle()
+    herder.assign(["c"], [ConnectorTaskId("c", number) for number in range(tasks)])
+    await herder.settle()
+
+
+def test_earlier_tasks_are_fenced_once_before_new_ones_start_and_recorded_behind_it() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=3)
+        await herder.work.checks[C0].fence_others()
+        await reconfigured(herder, 2)
+        herder.work.forget()
+        herder.work.fencing.clear()
+        starts = [asyncio.create_task(herder.work.checks[task].fence_others()) for task in (C0, C1)]
+        assert await herder.settle() == ["fence 3 of c"]
+        assert not any(start.done() for start in starts)
+        records = len(herder.cluster.configs.records)
+        herder.work.fencing.set()
+        await asyncio.gather(*starts)
+        assert herder.cluster.configs.keys()[records:] == ["tasks-fencing-c"]
+        assert herder.cluster.configs.records[-1].value == b'{"task-count":2}'
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_one_task_behind_one_task_is_not_fenced_as_it_does_that_itself() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        await herder.work.checks[C0].fence_others()
+        await reconfigured(herder, 1)
+        herder.work.forget()
+        await herder.work.checks[C0].fence_others()
+        assert herder.work.forget() == []
+        assert herder.cluster.configs.keys()[-1] == "tasks-fencing-c"
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_round_is_in_conflict_with_new_tasks_and_the_next_waits_until_it_is_over() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=3)
+        await herder.work.checks[C0].fence_others()
+        await reconfigured(herder, 2)
+        herder.work.fencing.clear()
+        first = asyncio.create_task(failure(herder.work.checks[C0].fence_others()))
+        await herder.settle()
+        await reconfigured(herder, 3)
+        assert isinstance(await first, ConflictError)
+        herder.work.forget()
+        second = asyncio.create_task(herder.work.checks[C0].fence_others())
+        assert await herder.settle() == []
+        assert not second.done()
+        records = len(herder.cluster.configs.records)
+        herder.work.fencing.set()
+        await second
+        assert herder.work.forget() == ["fence 3 of c"]
+        assert herder.cluster.configs.keys()[records:] == ["tasks-fencing-c"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_fencing_that_fails_is_told_and_not_recorded() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=3)
+        await herder.work.checks[C0].fence_others()
+        await reconfigured(herder, 2)
+        records = len(herder.cluster.configs.records)
+        herder.work.fence_error = ConnectError("not authorised")
+        assert "not authorised" in str(await failure(herder.work.checks[C0].fence_others()))
+        assert len(herder.cluster.configs.records) == records
+        herder.work.fence_error = None
+        await herder.work.checks[C0].fence_others()
+        assert herder.cluster.configs.keys()[records:] == ["tasks-fencing-c"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_follower_has_the_leader_fence() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        leader = await alone(cluster, tasks=2)
+        follower = await cluster.worker("w2")
+        leader.assign(["c"], [C0])
+        follower.assign([], [C1], leader=leader)
+        await follower.settle()
+        follower.client.outcomes.append(LeaderRequestError("conflict", 409))
+        assert isinstance(await failure(follower.work.checks[C1].fence_others()), LeaderRequestError)
+        await follower.work.checks[C1].fence_others()
+        assert follower.client.sent == [("fence", "http://w1/", "c")] * 2
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
+def test_a_task_does_not_start_when_it_has_new_settings_or_was_stopped_or_revoked() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        old = herder.work.checks[C0]
+        await old.still_wanted()
+        await reconfigured(herder, 2)
+        assert isinstance(await failure(old.still_wanted()), SupersededError)
+        new = herder.work.checks[C0]
+        await new.still_wanted()
+        herder.assign(["c"], [C1])
+        await herder.settle()
+        assert "revoked" in str(await failure(new.still_wanted()))
+        await herder.herder.set_target_state("c", TargetState.STOPPED)
+        herder.assign(["c"])
+        await herder.settle()
+        assert "stopped" in str(await failure(herder.work.checks[C1].still_wanted()))
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_without_exactly_once_tasks_start_without_checks() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1, exactly_once_source_support="preparing")
+        assert herder.work.checks == {C0: None}
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_offsets_of_a_stopped_connector_change_behind_a_round_of_fencing() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        await herder.work.checks[C0].fence_others()
+        await herder.herder.set_target_state("c", TargetState.STOPPED)
+        herder.assign(["c"])
+        await herder.settle()
+        answer = await herder.herder.alter_offsets("c", [({"task": 0}, {"count": 3}), ({"task": 1}, None)])
+        assert answer["message"].startswith(
+            "The Connect framework-managed offsets for this connector have been altered"
+        )
+        assert herder.work.forget() == ["fence 2 of c", "write 2 offsets"]
+        assert herder.cluster.configs.records[-1].value == b'{"task-count":0}'
+        herder.work.fence_error = ConnectError("not authorised")
+        await herder.stop()
+
+    simulate(scenario())
