@@ -183,7 +183,7 @@ class Consumer:
         wanted = partitions_of(partitions)
         self._subscription.assign_manually(wanted)
         self._cluster.track({one.topic for one in wanted})
-        self._awake.set()
+        self._look_again()
 
     def subscription(self) -> set[str]:
         """Return the topics subscribed to, or those that match the pattern now."""
@@ -356,6 +356,7 @@ class Consumer:
         self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = True
+        self._look_again()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Go on with these partitions."""

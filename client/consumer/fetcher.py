@@ -4,8 +4,9 @@ Owns the fetch tasks, the sessions and the buffer. Never assigns, never commits;
 records out.
 
 Bounds: a broker is asked again only while no partition of it that may be read has more than max.partition.fetch.bytes
-waiting (one that the application passes over is left out), so that one answer is on its way while another one is read,
-and while less than fetch.max.bytes wait in all; one answer brings fetch.max.bytes at most (or a single larger batch).
+waiting, so that one answer is on its way while another one is read, and while less than fetch.max.bytes wait in all;
+one answer brings fetch.max.bytes at most (or a single larger batch). Partitions that are paused, or passed over by the
+application, count for neither: what waits of them must not hold up the others.
 Records of a partition are handed out in order of their offsets: chunks are kept in order of arrival, and a chunk whose
 partition was sought, reset or taken away meanwhile (another incarnation) is dropped.
 """
@@ -81,6 +82,9 @@ class Fetcher:
         self._arrived = arrived
         self._read_committed = config.isolation_level == "read_committed"
         self._enough = config.max_partition_fetch_bytes
+        self._most_bytes = max(config.fetch_max_bytes, 1)
+        self._full = False
+        """Whether a broker is not asked now because `_most_bytes` wait: any room that is made may be enough."""
         self._ready: deque[FetchedPartition] = deque()
         self._failure: KafkaError | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -199,7 +203,7 @@ class Fetcher:
     def _used(self, state: PartitionState, size: int) -> None:
         """Less waits now: perhaps little enough to fetch on."""
         had, state.buffered_bytes = state.buffered_bytes, state.buffered_bytes - size
-        if had > self._enough >= state.buffered_bytes:
+        if self._full or had > self._enough >= state.buffered_bytes:
             self.wake()
 
     # -- the broker's side
@@ -252,8 +256,11 @@ class Fetcher:
         most = self._config.max_partition_fetch_bytes
         buffered = 0
         for partition, state in self._subscription.assigned.items():
-            buffered += state.buffered_bytes
-            if not state.fetchable or state.blocked or metadata.leader_of(partition) != node_id:
+            if not state.fetchable:
+                continue
+            if not state.passed_over:
+                buffered += state.buffered_bytes
+            if state.blocked or metadata.leader_of(partition) != node_id:
                 continue
             if state.buffered_bytes > self._enough:
                 if state.passed_over:
@@ -262,7 +269,8 @@ class Fetcher:
             wanted[partition] = Wanted(
                 metadata.topics[partition.topic].topic_id, state.fetch_offset, most, _epoch(metadata, partition)
             )
-        return wanted if buffered < max(self._config.fetch_max_bytes, 1) else {}
+        self._full = buffered >= self._most_bytes
+        return {} if self._full else wanted
 
     async def _fetch(self, node_id: int, session: FetchSession) -> bool:
         """Send one Fetch and take its answer; returns whether to wait before the next."""

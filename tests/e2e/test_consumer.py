@@ -348,3 +348,42 @@ async def test_partitions_that_are_not_asked_for_do_not_hold_up_the_others(boots
         assert found == numbers(0, 100)
         rest = await read(consumer, 1999)
         assert rest == numbers(1, 2000)
+
+
+async def fill_with_small_batches(bootstrap: str, topic: str, count: int, partitions: int) -> None:
+    """Write `count` records to each partition, in batches of one."""
+    async with Producer(bootstrap_servers=bootstrap, batch_size=1) as producer:
+        for number in range(count):
+            for partition in range(partitions):
+                await producer.enqueue(topic, b"%0900d" % number, partition=partition)
+        await producer.flush()
+
+
+async def test_partition_that_is_paused_while_much_of_it_waits_does_not_hold_up_the_others(
+    bootstrap: str, topic: str
+) -> None:
+    await fill_with_small_batches(bootstrap, topic, 200, partitions=1)
+    async with reader(bootstrap, max_partition_fetch_bytes=4096) as consumer:
+        consumer.assign([(topic, 0), (topic, 1)])
+        assert len(await read(consumer, 200)) == 200  # nothing of the start is under way any more
+        await fill_with_small_batches(bootstrap, topic, 200, partitions=1)
+        await fill(bootstrap, topic, 100, partition=1)
+        consumer.pause((topic, 0))
+        async with asyncio.timeout(10):
+            assert await read(consumer, 100) == numbers(0, 100)
+        consumer.resume((topic, 0))
+        assert len(await read(consumer, 200)) == 200
+
+
+async def test_partition_that_is_given_up_while_much_of_it_waits_does_not_hold_up_the_others(
+    bootstrap: str, topic: str
+) -> None:
+    await fill_with_small_batches(bootstrap, topic, 200, partitions=1)
+    async with reader(bootstrap, max_partition_fetch_bytes=4096) as consumer:
+        consumer.assign([(topic, 0), (topic, 1)])
+        assert len(await read(consumer, 200)) == 200  # nothing of the start is under way any more
+        await fill_with_small_batches(bootstrap, topic, 200, partitions=1)
+        await fill(bootstrap, topic, 100, partition=1)
+        consumer.assign([(topic, 1)])
+        async with asyncio.timeout(10):
+            assert await read(consumer, 100) == numbers(0, 100)
