@@ -325,7 +325,7 @@ def _is_calm(world: World) -> bool:
     """Nothing is on its way to the disk, and nothing is about to happen by itself."""
     broker = world.broker.broker
     now_ms = broker.clock.now_ms()
-    if not broker.metadata.is_settled:
+    if broker.group_initialiser._fencing or not broker.metadata.is_settled:
         return False
     return all(log.high_watermark == log.log_end_offset for log in broker.log_manager.logs()) and all(
         entry.pending is None
