@@ -90,6 +90,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
     from ..broker.broker import Broker, BrokerStartError
     from ..broker.descriptors import raise_limit
     from ..broker.logging import StandardLogging, flush, standard_error
+    from .garbage import Garbage
 
     async def serve_until_stopped() -> int:
         import signal
@@ -114,10 +115,8 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         failed = asyncio.ensure_future(broker.wait_failed())
         failed.add_done_callback(lambda _: stopping.set())
         try:
-            # What start-up made lives as long as the process: keep the collector from walking it again and again.
-            gc.collect()
-            gc.freeze()
-            gc.enable()
+            garbage = Garbage(lambda: broker.log_manager.open_logs, loop.call_soon)
+            garbage.start()
             announce(f"ready {broker.address}")
             await stopping.wait()
         finally:

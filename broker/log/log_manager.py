@@ -454,6 +454,11 @@ class LogManager:
                 raise
             logger.warning("deletion not finished", path=path, error=str(error), remedy="the next start tries again")
 
+    @property
+    def open_logs(self) -> int:
+        """How many logs are open."""
+        return len(self._logs)
+
     def logs(self) -> Iterator[PartitionLog]:
         """Every log that is not offline."""
         return iter(list(self._logs.values()))
