@@ -14,25 +14,18 @@ from typing import Any
 import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
-from support.connect_workers import all_committed, assert_exactly_once, committed, group, owners, states
+from support.connect_workers import (
+    all_committed,
+    assert_exactly_once,
+    beats,
+    committed,
+    each_has,
+    group,
+    owners,
+    states,
+)
 
 Names = Callable[[str], str]
-
-
-def beats(topic: str, tasks: int = 2, **settings: str) -> dict[str, str]:
-    """The settings of a connector that counts in each task."""
-    return {
-        "connector.class": "HeartbeatSource",
-        "topic": topic,
-        "tasks.max": str(tasks),
-        "interval.ms": "2",
-        "batch.size": "3",
-        **{name.replace("_", "."): value for name, value in settings.items()},
-    }
-
-
-def each_has(count: int, tasks: int) -> Callable[[dict[Any, list[Any]]], bool]:
-    return lambda values: len(values) == tasks and all(len(counts) >= count for counts in values.values())
 
 
 def has(wanted: Mapping[Any, int], values: Mapping[Any, list[Any]]) -> bool:

@@ -98,6 +98,9 @@ class LocalWorker:
         await self.worker.start()
         self.url = self.worker.url
 
+    async def kill(self) -> None:
+        raise AssertionError("only processes can be killed: add_process")
+
     async def end(self) -> int:
         worker, self.worker = self.worker, None
         if worker is not None:
@@ -229,6 +232,22 @@ async def group(
             raise
         finally:
             await asyncio.gather(*(worker.end() for worker in workers.workers))
+
+
+def beats(topic: str, tasks: int = 2, **settings: str) -> dict[str, str]:
+    """The settings of a connector that counts in each task."""
+    return {
+        "connector.class": "HeartbeatSource",
+        "topic": topic,
+        "tasks.max": str(tasks),
+        "interval.ms": "2",
+        "batch.size": "3",
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+
+
+def each_has(count: int, tasks: int) -> Callable[[dict[Any, list[Any]]], bool]:
+    return lambda values: len(values) == tasks and all(len(counts) >= count for counts in values.values())
 
 
 async def committed(bootstrap: str, topic: str, enough: Callable[[dict[Any, list[Any]]], bool]) -> dict[Any, list[Any]]:
