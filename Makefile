@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline faults hostile histories mutants bench bench-clients scale stalls bench-pipeline lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls bench-pipeline lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,13 +37,16 @@ test-clients: $(READY) ## unmodified clients of other languages on our broker (n
 	$(BIN)/pytest tests/interop/test_other_languages.py
 
 crash: $(READY) ## 20 runs of the demo's core with kills at random moments
-	$(BIN)/pytest tests/crash -m slow --timeout 3600 --ignore tests/crash/test_pipeline_killed.py
+	$(BIN)/pytest tests/crash -m slow --timeout 3600 --ignore tests/crash/test_pipeline_killed.py --ignore tests/crash/test_connect_killed.py
 
 crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 with Apache Kafka 4.1, 20 on a cluster (java 17, mvn)
 	$(BIN)/pytest tests/pipeline/test_cluster.py tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
 
 hostile: $(READY) ## attacks of clients without rights: the broker's memory and its neighbours' latency stay bounded, as a table
 	$(BIN)/pytest tests/hostile -m slow
+
+crash-connect: $(READY) ## 4 times 8 rounds of kills and restarts of three connect workers and their broker
+	$(BIN)/pytest tests/crash/test_connect_killed.py -m slow -s --timeout 3600
 
 faults: $(READY) ## faults of disk and files in a real broker: full, flipped, lost, gone (some need root, for a small disk)
 	$(BIN)/pytest tests/faults --timeout 600

@@ -39,7 +39,7 @@ def level_of(name: str) -> dict[str, Any]:
 
 
 def set_level(name: str, level: str) -> list[str]:
-    """Set the level of a logger and of those below it that have their own; returns their names.
+    """Set the level of a logger and of those below it; returns the names of those that had another one.
 
     Raises NotFoundError for a level that there is not, as Kafka Connect does.
     """
@@ -50,9 +50,10 @@ def set_level(name: str, level: str) -> list[str]:
         for each, logger in logging.root.manager.loggerDict.items()
         if isinstance(logger, logging.Logger) and (name == "root" or each.startswith(f"{name}."))
     ]
-    names = sorted([name, *below])
+    number = LEVELS[level.upper()]
+    names = sorted(each for each in (name, *below) if _logger(each).getEffectiveLevel() != number)
     for each in names:
-        _logger(each).setLevel(LEVELS[level.upper()])
+        _logger(each).setLevel(number)
         _modified[each] = int(time.time() * 1000)
     return names
 

@@ -10,6 +10,7 @@ from ..api.connector import SourceConnector
 from ..config.report import key_info
 from ..errors import BadRequestError, ConnectError, NotFoundError
 from ..plugins import PluginKind, class_name, installed, load_class
+from ..settings.connector import source_config_def
 from ..version import VERSION
 from .bodies import read_settings
 from .connectors import HERDER
@@ -24,14 +25,17 @@ async def plugins(request: web.Request) -> web.Response:
 
 
 async def plugin_config(request: web.Request) -> web.Response:
-    """Return the settings of a plugin."""
+    """Return the settings of a plugin; for a connector its own ones, then those of all connectors."""
     name = request.match_info["plugin"]
     try:
         cls: Any = load_class(name)
         table = cls.config_def()
     except (ConnectError, AttributeError):
         raise NotFoundError(f"Unknown plugin {name}.") from None
-    return answer([key_info(key) for key in table])
+    keys = {key.name: key for key in table}
+    if isinstance(cls, type) and issubclass(cls, SourceConnector):
+        keys = {**keys, **{key.name: key for key in source_config_def({}) if key.name not in keys}}
+    return answer([key_info(key) for key in keys.values()])
 
 
 async def validate(request: web.Request) -> web.Response:

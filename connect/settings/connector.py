@@ -75,15 +75,15 @@ def _not_empty(name: str, value: str | None) -> None:
         raise ConfigValueError(name, value, "String must be non-empty")
 
 
-def _converter(name: str, order: int, default: str, display: str, kind: PluginKind, doc: str) -> list[ConfigKey]:
+def _converter(name: str, order: int, default: str | None, display: str, kind: PluginKind, doc: str) -> list[ConfigKey]:
     version = f"{name}.plugin.version"
     return [
         ConfigKey(
             name, Type.CLASS, default, _LOW, doc, None, _COMMON, order, _SHORT, f"{display} class", (), _Installed(kind)
         ),
         ConfigKey(
-            version, Type.STRING, VERSION, _LOW, f"Version of the {display.lower()}.", None, _COMMON, order + 1, _SHORT,
-            f"{display} version", (), _Version(),
+            version, Type.STRING, default and VERSION, _LOW, f"Version of the {display.lower()}.", None, _COMMON,
+            order + 1, _SHORT, f"{display} version", (), _Version(),
         ),
     ]  # fmt: skip
 
@@ -95,7 +95,7 @@ def _row(
     return ConfigKey(name, kind, default, importance, doc, validator, group, order, width, display)
 
 
-def _rows(key_converter: str, value_converter: str, header_converter: str) -> list[ConfigKey]:
+def _rows(key_converter: str | None, value_converter: str | None, header_converter: str | None) -> list[ConfigKey]:
     return [
         _row("name", Type.STRING, REQUIRED, _HIGH, "Name of the connector, unique in the cluster.",
              _COMMON, 1, _WIDE, "Connector name", _name),
@@ -157,8 +157,8 @@ def _positive_or_unset(name: str, value: int | None) -> None:
 
 
 def source_config_def(worker: Mapping[str, Any]) -> ConfigDef:
-    """Return the settings of a source connector; converters default to those of the worker."""
-    return ConfigDef(*_rows(worker["key.converter"], worker["value.converter"], worker["header.converter"]))
+    """Return the settings of a source connector; converters default to those of the worker, or to none."""
+    return ConfigDef(*_rows(*(worker.get(f"{kind}.converter") for kind in ("key", "value", "header"))))
 
 
 class ConnectorConfig:

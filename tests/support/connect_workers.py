@@ -16,7 +16,9 @@ import aiohttp
 from oncelog import Admin, Consumer, ConsumerRecord, TopicPartition
 from oncelog.connect.process import DistributedWorker
 
-W = TypeVar("W", "LocalWorker", "WorkerProcess")
+from .apache_kafka.connect import JavaWorker
+
+W = TypeVar("W", "LocalWorker", "WorkerProcess", JavaWorker)
 
 START_S = 60
 ANSWER_S = 60
@@ -35,9 +37,12 @@ class Rest:
     ) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body)
         sent = {**({"Content-Type": "application/json"} if body is not None else {}), **(headers or {})}
-        async with self.session.request(method, self.url + path, data=data, headers=sent) as response:
+        skipped = ["Content-Type"]  # Kafka Connect answers 415 to the one that aiohttp would send
+        url = self.url + path
+        async with self.session.request(method, url, data=data, headers=sent, skip_auto_headers=skipped) as response:
             text = await response.text()
-            return response.status, json.loads(text) if text else None
+            is_json = text and (response.content_type == "application/json" or text[0] in "{[")
+            return response.status, json.loads(text) if is_json else text or None
 
     async def settled(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Ask again while the group rebalances, as Kafka Connect's clients do."""
@@ -181,7 +186,7 @@ class Group:
             **{f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")},
             **(settings or {}),
         }
-        self.workers: list[LocalWorker | WorkerProcess] = []
+        self.workers: list[LocalWorker | WorkerProcess | JavaWorker] = []
         self.session: aiohttp.ClientSession
         self.statuses: Consumer
 
@@ -194,7 +199,12 @@ class Group:
         directory = self._directory / f"{self.name}-{len(self.workers)}"
         return await self._started(WorkerProcess(directory, {**self._settings, **(settings or {})}))
 
-    def rest(self, worker: LocalWorker | WorkerProcess) -> Rest:
+    async def add_java(self, settings: Mapping[str, str] | None = None) -> JavaWorker:
+        """Start a further worker of Kafka Connect."""
+        directory = self._directory / f"{self.name}-{len(self.workers)}"
+        return await self._started(JavaWorker(directory, {**self._settings, **(settings or {})}))
+
+    def rest(self, worker: LocalWorker | WorkerProcess | JavaWorker) -> Rest:
         return Rest(self.session, worker.url, self._changed)
 
     async def _started(self, worker: W) -> W:

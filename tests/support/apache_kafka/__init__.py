@@ -32,13 +32,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def class_path(version: str = VERSION) -> str:
-    """The class path of the stock broker and its tools; resolved with Maven at first use.
+def class_path(version: str = VERSION, pom: Path = HERE / "pom.xml") -> str:
+    """The class path of the stock broker and its tools, or of another pom; resolved with Maven at first use.
 
     Raises RuntimeError with Maven's own words where it can't be resolved.
     """
-    here, pom = CACHE if version == VERSION else CACHE / version, HERE / "pom.xml"
-    kept = here / "classpath.txt"
+    here = CACHE if version == VERSION else CACHE / version
+    kept = here / ("classpath.txt" if pom.stem == "pom" else f"classpath-{pom.stem}.txt")
     if kept.exists() and kept.stat().st_mtime >= pom.stat().st_mtime:
         path = kept.read_text()
         if all(Path(jar).exists() for jar in path.split(os.pathsep)):

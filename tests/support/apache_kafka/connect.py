@@ -1,0 +1,76 @@
+"""Kafka Connect's own distributed worker, from Maven's artifacts, as one process on 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import aiohttp
+
+from . import HERE, VERSION, class_path, free_port, jvm_options
+
+START_S = 120
+
+
+class JavaWorker:
+    """`connect-distributed` with the settings of one of our workers; a worker of `support.connect_workers.Group`."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self._file, self._log = directory / "worker.properties", directory / "worker.log"
+        own = {**settings, "listeners": self.url, "plugin.discovery": "service_load"}
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in own.items()))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def worker_id(self) -> str:
+        return self.url.removeprefix("http://")
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    async def start(self) -> None:
+        """Start, and wait until it says that it is healthy."""
+        path = await asyncio.to_thread(class_path, VERSION, HERE / "connect.xml")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    "java",
+                    *jvm_options("256m"),
+                    f"-Dlog4j2.configurationFile={HERE / 'connect-log4j2.properties'}",
+                    "-cp",
+                    path,
+                    "org.apache.kafka.connect.cli.ConnectDistributed",
+                    str(self._file),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        async with aiohttp.ClientSession() as session, asyncio.timeout(START_S):
+            while True:
+                assert self._process.poll() is None, self.log[-3000:]
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(f"{self.url}/health") as response:
+                        if response.status == 200:
+                            return
+                await asyncio.sleep(0.1)
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        """End the process with a signal; returns its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(number)
+        try:
+            return await asyncio.to_thread(process.wait, 60)
+        finally:
+            process.kill()
+
+    async def kill(self) -> None:
+        await self.end(signal.SIGKILL)

@@ -1,0 +1,166 @@
+"""One session of a user with the REST interface of a worker, as data: what is asked, in order.
+
+Each step is (method, path, body). `WAIT` asks until the answer has settled, and is compared like the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+FILE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+
+
+class Step(NamedTuple):
+    """A request; `until` names the state that a connector and its tasks are to show before the answer counts."""
+
+    method: str
+    path: str
+    body: Any = None
+    until: tuple[str, ...] | None = None
+
+
+def session(source: str, topic: str) -> list[Step]:
+    """Return the steps, for a file to read and a topic to write to."""
+    config = {"connector.class": "FileStreamSource", "file": source, "topic": topic, "tasks.max": "1"}
+    named = {**config, "name": "files"}
+    validate = "/connector-plugins/FileStreamSource/config/validate"
+    return [
+        Step("GET", "/"),
+        Step("GET", "/health"),
+        Step("GET", "/connectors"),
+        Step("GET", "/connectors?expand=info&expand=status"),
+        Step("GET", "/connectors?expand=nothing"),
+        Step("GET", "/connector-plugins"),
+        Step("GET", "/connector-plugins?connectorsOnly=false"),
+        Step("GET", "/connector-plugins/FileStreamSource/config"),
+        Step("GET", f"/connector-plugins/{FILE}/config"),
+        Step("GET", "/connector-plugins/Nothing/config"),
+        Step("GET", "/connector-plugins/org.apache.kafka.connect.json.JsonConverter/config"),
+        Step("GET", "/connector-plugins/org.apache.kafka.connect.transforms.InsertField$Value/config"),
+        Step("PUT", validate, named),
+        Step("PUT", validate, {"connector.class": FILE}),
+        Step("PUT", validate, {"connector.class": "Other", "name": "x"}),
+        Step("PUT", validate, {"name": "x"}),
+        Step("PUT", "/connector-plugins/Nothing/config/validate", {"connector.class": "Nothing"}),
+        Step("PUT", validate, {**named, "tasks.max": "many"}),
+        Step("PUT", validate, {**named, "transforms": "a"}),
+        Step("PUT", validate, {**named, "exactly.once.support": "required"}),
+        Step("PUT", validate, {**named, "transaction.boundary": "connector"}),
+        Step("POST", "/connectors", b"{"),
+        Step("POST", "/connectors", b""),
+        Step("POST", "/connectors", b"[]"),
+        Step("POST", "/connectors", {"name": "files", "config": config, "bogus": 1}),
+        Step("POST", "/connectors", {"name": "files"}),
+        Step("POST", "/connectors", {"name": "files", "config": {}}),
+        Step("POST", "/connectors", {"name": "files", "config": {"connector.class": "Nothing"}}),
+        Step("POST", "/connectors", {"name": "files", "config": {"connector.class": "FileStreamSource"}}),
+        Step("POST", "/connectors", {"name": "files", "config": {**config, "name": "other"}}),
+        Step("POST", "/connectors", {"name": "files", "config": config, "initial_state": "SLEEPING"}),
+        Step("POST", "/connectors", {"name": "", "config": config}),
+        Step("GET", "/connectors/files"),
+        Step("GET", "/connectors/files/status"),
+        Step("GET", "/connectors/files/tasks"),
+        Step("GET", "/connectors/files/tasks/0/status"),
+        Step("GET", "/connectors/files/config"),
+        Step("GET", "/connectors/files/offsets"),
+        Step("GET", "/connectors/files/topics"),
+        Step("PUT", "/connectors/files/topics/reset"),
+        Step("PUT", "/connectors/files/pause"),
+        Step("PUT", "/connectors/files/resume"),
+        Step("PUT", "/connectors/files/stop"),
+        Step("POST", "/connectors/files/restart"),
+        Step("POST", "/connectors/files/restart?includeTasks=true&onlyFailed=true"),
+        Step("POST", "/connectors/files/tasks/0/restart"),
+        Step("PATCH", "/connectors/files/config", {"batch.size": "1"}),
+        Step("PATCH", "/connectors/files/offsets", {"offsets": []}),
+        Step("DELETE", "/connectors/files/offsets"),
+        Step("DELETE", "/connectors/files"),
+        Step("PUT", "/connectors/files/fence"),
+        Step("POST", "/connectors/files/tasks", []),
+        Step("POST", "/connectors", {"name": "files", "config": config, "initial_state": "STOPPED"}),
+        Step("GET", "/connectors/files/status", until=("STOPPED",)),
+        Step("GET", "/connectors/files/tasks"),
+        Step("GET", "/connectors/files/offsets"),
+        Step("PATCH", "/connectors/files/offsets", {"offsets": []}),
+        Step("PATCH", "/connectors/files/offsets", {}),
+        Step("PATCH", "/connectors/files/offsets", {"offsets": [{"partition": {"filename": source}}]}),
+        Step(
+            "PATCH", "/connectors/files/offsets", {"offsets": [{"partition": {"bogus": 1}, "offset": {"position": 1}}]}
+        ),
+        Step(
+            "PATCH",
+            "/connectors/files/offsets",
+            {"offsets": [{"partition": {"filename": source}, "offset": {"position": "one"}}]},
+        ),
+        Step(
+            "PATCH",
+            "/connectors/files/offsets",
+            {"offsets": [{"partition": {"filename": source}, "offset": {"position": 2}}]},
+        ),
+        Step("GET", "/connectors/files/offsets"),
+        Step("DELETE", "/connectors/files/offsets"),
+        Step("GET", "/connectors/files/offsets"),
+        Step("PUT", "/connectors/files/resume"),
+        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("POST", "/connectors", {"name": "files", "config": config}),
+        Step("GET", "/connectors?expand=info&expand=status"),
+        Step("GET", "/connectors/files"),
+        Step("GET", "/connectors/files/config"),
+        Step("GET", "/connectors/files/tasks"),
+        Step("GET", "/connectors/files/tasks-config"),
+        Step("GET", "/connectors/files/tasks/0/status"),
+        Step("GET", "/connectors/files/tasks/1/status"),
+        Step("GET", "/connectors/files/tasks/x/status"),
+        Step("GET", "/connectors/files/tasks/0"),
+        Step("GET", "/connectors/files/topics"),
+        Step("PATCH", "/connectors/files/offsets", {"offsets": []}),
+        Step("PATCH", "/connectors/files/offsets", {"offsets": [{"partition": {"filename": source}, "offset": None}]}),
+        Step("DELETE", "/connectors/files/offsets"),
+        Step("PUT", "/connectors/files/fence"),
+        Step("POST", "/connectors/files/tasks", []),
+        Step("PUT", "/connectors/files/config", {**config, "batch.size": "10"}),
+        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("PUT", "/connectors/files/config", {**config, "batch.size": "none"}),
+        Step("PUT", "/connectors/files/config", {**config, "name": "other"}),
+        Step("PUT", "/connectors/files/config", b"{"),
+        Step("PUT", "/connectors/files/config", {**config, "tasks.max": 1, "batch.size": None}),
+        Step("PATCH", "/connectors/files/config", {"batch.size": "20", "tasks.max": None}),
+        Step("GET", "/connectors/files/config"),
+        Step("PATCH", "/connectors/files/config", {"topic": None}),
+        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("PUT", "/connectors/files/pause"),
+        Step("GET", "/connectors/files/status", until=("PAUSED", "PAUSED")),
+        Step("PUT", "/connectors/files/resume"),
+        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("POST", "/connectors/files/restart"),
+        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("POST", "/connectors/files/restart?onlyFailed=true"),
+        Step("POST", "/connectors/files/restart?includeTasks=maybe"),
+        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("POST", "/connectors/files/restart?includeTasks=true"),
+        Step("POST", "/connectors/files/tasks/0/restart"),
+        Step("POST", "/connectors/files/tasks/7/restart"),
+        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("PUT", "/connectors/files/topics/reset"),
+        Step("PUT", "/connectors/files/stop"),
+        Step("GET", "/connectors/files/status", until=("STOPPED",)),
+        Step("GET", "/admin/loggers"),
+        Step("GET", "/admin/loggers/root"),
+        Step("GET", "/admin/loggers/no.such.logger"),
+        Step("PUT", "/admin/loggers/org.example", {"level": "DEBUG"}),
+        Step("GET", "/admin/loggers/org.example"),
+        Step("PUT", "/admin/loggers/org.example?scope=cluster", {"level": "INFO"}),
+        Step("PUT", "/admin/loggers/org.example?scope=bogus", {"level": "INFO"}),
+        Step("PUT", "/admin/loggers/org.example", {"level": "LOUD"}),
+        Step("PUT", "/admin/loggers/org.example", {}),
+        Step("PUT", "/admin/loggers/org.example", {"level": None}),
+        Step("DELETE", "/connectors"),
+        Step("PUT", "/connectors"),
+        Step("POST", "/connectors/files"),
+        Step("GET", "/nothing"),
+        Step("GET", "/connectors/"),
+        Step("OPTIONS", "/connectors"),
+        Step("DELETE", "/connectors/files"),
+        Step("DELETE", "/connectors/files"),
+        Step("GET", "/connectors"),
+    ]
