@@ -192,11 +192,17 @@ async def registered(context: RequestContext, registration: Registration, append
                 append.fail(KafkaError(error.code, error.message))
             break
         left = register(context, transactional_id, appends)
+    verify_again(context, transactional_id, appends)
+
+
+def verify_again(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> None:
+    """Let only batches through whose partition is still part of the transaction, after others came in between.
+
+    The transaction may have timed out or been fenced meanwhile: a batch behind its marker would hang.
+    """
     for append in appends:
         if append.partition is None or append.header is None or append.exempt:
             continue
-        # The transaction may have timed out or been fenced meanwhile, that of a partition that had been let through,
-        # too: a batch behind its marker would hang.
         code = _verify(context, transactional_id, append)
         if code is not ErrorCode.NONE:
             _tell(context, transactional_id, append, code)

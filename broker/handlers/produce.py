@@ -36,6 +36,7 @@ from ..transactional_produce import (
     Registration,
     register,
     registered,
+    verify_again,
     wrote,
 )
 
@@ -46,7 +47,7 @@ FIRST_VERSION_BY_ID: Final = 13
 FIRST_VERSION_WITH_ZSTD: Final = 7
 
 PARTITIONS_AT_ONCE: Final = 100
-"""A request for more partitions than this is prepared in slices."""
+"""A request for more partitions than this is prepared in slices, and appended in portions of so many."""
 
 _PARTITIONS_PER_STEP: Final = 20
 
@@ -249,7 +250,8 @@ async def _append_registered(
     registration: Registration,
 ) -> Answer:
     await registered(context, registration, appends)
-    return _append(context, request, response, appends)
+    execution = _append(context, request, response, appends)
+    return await execution if isinstance(execution, Coroutine) else execution
 
 
 # ---- appending and answering
@@ -257,7 +259,28 @@ async def _append_registered(
 
 def _append(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
+) -> Execution:
+    if len(appends) > PARTITIONS_AT_ONCE:
+        return _append_in_portions(context, request, response, appends)
+    return _answer(context, request, response, appends, _append_each(context, request, appends))
+
+
+async def _append_in_portions(
+    context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Answer:
+    waiting: list[ProduceAppend] = []
+    for start in range(0, len(appends), PARTITIONS_AT_ONCE):
+        portion = appends[start : start + PARTITIONS_AT_ONCE]
+        if start:
+            await asyncio.sleep(0)
+            if request.transactional_id is not None:
+                verify_again(context, request.transactional_id, portion)
+        waiting += _append_each(context, request, portion)
+    return _answer(context, request, response, appends, waiting)
+
+
+def _append_each(context: RequestContext, request: ProduceRequest, appends: list[ProduceAppend]) -> list[ProduceAppend]:
+    """Append the batches; returns those of which the flush has to be awaited."""
     acks = request.acks
     registering = context.api_version >= FIRST_VERSION_REGISTERING and request.transactional_id is not None
     waiting: list[ProduceAppend] = []
@@ -293,7 +316,17 @@ def _append(
             wrote(context, request.transactional_id, append)
             raise
         append.records = append.inspection = None  # the frame's buffer is reused
-    if acks == 0:
+    return waiting
+
+
+def _answer(
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    appends: list[ProduceAppend],
+    waiting: list[ProduceAppend],
+) -> Answer:
+    if request.acks == 0:
         if any(append.answer.error_code for append in appends):
             # Nobody waits for an answer: only a closed connection tells the producer (as Kafka does).
             failed = next(append.answer for append in appends if append.answer.error_code)

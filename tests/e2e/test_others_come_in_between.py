@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from oncelog.broker.broker import Broker
+from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.delete_records import (
@@ -174,3 +176,38 @@ async def test_others_are_answered_while_the_files_of_many_partitions_are_made(b
         ),
     }
     assert await turns_until_answered(broker, *requests[api]) >= TURNS
+
+
+EXISTING = 300
+"""Partitions whose logs are open when the batches come."""
+
+
+async def test_others_come_in_between_appends_to_many_partitions(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [PartitionProduceData(n, batch(b"x")) for n in range(EXISTING)]
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData("wide", partition_data=rows)])
+    loop = asyncio.get_running_loop()
+    appends_of_turn: Counter[int] = Counter()
+    turn = 0
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(next_turn)
+
+    async with RawConnection(broker.address) as wire:
+        await wire.call(request, 9)
+        log = broker.log_manager.get("wide", 0)
+        append = type(log).append
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            appends_of_turn[turn] += 1
+            return append(*arguments, **named)
+
+        monkeypatch.setattr(type(log), "append", noted)
+        next_turn()
+        second = (await wire.call(request, 9)).responses[0].partition_responses
+    assert [(part.error_code, part.base_offset) for part in second] == [(0, 1)] * EXISTING
+    assert appends_of_turn.total() == EXISTING
+    assert max(appends_of_turn.values()) <= PARTITIONS_AT_ONCE
