@@ -2,7 +2,8 @@
 
 Owns one timer for each. Aborts are timely: the timer is set to the earliest known deadline, and otherwise
 fires at least once in the configured interval. But a look passes all ids, and transactions may have a timeout of 1 ms:
-after each the event loop has `_REST` times as long for everything else. What is done at a look is the coordinator's.
+it is made in slices, and after it the event loop has `_REST` times as long for everything else. What is done at a look
+is the coordinator's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...ports import Clock
+from ...steps import Steps, run_slice
 
 _REST: Final = 9
 
@@ -29,7 +31,7 @@ class TransactionTimers:
         *,
         abort_interval_ms: int,
         expiry_interval_ms: int,
-        abort_timed_out: Callable[[int], int | None],
+        abort_timed_out: Callable[[int], Steps[int | None]],
         remove_expired: Callable[[int], bool],
     ) -> None:
         """`abort_timed_out(now_ms)` returns the next deadline, None when it knows none.
@@ -41,10 +43,12 @@ class TransactionTimers:
         self._abort_interval_ms = abort_interval_ms
         self._expiry_interval_ms = expiry_interval_ms
         self._abort_timed_out = abort_timed_out
+        self._look_under_way: Steps[int | None] | None = None
+        self._worked_s = 0.0
         self._remove_expired = remove_expired
         self._next_ms = 0
         self._rest_until_ms = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._running = False
 
@@ -64,8 +68,12 @@ class TransactionTimers:
     def expect(self, deadline_ms: int) -> None:
         """A transaction with this deadline has started."""
         at_ms = max(deadline_ms, self._rest_until_ms)
-        if self._running and at_ms < self._next_ms:
+        if not self._running or at_ms >= self._next_ms:
+            return
+        if self._look_under_way is None:
             self._arm(at_ms)
+        else:
+            self._next_ms = at_ms
 
     def _arm(self, at_ms: int) -> None:
         if self._timer is not None:
@@ -76,20 +84,31 @@ class TransactionTimers:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        if not self._running:
+        now_ms = self._clock.now_ms()
+        self._next_ms = now_ms + self._abort_interval_ms
+        self._worked_s = 0.0
+        self._look_under_way = self._abort_timed_out(now_ms)
+        self._look_on()
+
+    def _look_on(self) -> None:
+        if not self._running or self._look_under_way is None:
             return
         loop = asyncio.get_running_loop()
         began = loop.time()
-        now_ms = self._clock.now_ms()
-        latest = now_ms + self._abort_interval_ms
-        next_ms = latest
+        deadline = None
         try:
-            deadline = self._abort_timed_out(now_ms)
-            if deadline is not None:
-                next_ms = min(deadline, latest)
+            finished = run_slice(self._look_under_way)
+            if finished is None:
+                self._worked_s += loop.time() - began
+                self._timer = loop.call_soon(self._look_on)
+                return
+            deadline = finished.result
         except Exception:
             self._logger.exception("timeout_abort_failed")
-        self._rest_until_ms = self._clock.now_ms() + round((loop.time() - began) * 1000 * _REST)
+        self._look_under_way = None
+        self._worked_s += loop.time() - began
+        self._rest_until_ms = self._clock.now_ms() + round(self._worked_s * 1000 * _REST)
+        next_ms = self._next_ms if deadline is None else min(deadline, self._next_ms)
         self._arm(max(next_ms, self._rest_until_ms))
 
     def _arm_expiry(self, more: bool = False) -> None:

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ....protocol.errors import KafkaError
+from ...steps import Steps
 from .backoff import RetryBackoff
 from .entry import TransactionEntry
 from .events import Caller, Cause, TransactionEvents, described
@@ -38,6 +39,10 @@ UNREACHABLE_PRODUCER_ID: Final = 1 << 62
 
 EXPIRED_AT_ONCE: Final = 500
 """Ids that are forgotten in one go."""
+
+_IDS_PER_UNIT: Final = 4
+_UNITS_PER_ABORT: Final = 50
+"""Units of work (`steps.py`) of a look for timeouts."""
 
 LOOK_AGAIN_MS: Final = 100
 """After a look at a transaction past its timeout that met a transition: about as long as a slow disk takes."""
@@ -105,7 +110,7 @@ class TransactionUpkeep:
         """Whether an earlier transaction of that producer is still to be ended in one of the partitions."""
         return bool(self._repairs) and any((producer_id, partition) in self._repairs for partition in partitions)
 
-    def abort_timed_out(self, now_ms: int) -> int | None:
+    def abort_timed_out(self, now_ms: int) -> Steps[int | None]:
         """Abort every transaction past its timeout, under a fenced epoch; returns the next deadline.
 
         One with a transition under way is looked at again as soon as that may be over, one whose abort could not be
@@ -113,7 +118,9 @@ class TransactionUpkeep:
         """
         next_deadline: int | None = None
         unwritten = False
-        for entry in list(self._state.entries()):
+        for count, entry in enumerate(list(self._state.entries()), 1):
+            if count % _IDS_PER_UNIT == 0:
+                yield 1
             metadata = entry.metadata
             if metadata.state is not TransactionState.ONGOING:
                 continue
@@ -126,6 +133,7 @@ class TransactionUpkeep:
                     unwritten |= not self._fence(entry, TIMEOUT, now_ms)
                 except Exception:  # a bug that must not keep the others open
                     self._logger.exception("timeout_abort_failed", **described(metadata))
+                yield _UNITS_PER_ABORT
         if not unwritten:
             self._abort_backoff = None
             return next_deadline

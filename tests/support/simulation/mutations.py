@@ -171,7 +171,7 @@ MUTATIONS: dict[str, Mutation] = {
     "InitProducerId leaves a transaction open": _init_leaves_transaction_open,
     "decisions are told before they are on disk": _decision_told_too_early,
     "offsets are told before they are on disk": replaced(GroupLog, "settled", lambda *_: None),
-    "transactions never time out": replaced(upkeep.TransactionUpkeep, "abort_timed_out", lambda *_: None),
+    "transactions never time out": replaced(upkeep.TransactionUpkeep, "abort_timed_out", lambda *_: iter(())),
     "decided transactions are not finished at start": replaced(upkeep.TransactionUpkeep, "_take_up", lambda *_: None),
     "pending offsets count as committed at restart": _pending_offsets_committed_at_restart,
     "aborted offsets are committed": replaced(

@@ -380,12 +380,12 @@ class TestTime:
             await settle()
             w.clock.advance(60_001)
             now_ms = w.clock.now_ms()
-            again_ms = w.coordinator.upkeep.abort_timed_out(now_ms)
+            again_ms = run_at_once(w.coordinator.upkeep.abort_timed_out(now_ms))
             assert again_ms is not None
             assert now_ms < again_ms <= now_ms + 1000
             w.log.disk.flush()
             await more
-            w.coordinator.upkeep.abort_timed_out(again_ms)
+            run_at_once(w.coordinator.upkeep.abort_timed_out(again_ms))
             w.log.disk.flush()
             await settle()
             assert state_of(w).is_prepare
@@ -394,10 +394,12 @@ class TestTime:
         async with world() as w:
             who = await begin(w)
             w.clock.advance(60_000)
-            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) == w.clock.now_ms(), "due, not yet over"
+            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) == w.clock.now_ms(), (
+                "due, not yet over"
+            )
             assert state_of(w) is S.ONGOING
             w.clock.advance(1)
-            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) is None
+            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) is None
             await settle()
             assert state_of(w) is S.COMPLETE_ABORT
             assert w.partitions.written[0].producer_epoch == who.producer_epoch + 1

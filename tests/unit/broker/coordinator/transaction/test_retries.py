@@ -11,6 +11,7 @@ from oncelog.broker.coordinator.transaction.gateway import Marker
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.state_manager import TransactionStateManager
+from oncelog.broker.steps import run_at_once
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.transaction_ports import CoordinatorWorld
 
@@ -205,7 +206,7 @@ async def test_one_id_that_cannot_be_timed_out_does_not_keep_the_others_open(mon
             return transition(self, entry, new)  # type: ignore[arg-type]
 
         monkeypatch.setattr(TransactionStateManager, "transition", failing)
-        w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())
+        run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
         await until(lambda: w.coordinator.describe("good").state is TransactionState.COMPLETE_ABORT)
         assert w.coordinator.describe("bad").state is TransactionState.ONGOING
 
@@ -221,16 +222,18 @@ class TestTimeouts:
             pauses = []
             for _ in range(4):
                 now_ms = w.clock.now_ms()
-                again_ms = w.coordinator.upkeep.abort_timed_out(now_ms)
+                again_ms = run_at_once(w.coordinator.upkeep.abort_timed_out(now_ms))
                 assert again_ms is not None
                 pauses.append(again_ms - now_ms)
                 w.clock.advance(again_ms - now_ms)
             assert pauses == [50, 100, 150, 150]
             w.log.refuse = None
-            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) is None
+            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) is None
             await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_ABORT)
             await w.coordinator.init_producer_id("id", 60_000)
             await begin(w, P0)
             w.clock.advance(60_001)
             w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
-            assert w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()) == w.clock.now_ms() + 50, "a new series"
+            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) == w.clock.now_ms() + 50, (
+                "a new series"
+            )

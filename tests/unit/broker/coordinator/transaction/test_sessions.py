@@ -10,6 +10,7 @@ from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, S
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.fencing import FenceOutcome
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
+from oncelog.broker.steps import run_at_once
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.batch_limit import limit_batches
 from support.transaction_ports import CoordinatorWorld, settle
@@ -250,7 +251,7 @@ class TestMarkers:
             who = await session(w, A, B, version=TV2)
             await w.coordinator.add_partitions("id", *who, [A], TV2)
             w.clock.advance(60_001)
-            w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())
+            run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
             await settle()
             assert marked(w) == [A, B]
             assert w.coordinator.describe("id").session_partitions == frozenset()
@@ -318,7 +319,7 @@ class TestItsEnd:
                 await end(w, who, A, commit=False, version=TV1)
             elif by == "timeout":
                 w.clock.advance(60_001)
-                w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())
+                run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
             elif by == "fence":
                 await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
             else:
@@ -542,7 +543,7 @@ class TestEvents:
             who = await w.coordinator.init_producer_id("id", 60_000)
             await w.coordinator.add_partitions("id", *who, [A])
             w.clock.advance(60_001)
-            w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())
+            run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
             for name in ("producer_fenced", "transaction_aborted"):
                 (said,) = events(w, name)
                 assert (said["reason"], said["timeout_ms"]) == ("transaction timeout", 60_000)

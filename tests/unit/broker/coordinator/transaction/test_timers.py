@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from oncelog.broker.coordinator.transaction.timers import TransactionTimers
+from oncelog.broker.steps import SLICE, Steps
 from support.group_world import Silent, in_virtual_time
 from support.virtual_time import LoopClock
 
@@ -15,12 +16,14 @@ INTERVAL_MS = 10_000
 class Looks:
     """Timers whose looks take `cost_s` and find another transaction that ends at once; `times` is when they were.
 
-    Not `busy`, they find none.
+    Not `busy`, they find none. Each is made in so many `slices`.
     """
 
-    def __init__(self, cost_s: float, *, busy: bool = True) -> None:
+    def __init__(self, cost_s: float, *, busy: bool = True, slices: int = 1) -> None:
         self.cost_s = cost_s
         self.busy = busy
+        self.slices = slices
+        self.begun = asyncio.Event()
         self.times: list[float] = []
         self.busy_s = 0.0
         self.portions = 0
@@ -38,7 +41,10 @@ class Looks:
         self.portions -= 1
         return self.portions > 0
 
-    def _look(self, now_ms: int) -> int | None:
+    def _look(self, now_ms: int) -> Steps[int | None]:
+        self.begun.set()
+        for _ in range(self.slices - 1):
+            yield SLICE
         if not self.busy:
             return None
         loop: Any = asyncio.get_running_loop()
@@ -69,6 +75,33 @@ async def test_however_short_the_timeouts_looks_leave_time_for_everything_else()
     await looks.timers.stop()
     assert 30 <= len(looks.times) <= 41
     assert looks.busy_s <= 2.1, "a tenth"
+
+
+@in_virtual_time
+async def test_others_come_in_between_a_look() -> None:
+    looks = Looks(0, slices=10)
+    looks.timers.start()
+    looks.timers.expect(looks.clock.now_ms())
+    await looks.begun.wait()
+    turns = 0
+    while not looks.times:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 8
+    await looks.timers.stop()
+
+
+@in_virtual_time
+async def test_a_transaction_that_begins_during_a_look_is_not_forgotten() -> None:
+    looks = Looks(0, busy=False, slices=10)
+    looks.timers.start()
+    looks.timers.expect(looks.clock.now_ms())
+    await looks.begun.wait()
+    looks.timers.expect(looks.clock.now_ms() + 50)
+    looks.begun.clear()
+    async with asyncio.timeout(0.06):
+        await looks.begun.wait()
+    await looks.timers.stop()
 
 
 @in_virtual_time
