@@ -42,10 +42,14 @@ from ..protocol.errors import AnswerTooLarge, DecodeError, EncodeError, ErrorCod
 from ..protocol.extension import carries_extension, has_extension_fields
 from ..protocol.framing import (
     API_VERSIONS,
+    MAX_HEADER_TAGS,
     decode_plain_header,
     decode_request_header,
     encode_response,
     encode_response_in_steps,
+    header_decoder,
+    key_and_version,
+    response_encoder,
 )
 from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ..protocol.messages.headers import RequestHeader
@@ -54,7 +58,7 @@ from . import handlers
 from .authorization import Authorizer, allow_all
 from .config import BrokerConfig
 from .connection_info import ConnectionInfo
-from .error_response import code_paths, error_response, replace_codes, replace_codes_in_steps
+from .error_response import code_paths, code_replacer, error_response, replace_codes_in_steps
 from .handling import Answer, Deferred, HandledApi, Reply, RequestContext
 from .services import BrokerServices
 from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
@@ -69,6 +73,9 @@ FEW_ROWS: Final = 100
 class MalformedRequest(Exception):
     """Nothing can be answered to this frame: the connection must be closed."""
 
+
+Decode = Callable[[Buffer, int, int], tuple[Any, int]]
+"""`decode(frame, position, max_elements)` returns a message and the position behind it."""
 
 Decoded = tuple[Request[Any], KafkaError | None]
 """A request, and what is wrong with its fields of the extension."""
@@ -120,11 +127,14 @@ class Dispatcher:
         self._authorize = authorize
         self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
-        # By API key and version, where the body has no fields of the extension.
-        self._plain: dict[tuple[int, int], tuple[HandledApi, Callable[[Buffer, int, int], tuple[Any, int]]]] = {}
+        # By API key and version, where the body has no fields of the extension: what decodes the header and the body.
+        self._plain: dict[tuple[int, int], tuple[HandledApi, Decode, Decode]] = {}
         self._modules = set(_handler_modules())
         self._complete = False
-        self._older_codes: dict[tuple[int, int], Any] = {}
+        # By API key and version: what replaces the codes that the version does not know (None: nothing), what encodes.
+        self._encoders: dict[
+            tuple[int, int], tuple[Callable[[Any], None] | None, Callable[[Response, int], list[Buffer]]]
+        ] = {}
         self._slots = asyncio.Semaphore(config.max_concurrent_large_requests)
 
     # ---- the table
@@ -167,16 +177,26 @@ class Dispatcher:
     def accept(self, connection: ConnectionInfo, frame: memoryview) -> Exchange:
         """Decode a frame. Raises MalformedRequest."""
         try:
+            plain = self._plain.get(key_and_version(frame)) if 4 <= len(frame) <= LARGE_FRAME else None
+            if plain is not None:
+                handled, decode_header, decode = plain
+                try:
+                    header, position = decode_header(frame, 0, MAX_HEADER_TAGS)
+                except MalformedTag:
+                    pass  # seen to below
+                else:
+                    context = RequestContext(
+                        self._broker,
+                        connection,
+                        header.request_api_key,
+                        header.request_api_version,
+                        header.correlation_id,
+                        header.client_id,
+                        1 if self._group_aware and header.extension_version >= 1 else -1,
+                    )
+                    return Exchange(handled, context, decode(frame, position, self._max_elements)[0])
             header, position, refusal = self._header(frame)
             key, version = header.request_api_key, header.request_api_version
-            plain = self._plain.get((key, version))
-            if plain is not None and refusal is None and len(frame) <= LARGE_FRAME:
-                handled, decode = plain
-                extension_version = 1 if self._group_aware and header.extension_version >= 1 else -1
-                context = RequestContext(
-                    self._broker, connection, key, version, header.correlation_id, header.client_id, extension_version
-                )
-                return Exchange(handled, context, decode(frame, position, self._max_elements)[0])
             api = self._apis.get(key) or self._load(key)
             if api is None:
                 raise MalformedRequest(f"the API {api_name(key)} is not served by this broker")
@@ -187,7 +207,7 @@ class Dispatcher:
             if version not in api.versions:
                 return self._refuse_version(api, context, frame, position)
             if not has_extension_fields(api.request, version):
-                self._plain[key, version] = api, decoders_of(api.request)[version]
+                self._plain[key, version] = api, header_decoder(key, version), decoders_of(api.request)[version]
             return self._exchange(api, context, frame, position, refusal)
         except DecodeError as error:
             raise MalformedRequest(self._describe(frame, error)) from None
@@ -272,7 +292,16 @@ class Dispatcher:
         if exchange.decoding is not None:
             return self._execute_decoded(exchange, exchange.decoding)
         try:
-            reply = self._handle(exchange, exchange.refusal)
+            refusal = exchange.refusal
+            if refusal is not None:
+                reply = self._handle(exchange, refusal)
+            else:  # as `_handle`, in place: this is part of every request
+                self._authorize(exchange.context, exchange.api)
+                reply = exchange.api.handle(exchange.context, exchange.request)
+                if type(reply) is GeneratorType:
+                    finished = run_slice(reply)
+                    if finished is not None:
+                        reply = finished.result
         except Exception as error:
             return run_at_once(self._failed(exchange, error))
         if reply is None or isinstance(reply, (Response, Deferred)):
@@ -409,11 +438,15 @@ class Dispatcher:
         context = exchange.context
         if context.answer_rows > FEW_ROWS:
             return run_at_once(self._encoded(exchange, _at_once(response)))
-        rule = self._code_rule(context)
-        if rule[1]:
-            replace_codes(response, *rule)
+        key = context.api_key, context.api_version
+        encoder = self._encoders.get(key)
+        if encoder is None:
+            encoder = self._encoders[key] = self._encoder(*key)
+        replace_codes, encode = encoder
+        if replace_codes is not None:
+            replace_codes(response)
         try:
-            pieces = encode_response(response, context.api_version, context.correlation_id)
+            pieces = encode(response, context.correlation_id)
             if context.answer_rows and sum(map(len, pieces)) > self._max_bytes:
                 raise AnswerTooLarge(f"{type(response).__name__} would be too large")
             return pieces
@@ -426,22 +459,20 @@ class Dispatcher:
         response = yield from concluding
         if response is None:
             return []
-        rule = self._code_rule(context)
+        paths, older = _code_rule(context.api_key, context.api_version)
         try:
-            if rule[1]:
-                yield from replace_codes_in_steps(response, *rule)
+            if older:
+                yield from replace_codes_in_steps(response, paths, older)
             version, id = context.api_version, context.correlation_id
             return (yield from encode_response_in_steps(response, version, id, self._max_bytes))
         except EncodeError as error:
             response = yield from self._failed(exchange, error)
             return [] if response is None else encode_response(response, context.api_version, context.correlation_id)
 
-    def _code_rule(self, context: RequestContext) -> Any:
-        key = (context.api_key, context.api_version)
-        rule = self._older_codes.get(key)
-        if rule is None:
-            rule = self._older_codes[key] = _code_rule(*key)
-        return rule
+    def _encoder(self, api_key: int, version: int) -> Any:
+        paths, older = _code_rule(api_key, version)
+        encode = response_encoder(self._apis[api_key].request.response, version)
+        return code_replacer(paths, older) if older else None, encode
 
 
 @cache

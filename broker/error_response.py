@@ -7,7 +7,7 @@ identity (name, id, index) and the code. No API is named here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ..protocol.schema import FieldSpec, Request, Response, Struct
@@ -117,22 +117,33 @@ def code_paths(struct: type[Struct], version: int) -> CodePaths:
     return own, inner
 
 
-def replace_codes(target: Any, paths: CodePaths, older: dict[int, int]) -> None:
-    """Replace the codes that `older` has a substitute for, everywhere in a small response."""
-    own, inner = paths
-    if own and (code := getattr(target, own)) in older:
-        setattr(target, own, older[code])
-    for name, is_array, deeper in inner:
-        value = getattr(target, name)
-        if is_array:
-            for item in value or ():
-                replace_codes(item, deeper, older)
-        elif value is not None:
-            replace_codes(value, deeper, older)
+def code_replacer(paths: CodePaths, older: dict[int, int]) -> Callable[[Any], None]:
+    """Make a function that replaces the codes which `older` has a substitute for, everywhere in a small response.
+
+    It is written out as source, with a loop for each array: it runs once per response.
+    """
+    lines = ["def replace(o0):", "    pass"]
+
+    def visit(paths: CodePaths, target: str, depth: int) -> None:
+        own, inner = paths
+        indent = "    " * depth
+        if own:
+            lines.append(f"{indent}if {target}.{own} in older: {target}.{own} = older[{target}.{own}]")
+        for name, is_array, deeper in inner:
+            source = f"{target}.{name}"
+            items = f"{source} or ()" if is_array else f"() if {source} is None else ({source},)"
+            lines.append(f"{indent}for o{depth} in {items}:")
+            visit(deeper, f"o{depth}", depth + 1)
+
+    visit(paths, "o0", 1)
+    names: dict[str, Any] = {"older": older}
+    exec(compile("\n".join(lines), "<code replacer>", "exec"), names)
+    replace: Callable[[Any], None] = names["replace"]
+    return replace
 
 
 def replace_codes_in_steps(target: Any, paths: CodePaths, older: dict[int, int]) -> Steps[None]:
-    """As `replace_codes`, in steps."""
+    """Do the same in steps, for a response of any size."""
     own, inner = paths
     if own and (code := getattr(target, own)) in older:
         setattr(target, own, older[code])

@@ -75,7 +75,7 @@ class FetchTarget:
             or data.log_start_offset != self.known_log_start_offset
             or data.diverging_epoch.epoch >= 0
         )
-        failed = data.error_code != ErrorCode.NONE
+        failed = data.error_code != 0
         # After an error the next good answer must be told, whatever it says.
         self.known_high_watermark = -1 if failed else data.high_watermark
         self.known_log_start_offset = -1 if failed else data.log_start_offset

@@ -14,8 +14,9 @@ attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -139,7 +140,8 @@ def next_sequence(sequence: int, count: int) -> int:
     return (sequence + count) & MAX_SEQUENCE
 
 
-_new_header = BatchHeader._make
+_new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__new__, BatchHeader)
+"""Make a header of 13 values: without the Python function that the class's own constructors are."""
 
 
 def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
@@ -190,7 +192,6 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 def stamp(
     buffer: bytearray | memoryview,
     position: int,
-    *,
     base_offset: int,
     leader_epoch: int,
     log_append_time: int | None = None,

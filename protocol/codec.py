@@ -40,6 +40,7 @@ __all__ = [
     "encode_record_key",
     "encode_record_value",
     "encode_versioned",
+    "encoders_of",
     "record_version",
 ]
 
@@ -80,6 +81,11 @@ _stepwise_encoders: Final = _Classes(compile_stepwise_encoder)
 def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int, int], tuple[M, int]]]:
     """Return the compiled functions behind `decode_from` by version: for one caller so hot that a look-up counts."""
     return _decoders[cls]
+
+
+def encoders_of(cls: type[Message]) -> Mapping[int, Callable[[Any], list[Buffer]]]:
+    """Return the compiled functions behind `encode_pieces` by version, for callers so hot that a look-up counts."""
+    return _encoders[cls]
 
 
 def encode(message: Message, version: int) -> bytes:

@@ -7,11 +7,11 @@ socket, and refusing too large ones, is the connection's business.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 from .apis import request_class
-from .codec import decode, decode_from, decode_plain, decoders_of, encode, encode_in_steps, encode_pieces
+from .codec import decode, decode_from, decode_plain, decoders_of, encode, encode_in_steps, encode_pieces, encoders_of
 from .errors import DecodeError
 from .messages.headers import RequestHeader, ResponseHeader
 from .schema import MAX_VERSION, Buffer, Request, Response
@@ -21,10 +21,11 @@ R = TypeVar("R", bound=Response)
 API_VERSIONS: Final = 18
 """The one API whose responses always have header v0: the client does not know yet what the broker understands."""
 
-_KEY_AND_VERSION: Final = struct.Struct(">hh")
+key_and_version: Final = struct.Struct(">hh").unpack_from
+"""Read API key and version off a request frame of at least four bytes."""
+
 _INT32: Final = struct.Struct(">i")
 _SIZE_AND_ID: Final = struct.Struct(">ii")
-_SIZE_ID_NO_TAGS: Final = struct.Struct(">iib")
 
 
 class _FirstFlexible(dict[int, int]):
@@ -72,14 +73,25 @@ def encode_request(
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Buffer]:
     """Return a whole response, size included, for `writelines`; raises EncodeError."""
-    return _headed(message, version, correlation_id, encode_pieces(message, version))
+    return response_encoder(type(message), version)(message, correlation_id)
 
 
-def _headed(message: Response, version: int, correlation_id: int, pieces: list[Buffer]) -> list[Buffer]:
-    size = sum(map(len, pieces))
-    if version in message.spec.flexible and message.spec.key != API_VERSIONS:
-        return _led_by(_SIZE_ID_NO_TAGS.pack(size + 5, correlation_id, 0), pieces)
-    return _led_by(_SIZE_AND_ID.pack(size + 4, correlation_id), pieces)
+def response_encoder(cls: type[Response], version: int) -> Callable[[Response, int], list[Buffer]]:
+    """Return `encode_response` of one class in one version: a function of the message and the correlation id.
+
+    For a caller so hot that it keeps the function.
+    """
+    encode = encoders_of(cls)[version]
+    tags = b"\0" if response_header_version(cls, version) else b""
+    header_size = 4 + len(tags)
+    pack = _SIZE_AND_ID.pack
+
+    def encode_whole(message: Response, correlation_id: int) -> list[Buffer]:
+        pieces = encode(message)
+        size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        return _led_by(pack(size + header_size, correlation_id) + tags, pieces)
+
+    return encode_whole
 
 
 def encode_response_in_steps(
@@ -90,13 +102,15 @@ def encode_response_in_steps(
     Raises AnswerTooLarge for more than `max_bytes`, records apart.
     """
     pieces = yield from encode_in_steps(message, version, max_bytes)
-    return _headed(message, version, correlation_id, pieces)
+    tags = b"\0" if response_header_version(type(message), version) else b""
+    size = sum(map(len, pieces)) + 4 + len(tags)
+    return _led_by(_SIZE_AND_ID.pack(size, correlation_id) + tags, pieces)
 
 
 def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
     """Put size and header in front; a small first piece is joined with them, which spares the socket a buffer."""
     if len(pieces[0]) < 16384:
-        pieces[0] = b"".join((lead, pieces[0]))
+        pieces[0] = lead + pieces[0]
     else:
         pieces.insert(0, lead)
     return pieces
@@ -109,15 +123,20 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     thing wrong is the value of an extension tag.
     """
     try:
-        api_key, version = _KEY_AND_VERSION.unpack_from(frame)
+        api_key, version = key_and_version(frame)
     except struct.error:
         raise DecodeError("no room for a request header", 0) from None
-    return _request_headers[2 if version >= _first_flexible[api_key] else 1](frame, 0, MAX_HEADER_TAGS)
+    return header_decoder(api_key, version)(frame, 0, MAX_HEADER_TAGS)
+
+
+def header_decoder(api_key: int, version: int) -> Callable[[Buffer, int, int], tuple[RequestHeader, int]]:
+    """Return what decodes the header of an API's requests: a function of frame, position (0) and MAX_HEADER_TAGS."""
+    return _request_headers[request_header_version(api_key, version)]
 
 
 def decode_plain_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """As `decode_request_header`, for a frame that it read at least in part: the extension's tag is not interpreted."""
-    api_key, version = _KEY_AND_VERSION.unpack_from(frame)
+    api_key, version = key_and_version(frame)
     return decode_plain(RequestHeader, frame, request_header_version(api_key, version), 0, MAX_HEADER_TAGS)
 
 

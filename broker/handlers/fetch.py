@@ -24,7 +24,8 @@ from ...protocol.messages.fetch import (
 from ..fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
 from ..fetch_wait import FetchWait
 from ..handling import Answer, Deferred, RequestContext, handles
-from ..log import IsolationLevel, Log, LogRead
+from ..log import Log, LogRead
+from ..log.results import READ_COMMITTED, READ_UNCOMMITTED
 from ..partition import Partition
 from ..steps import SLICE, Steps
 
@@ -32,6 +33,8 @@ FIRST_VERSION_DIVERGING: Final = 12
 
 _AT_ONCE_BYTES: Final = 1 << 20
 """Once an answer has more bytes, the rest of it is read in steps."""
+
+_NONE: Final = int(ErrorCode.NONE)
 
 _READ: Final = 10
 """Units of work of reading a partition, besides its bytes."""
@@ -75,7 +78,7 @@ class _Fetch:
         self.plan = plan
         self.by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
         self.committed = request.isolation_level == 1
-        self.isolation = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
+        self.isolation = READ_COMMITTED if self.committed else READ_UNCOMMITTED
         self.max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
         self.missing = request.min_bytes
         self.waiting: dict[Log, _Waiting] = {}
@@ -198,7 +201,7 @@ def _data(target: FetchTarget, read: LogRead, divergence: EpochEndOffset | None)
         aborted = [AbortedTransaction(producer_id, first_offset) for producer_id, first_offset in read.aborted]
     data = PartitionData(
         target.partition,
-        int(ErrorCode.NONE),
+        _NONE,
         read.high_watermark,
         read.last_stable_offset,
         read.log_start_offset,

@@ -60,6 +60,14 @@ _WORTH_OF_SMALL_BYTE: Final = 8
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
 
+_FEW: Final = AT_ONCE_BYTES // (_WORTH_OF_SMALL_BYTE * SMALL_BATCH_BYTES)
+"""So many small batches are always few enough to be checked at once."""
+
+# What a batch needs before it is appended, as bits; TRANSACTIONAL is one of them: it must be registered.
+_TO_OPEN: Final = 0x100
+_TO_INSPECT: Final = 0x200
+assert not TRANSACTIONAL & (_TO_OPEN | _TO_INSPECT)
+
 
 @handles(ProduceRequest, announced_from=0)
 def handle(context: RequestContext, request: ProduceRequest) -> Execution:
@@ -73,17 +81,18 @@ def handle(context: RequestContext, request: ProduceRequest) -> Execution:
     if partitions > PARTITIONS_AT_ONCE:
         preparing = _prepare_in_steps(context, request, response, appends)
         return _append_prepared(context, request, response, appends, preparing)
-    transactional = False
+    needs = 0
     for topic in request.topic_data:
         answers = TopicProduceResponse(topic.name, topic.topic_id)
         response.responses.append(answers)
-        transactional |= _prepare(context, topic, topic.partition_data, answers, appends)
-    for append in appends:
-        if append.partition is not None and not append.partition.is_open:
-            opening = _open_in_steps(appends, transactional)
-            if run_slice(opening) is None:
-                return _append_prepared(context, request, response, appends, opening)
-            break
+        needs |= _prepare(context, topic, topic.partition_data, answers, appends)
+    if not needs and len(appends) <= _FEW:
+        return _append(context, request, response, appends)
+    transactional = bool(needs & TRANSACTIONAL)
+    if needs & _TO_OPEN:
+        opening = _open_in_steps(appends, transactional)
+        if run_slice(opening) is None:
+            return _append_prepared(context, request, response, appends, opening)
     return _append_known(context, request, response, appends, transactional)
 
 
@@ -175,17 +184,17 @@ def _prepare_in_steps(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Steps[bool]:
     """Find the partitions; True when a batch is transactional."""
-    transactional = False
+    needs = 0
     for topic in request.topic_data:
         answers = TopicProduceResponse(topic.name, topic.topic_id)
         response.responses.append(answers)
         rows = topic.partition_data
         for start in range(0, len(rows), _PARTITIONS_PER_STEP):
             part = rows[start : start + _PARTITIONS_PER_STEP]
-            transactional |= _prepare(context, topic, part, answers, appends)
+            needs |= _prepare(context, topic, part, answers, appends)
             yield 4 * len(part)
-            yield from _open_in_steps(appends[-len(part) :], transactional)
-    return transactional
+            yield from _open_in_steps(appends[-len(part) :], False)
+    return bool(needs & TRANSACTIONAL)
 
 
 def _open_in_steps(appends: list[ProduceAppend], transactional: bool) -> Steps[bool]:
@@ -206,11 +215,11 @@ def _prepare(
     rows: list[PartitionProduceData],
     answers: TopicProduceResponse,
     appends: list[ProduceAppend],
-) -> bool:
-    """Find partitions of one topic; True when a batch is transactional."""
+) -> int:
+    """Find partitions of one topic; returns what their batches need, all bits together."""
     by_id = context.api_version >= FIRST_VERSION_BY_ID
     manager = context.broker.replica_manager
-    transactional = False
+    needs = 0
     for data in rows:
         answer = PartitionProduceResponse(data.index)
         answers.partition_responses.append(answer)
@@ -221,25 +230,31 @@ def _prepare(
                 partition = manager.partition_by_id(topic.topic_id, data.index)
             else:
                 partition = manager.partition(topic.name, data.index)
-            transactional |= _check(context, partition, data.records)
+            needs |= _check(context, partition, data.records)
             append.partition = partition
         except KafkaError as error:
             append.fail(error)
-    return transactional
+    return needs
 
 
-def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> bool:
-    """Refuse what the log can't know to refuse; True when the batch is transactional."""
+def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:
+    """Refuse what the log cannot know to refuse; returns what the batch needs."""
     if partition.topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker only.")
     if records is None or len(records) <= ATTRIBUTES:
         raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch in the request.")
     attributes = records[ATTRIBUTES]
-    if context.api_version < FIRST_VERSION_WITH_ZSTD and attributes & _CODEC == _ZSTD:
+    codec = attributes & _CODEC
+    if codec == _ZSTD and context.api_version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {FIRST_VERSION_WITH_ZSTD} or above."
         )
-    return bool(attributes & TRANSACTIONAL)
+    needs = attributes & TRANSACTIONAL
+    if codec or len(records) > SMALL_BATCH_BYTES:
+        needs |= _TO_INSPECT
+    if not partition.is_open:
+        needs |= _TO_OPEN
+    return needs
 
 
 async def _append_registered(
@@ -298,7 +313,7 @@ def _append_each(context: RequestContext, request: ProduceRequest, appends: list
                 leader_epoch=partition.leader_epoch,
                 transaction_version=2 if registering else 0,
             )
-            if not result.duplicate:
+            if append.header is not None and not result.duplicate:
                 wrote(context, request.transactional_id, append)
             answer = append.answer
             answer.base_offset = result.base_offset

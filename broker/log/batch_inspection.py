@@ -46,7 +46,7 @@ def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits
     count = header[12]
     if count > MOST_PLAIN or header[1] > count * MAX_PLAIN_BYTES + HEADER_SIZE or header[5] & COMPRESSION_MASK:
         return None
-    return _visit(bytes(memoryview(batch)[HEADER_SIZE:]), header, limits)
+    return _visit(memoryview(batch)[HEADER_SIZE:].tobytes(), header, limits)
 
 
 def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits) -> Content | None:
@@ -116,7 +116,7 @@ class Inspection:
             payload = expand(codec, data, max_bytes, _scratch if max_bytes == AT_ONCE_BYTES else None)
             self.expanded = len(payload)
         else:
-            payload = bytes(memoryview(self._batch)[HEADER_SIZE:])
+            payload = memoryview(self._batch)[HEADER_SIZE:].tobytes()
         content = _visit(payload, header, self._limits)
         if content is not None:
             self.content = content

@@ -38,7 +38,8 @@ class DiskSpace:
 
     def require(self, size: int) -> None:
         """A client's `size` bytes are about to be written; raise KAFKA_STORAGE_ERROR where `check` does."""
-        self.check(size)
+        if size > self._granted:
+            self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
         self._granted -= size
 
     def check(self, size: int) -> None:

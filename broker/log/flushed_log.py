@@ -103,15 +103,18 @@ class FlushedLog:
 
     def _advance(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
-        self.producers.on_high_watermark(high_watermark)
-        self._update_last_stable_offset()
+        if self.producers.has_unstable:
+            self.producers.on_high_watermark(high_watermark)
+            self._update_last_stable_offset()
+        else:
+            self.last_stable_offset = max(high_watermark, self.log_start_offset)
         if self._listeners:
             for listener in list(self._listeners):
                 listener(self)
 
     def _update_last_stable_offset(self) -> None:
         stable = self.high_watermark
-        if self.producers.has_unstable and (first := self.producers.first_unstable_offset) is not None:
+        if (first := self.producers.first_unstable_offset) is not None:
             stable = min(first, stable)
         self.last_stable_offset = max(stable, self.log_start_offset)
 
@@ -326,9 +329,9 @@ class FlushedLog:
     def _appended(self, end_offset: int) -> None:
         """The log ends at `end_offset` now."""
         self.log_end_offset = end_offset
-        active = self.segments.active
-        if not self._unsynced_segments or self._unsynced_segments[-1] is not active:
-            self._unsynced_segments.append(active)
+        active, unsynced = self.segments.active, self._unsynced_segments
+        if not unsynced or unsynced[-1] is not active:
+            unsynced.append(active)
         if self.config.durability == "os":
             self._advance(end_offset)
         elif self.flusher is not None:

@@ -5,7 +5,7 @@ Owns names and defaults; where the values come from (topic overrides, broker set
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...protocol.record_walk import DEFAULT_LIMITS, RecordLimits
 
@@ -45,11 +45,12 @@ class LogConfig:
     durability: str = "flush"
     internal: bool = False
     record_limits: RecordLimits = DEFAULT_LIMITS
+    # What follows from the settings, worked out once because every append asks for it.
+    compacted: bool = field(init=False)
+    log_append_time: bool = field(init=False)
+    max_batch_bytes: int = field(init=False)
 
-    @property
-    def compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
-    def log_append_time(self) -> bool:
-        return self.message_timestamp_type == "LogAppendTime"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compacted", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "log_append_time", self.message_timestamp_type == "LogAppendTime")
+        object.__setattr__(self, "max_batch_bytes", min(self.max_message_bytes, self.segment_bytes))

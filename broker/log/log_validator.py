@@ -20,6 +20,7 @@ from ...protocol.batch_header import (
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
+    CorruptBatch,
     read_batch_header,
 )
 from ...protocol.compression import Compression
@@ -27,7 +28,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..ports import Buffer
 from .batch_inspection import Content
 from .log_config import INT64_MAX, LogConfig
-from .results import AppendOrigin, InvalidRecords
+from .results import CLIENT, AppendOrigin, InvalidRecords
 
 _MAGIC_POSITION: Final = 16
 _LARGEST_CODEC: Final = max(Compression)
@@ -42,22 +43,15 @@ def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: 
 
     Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if len(buffer) - position >= HEADER_SIZE and buffer[position + _MAGIC_POSITION] != MAGIC:
-        raise invalid(
-            where, f"a batch has format (magic) {buffer[position + _MAGIC_POSITION]}, only {MAGIC} is accepted"
-        )
-    header = read_batch_header(buffer, position)
+    try:
+        header = read_batch_header(buffer, position)
+    except CorruptBatch:
+        if len(buffer) - position >= HEADER_SIZE and (magic := buffer[position + _MAGIC_POSITION]) != MAGIC:
+            raise invalid(where, f"a batch has format (magic) {magic}, only {MAGIC} is accepted") from None
+        raise
     size = header[1] + LENGTH_END
-    if size > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{where}: a batch of {size} bytes is larger than max.message.bytes = {config.max_message_bytes}",
-        )
-    if size > config.segment_bytes:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{where}: a batch of {size} bytes is larger than segment.bytes = {config.segment_bytes}",
-        )
+    if size > config.max_batch_bytes:
+        raise _too_large(size, config, where)
     if crc32c(memoryview(buffer)[position + CRC_END : position + size]) != header[4]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: the checksum of a batch does not match its {size} bytes")
     attributes = header[5]
@@ -69,9 +63,16 @@ def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: 
         raise invalid(
             where, f"a batch of {header.record_count} records has last offset delta {header.last_offset_delta}"
         )
-    if attributes & CONTROL and origin is AppendOrigin.CLIENT:
+    if attributes & CONTROL and origin is CLIENT:
         raise invalid(where, "clients must not write control records")
     return header
+
+
+def _too_large(size: int, config: LogConfig, where: str) -> KafkaError:
+    code, setting, limit = ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes", config.max_message_bytes
+    if size <= limit:
+        code, setting, limit = ErrorCode.RECORD_LIST_TOO_LARGE, "segment.bytes", config.segment_bytes
+    return KafkaError(code, f"{where}: a batch of {size} bytes is larger than {setting} = {limit}")
 
 
 def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
@@ -79,7 +80,7 @@ def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
 
     Raises what `read_and_check` does.
     """
-    header = read_and_check(batch, 0, AppendOrigin.CLIENT, config, where)
+    header = read_and_check(batch, 0, CLIENT, config, where)
     size = header[1] + LENGTH_END
     if size != len(batch):
         raise invalid(where, f"{len(batch)} bytes hold more than one batch of {size}")
@@ -88,34 +89,35 @@ def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
 
 def check_client_batch(header: BatchHeader, content: Content, config: LogConfig, now_ms: int, where: str) -> None:
     """Check what only clients can get wrong; raises KafkaError INVALID_RECORD or INVALID_TIMESTAMP."""
-    if header.producer_id >= 0:
+    attributes = header[5]
+    if header[9] >= 0:
         if header.base_sequence < 0 or header.producer_epoch < 0:
             raise invalid(
                 where,
                 f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}:"
                 " both must be >= 0",
             )
-    elif header.is_transactional:
+    elif attributes & TRANSACTIONAL:
         raise invalid(where, "a transactional batch has no producer id")
-    if header.attributes & LOG_APPEND_TIME and (config.log_append_time or header.max_timestamp < 0):
+    if attributes & LOG_APPEND_TIME and (config.log_append_time or header.max_timestamp < 0):
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, f"{where}: a producer must not say that the log has set the timestamps"
         )
+    earliest, latest, null_keys = content
     if not config.log_append_time:
-        earliest, latest, _ = content
+        before_max_ms = config.message_timestamp_before_max_ms
         if latest - now_ms > config.message_timestamp_after_max_ms or (
-            config.message_timestamp_before_max_ms != INT64_MAX
-            and 0 <= earliest < now_ms - config.message_timestamp_before_max_ms
+            before_max_ms != INT64_MAX and 0 <= earliest < now_ms - before_max_ms
         ):
             raise KafkaError(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"{where}: timestamps {earliest} to {latest} are not within message.timestamp.before.max.ms ="
-                f" {config.message_timestamp_before_max_ms} and message.timestamp.after.max.ms ="
+                f" {before_max_ms} and message.timestamp.after.max.ms ="
                 f" {config.message_timestamp_after_max_ms} of the broker's clock, {now_ms}",
             )
-    if content[2] and config.compacted:
+    if null_keys and config.compacted:
         reason = "the topic is compacted, so every record needs a key"
-        raise InvalidRecords(f"{where}: {reason}", [(index, reason) for index in content[2]])
+        raise InvalidRecords(f"{where}: {reason}", [(index, reason) for index in null_keys])
 
 
 def invalid(where: str, reason: str) -> KafkaError:

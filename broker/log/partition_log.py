@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from ...protocol.batch_header import (
+    CONTROL,
     LENGTH_END,
     BatchHeader,
     clear_attributes,
@@ -41,7 +42,18 @@ from .log_config import LogConfig
 from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, client_header, read_and_check
 from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
-from .results import AppendOrigin, AppendResult, CorruptLog, IsolationLevel, LogRead, storage_error
+from .results import (
+    CLIENT,
+    READ_COMMITTED,
+    AppendOrigin,
+    AppendResult,
+    CorruptLog,
+    IsolationLevel,
+    LogRead,
+    append_result,
+    log_read,
+    storage_error,
+)
 from .retention import RetainedLog
 from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
 from .segments import LogSegments
@@ -170,7 +182,7 @@ class PartitionLog(RetainedLog):
         content: Content | None = None
         if inspection is not None:
             header, content = inspection.header, inspection.content
-        elif origin is AppendOrigin.CLIENT:
+        elif origin is CLIENT:
             header = client_header(batches, config, self.name)
             content = content_at_a_glance(batches, header, config.record_limits)
             if content is None:
@@ -183,45 +195,41 @@ class PartitionLog(RetainedLog):
         if size != len(batches):
             return self._append_many(batches, origin, leader_epoch, transaction_version, essential)
         now_ms = self.clock.now_ms()
-        producers = self.producers
+        is_control = header[5] & CONTROL
         marker: ControlRecord | None = None
         if content is not None:
             check_client_batch(header, content, config, now_ms, self.name)
-            if header.producer_id >= 0:
-                duplicate = producers.find_duplicate(header)
-                if duplicate is not None:
-                    stamped = duplicate.timestamp if config.log_append_time else -1
-                    return AppendResult(
-                        duplicate.first_offset, duplicate.last_offset, stamped, self.log_start_offset, True
-                    )
-        elif header.is_control:
+            if header[9] >= 0 and (duplicate := self.producers.find_duplicate(header)) is not None:
+                stamped = duplicate.timestamp if config.log_append_time else -1
+                return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, self.log_start_offset, True)
+        elif is_control:
             marker = self._marker(batches, 0, header)
-        if header.producer_id >= 0:
-            producers.check(header, marker, origin, transaction_version)
+        if header[9] >= 0:
+            self.producers.check(header, marker, origin, transaction_version)
         base_offset = self.log_end_offset
         if isinstance(batches, bytes) or (isinstance(batches, memoryview) and batches.readonly):
             batches = bytearray(batches)
-        if content is not None and (header.attributes & ~CLIENT_ATTRIBUTES or header.max_timestamp != content[1]):
+        if content is not None and (header[5] & ~CLIENT_ATTRIBUTES or header[8] != content[1]):
             header = _corrected(batches, header, content[1])
         log_append_time = -1
-        if config.log_append_time and not header.is_control:
+        if config.log_append_time and not is_control:
             log_append_time = now_ms
-            stamp(batches, 0, base_offset=base_offset, leader_epoch=leader_epoch, log_append_time=now_ms)
+            stamp(batches, 0, base_offset, leader_epoch, now_ms)
             header = read_batch_header(batches)
         else:
-            stamp(batches, 0, base_offset=base_offset, leader_epoch=leader_epoch)
-        last_offset = base_offset + header.last_offset_delta
+            stamp(batches, 0, base_offset, leader_epoch)
+        last_offset = base_offset + header[6]
         if self._disk_space is not None:
             if config.internal:
-                if not (essential or header.is_control):
+                if not (essential or is_control):
                     self._disk_space.require_internally(size)
             elif content is not None:
                 self._disk_space.require(size)
-        self._write(batches, size, last_offset, header.max_timestamp, now_ms)
+        self._write(batches, size, last_offset, header[8], now_ms)
         self._take_up(header, marker, base_offset, leader_epoch)
         self._indexes_current = False
         self._appended(last_offset + 1)
-        return AppendResult(base_offset, last_offset, log_append_time, self.log_start_offset, False)
+        return append_result((base_offset, last_offset, log_append_time, self.log_start_offset, False))
 
     def check_room(self, size: int) -> None:
         """Raise KAFKA_STORAGE_ERROR when a client's batch of that size would be refused for want of space."""
@@ -254,7 +262,7 @@ class PartitionLog(RetainedLog):
                 else:
                     entry.add_marker(header.producer_epoch, marker, header.max_timestamp)
                 pending[header.producer_id] = entry
-            stamp(data, position, base_offset=next_offset, leader_epoch=leader_epoch)
+            stamp(data, position, next_offset, leader_epoch)
             checked.append((header, marker, next_offset))
             next_offset += header.last_offset_delta + 1
             max_timestamp = max(max_timestamp, header.max_timestamp)
@@ -293,14 +301,18 @@ class PartitionLog(RetainedLog):
         if segment.size + size > MAX_SEGMENT_SIZE or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return True
         config = self.config
+        if segment.size + size <= config.segment_bytes and segment.index_bytes < config.segment_index_bytes:
+            first = segment.first_timestamp
+            waited = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
+            if waited <= config.segment_ms - config.segment_jitter_ms or not self._is_old(segment, waited, now_ms):
+                return False
         if len(self.segments) >= config.max_segments:  # until retention or compaction has removed some
             return segment.index_bytes >= max(config.segment_index_bytes, _LARGEST_INDEX)
-        if segment.size + size > config.segment_bytes or segment.index_bytes >= config.segment_index_bytes:
-            return True
-        waited = (
-            max_timestamp - segment.first_timestamp if segment.first_timestamp >= 0 else now_ms - segment.created_ms
-        )
-        return waited > self._roll_age(segment) and abs(now_ms - segment.created_ms) >= config.roll_min_ms
+        return True
+
+    def _is_old(self, segment: LogSegment, waited: int, now_ms: int) -> bool:
+        """Whether `segment`, whose first record came `waited` ms ago, is rolled for its age."""
+        return waited > self._roll_age(segment) and abs(now_ms - segment.created_ms) >= self.config.roll_min_ms
 
     def _roll_age(self, segment: LogSegment) -> int:
         """The age at which `segment` is rolled, ms: segment.ms, less a random part of segment.jitter.ms.
@@ -351,9 +363,12 @@ class PartitionLog(RetainedLog):
         )
 
     def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
-        aborted = self.producers.update(header, marker, base_offset, self.clock.monotonic())
-        if aborted is not None:
-            self.segments.active.aborted.append(aborted)
+        if header[9] < 0:
+            self.producers.end_offset = base_offset + header[6] + 1
+        else:
+            aborted = self.producers.update(header, marker, base_offset, self.clock.monotonic())
+            if aborted is not None:
+                self.segments.active.aborted.append(aborted)
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
 
@@ -421,7 +436,7 @@ class PartitionLog(RetainedLog):
 
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
         """Read, looking at everything that may have changed while something was got; raises NotAtHand."""
-        committed = isolation is IsolationLevel.READ_COMMITTED
+        committed = isolation is READ_COMMITTED
         visible = self.last_stable_offset if committed else self.high_watermark
         limit = self._readable_end(visible)
         if self._failure is not None and limit <= offset < visible:
@@ -438,15 +453,15 @@ class PartitionLog(RetainedLog):
                 aborted = self.reader.aborted(offset, next_offset) if records else []
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
-        return LogRead(
-            records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, next_offset
+        return log_read(
+            (records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, next_offset)
         )
 
     def readable_bytes(
         self, offset: int, wanted: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> int:
         """How many bytes `read` could give from `offset` on, counted up to `wanted`. Raises KAFKA_STORAGE_ERROR."""
-        committed = isolation is IsolationLevel.READ_COMMITTED
+        committed = isolation is READ_COMMITTED
         limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
         try:
             return self.reader.bytes_between(offset, limit, self.log_end_offset, wanted)
@@ -509,7 +524,7 @@ class PartitionLog(RetainedLog):
         earliest local, -5 latest tiered; of these only -3 yields a timestamp. Raises KafkaError KAFKA_STORAGE_ERROR,
         LEADER_NOT_AVAILABLE, INVALID_REQUEST.
         """
-        committed = isolation is IsolationLevel.READ_COMMITTED
+        committed = isolation is READ_COMMITTED
         limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
         if timestamp == LATEST:
             return -1, limit, self.leader_epoch

@@ -25,7 +25,7 @@ from ..ports import FileSystem
 from .file_names import SNAPSHOT, parse_segment_name, segment_name
 from .producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from .producer_state import NO_EPOCH, BatchMetadata, ProducerStateEntry
-from .results import AbortedTxn, AppendOrigin
+from .results import CLIENT, AbortedTxn, AppendOrigin
 from .small_files import write_file
 
 logger = structlog.get_logger(__name__)
@@ -109,7 +109,7 @@ class ProducerStateManager:
             if marker is not None:
                 entry.check_marker(header.producer_epoch, marker, transaction_version, self._where)
         else:
-            sequenced = origin is AppendOrigin.CLIENT
+            sequenced = origin is CLIENT
             entry.check_data(header, sequenced=sequenced, transaction_version=transaction_version, where=self._where)
 
     def update(

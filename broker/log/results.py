@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..ports import Buffer
@@ -21,11 +23,19 @@ class AppendOrigin(Enum):
     REPLAY = 2
 
 
+# Members of enums by names of their own, for appends and reads: `Enum.MEMBER` is a look-up in a descriptor.
+CLIENT: Final = AppendOrigin.CLIENT
+
+
 class IsolationLevel(IntEnum):
     """Up to where a reader sees: the high watermark or the last stable offset."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+READ_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
+READ_COMMITTED: Final = IsolationLevel.READ_COMMITTED
 
 
 class AppendResult(NamedTuple):
@@ -41,6 +51,10 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
+append_result: Final[Callable[[tuple[int, int, int, int, bool]], AppendResult]] = partial(tuple.__new__, AppendResult)
+"""Make an AppendResult of its fields: without the Python function that its constructor is."""
+
+
 class LogRead(NamedTuple):
     """Whole batches from the one that holds the asked offset on; the first may begin before it.
 
@@ -54,6 +68,12 @@ class LogRead(NamedTuple):
     log_start_offset: int
     aborted: list[tuple[int, int]] | None
     next_offset: int
+
+
+log_read: Final[Callable[[tuple[Buffer, int, int, int, list[tuple[int, int]] | None, int]], LogRead]] = partial(
+    tuple.__new__, LogRead
+)
+"""Make a LogRead of its fields, as `append_result` does."""
 
 
 class AbortedTxn(NamedTuple):

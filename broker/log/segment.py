@@ -357,7 +357,7 @@ class LogSegment:
     ) -> None:
         """Write one batch at the end; on an OSError nothing has changed but bytes behind `size`."""
         position = self.size
-        self.file.write_at((batches,), position)
+        (self._file or self.file).write_at((batches,), position)
         self.size = position + size
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
