@@ -115,6 +115,11 @@ BUILT_IN: Final = (
     BuiltIn(
         "oncelog.connect.HttpSourceConnector", "connectors.http.connector:HttpSourceConnector", (PluginKind.SOURCE,)
     ),
+    BuiltIn(
+        "oncelog.connect.PostgresSourceConnector",
+        "connectors.postgres.connector:PostgresSourceConnector",
+        (PluginKind.SOURCE,),
+    ),
     BuiltIn("oncelog.connect.SqlSourceConnector", "connectors.sql.connector:SqlSourceConnector", (PluginKind.SOURCE,)),
 )
 

@@ -76,7 +76,10 @@ class RunningTask:
     async def poll(self) -> list[SourceRecord]:
         return list(await self._calls.call(self.task.poll) or ())
 
-    async def commit(self) -> None:
+    async def commit(self, records: Iterable[SourceRecord]) -> None:
+        """Tell the task that records are committed."""
+        for record in records:
+            await self._calls.call(self.task.commit_record, record, None)
         await self._calls.call(self.task.commit)
 
 
@@ -109,7 +112,7 @@ class Source:
                 records += batch
                 if batch and keep is None:
                     self.offsets.commit(batch)
-                    await task.commit()
+                    await task.commit(batch)
         if keep is not None:
             records = records[:keep]
             self.offsets.commit(records)

@@ -1,0 +1,46 @@
+"""`PostgresSourceConnector`: tables of a PostgreSQL database, as rows and as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...api.connector import ExactlyOnceSupport, SourceConnector
+from ...api.records import SourceOffset, SourcePartition
+from ...config import ConfigValue
+from ...errors import ConnectError
+from ..libraries import require
+from .settings import SETTINGS
+from .task import PostgresSourceTask
+
+
+class PostgresSourceConnector(SourceConnector):
+    """One task, as a slot has one reader."""
+
+    settings = SETTINGS
+    task_class = PostgresSourceTask
+
+    def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
+        """Return the outcome for each setting, and where the library is missing."""
+        outcomes = SETTINGS.validate(config)
+        try:
+            require("psycopg", "PostgresSource", "connect-postgres")
+        except ConnectError as error:
+            outcomes[0].errors.append(str(error))
+        return outcomes
+
+    def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Return SUPPORTED: the offset is a change in the server's log."""
+        return ExactlyOnceSupport.SUPPORTED
+
+    async def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        """Refuse what is no position in the server's log."""
+        for partition, offset in offsets:
+            if partition.keys() != {"server"}:
+                raise ConnectError('a partition is {"server": topic.prefix}')
+            if offset is not None and not (
+                isinstance(offset.get("lsn"), int) and isinstance(offset.get("event", 0), int)
+            ):
+                raise ConnectError('an offset is {"lsn": number, "event": number}; null makes a new snapshot')
+        return True

@@ -1,0 +1,192 @@
+"""`Events`: from rows and changes to records: topic, key, and Debezium's envelope or the row alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from ...api.records import SourceOffset, SourceRecord
+from ...data.schema import INT64, STRING, Schema, struct
+from ...data.struct import Struct
+from ...errors import ConnectError, DataError
+from ...version import VERSION
+from .pgoutput import UNCHANGED, Relation, Tuple
+from .types import ColumnType, column_type, placeholder_of
+
+_SOURCE: Final = struct(
+    {
+        "version": STRING,
+        "connector": STRING,
+        "name": STRING,
+        "ts_ms": INT64,
+        "snapshot": STRING.as_optional(),
+        "db": STRING,
+        "schema": STRING,
+        "table": STRING,
+        "txId": INT64.as_optional(),
+        "lsn": INT64.as_optional(),
+    },
+    name="io.debezium.connector.postgresql.Source",
+)
+
+
+class Origin(NamedTuple):
+    """Where a row or change comes from."""
+
+    timestamp_ms: int
+    lsn: int
+    xid: int | None = None
+    snapshot: bool = False
+
+
+@dataclass(frozen=True)
+class TableEvents:
+    """A table as its columns are now."""
+
+    relation: Relation
+    topic: str
+    key_columns: tuple[int, ...]
+    types: tuple[ColumnType, ...]
+    row_schema: Schema
+    key_schema: Schema | None
+    envelope: Schema
+
+
+class Events:
+    """Makes the records of one connector."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._prefix: str = settings["topic.prefix"]
+        self._enveloped = settings["value.format"] == "envelope"
+        self._placeholder: str = settings["unavailable.value.placeholder"]
+        self.partition = {"server": self._prefix}
+
+    def table(self, relation: Relation, primary_key: Sequence[str]) -> TableEvents:
+        """Return a table; without a primary key, the key is that of the replica identity."""
+        topic = f"{self._prefix}.{relation.schema}.{relation.table}"
+        names = [column.name for column in relation.columns]
+        identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]
+        wanted = list(primary_key) if primary_key and set(primary_key) <= set(names) else identity
+        keys = tuple(names.index(name) for name in wanted)
+        types = tuple(column_type(column.type_oid, column.type_modifier, self._settings) for column in relation.columns)
+        fields = [
+            (name, kind.schema if index in keys else kind.schema.as_optional())
+            for index, (name, kind) in enumerate(zip(names, types, strict=True))
+        ]
+        row_schema = struct(fields, name=f"{topic}.Value", optional=self._enveloped)
+        key_schema = struct([(names[index], types[index].schema) for index in keys], name=f"{topic}.Key")
+        optional = row_schema.as_optional()
+        envelope = struct(
+            {"before": optional, "after": optional, "source": _SOURCE, "op": STRING, "ts_ms": INT64.as_optional()},
+            name=f"{topic}.Envelope",
+        )
+        return TableEvents(relation, topic, keys, types, row_schema, key_schema if keys else None, envelope)
+
+    def upsert(
+        self, table: TableEvents, op: str, new: Tuple, old: Tuple | None, origin: Origin, offset: SourceOffset
+    ) -> SourceRecord:
+        """Return the record of a row that was read (op r), created (c) or updated (u)."""
+        if old is not None:
+            new = [before if value is UNCHANGED else value for value, before in zip(new, old, strict=True)]
+        row = self._row(table, new)
+        before = None if old is None else self._row(table, old)
+        return self._record(table, self._key(table, row), op, before, row, origin, offset)
+
+    def delete(self, table: TableEvents, old: Tuple, origin: Origin, offset: SourceOffset) -> list[SourceRecord]:
+        """Return the record of a deleted row, and its tombstone."""
+        row = self._row(table, old, partial=True)
+        key = self._key(table, row)
+        if not self._enveloped:
+            return [] if key is None else [self._tombstone(table, key, origin, offset)]
+        record = self._record(table, key, "d", row, None, origin, offset)
+        if key is None or not self._settings["tombstones.on.delete"]:
+            return [record]
+        return [record, self._tombstone(table, key, origin, offset)]
+
+    def truncate(self, table: TableEvents, origin: Origin, offset: SourceOffset) -> SourceRecord | None:
+        """Return the record of a table that was emptied, or None where it is left out; raises ConnectError."""
+        if self._settings["truncate.handling.mode"] == "skip":
+            return None
+        if not self._enveloped:
+            raise ConnectError(
+                f"table {table.relation.schema}.{table.relation.table} was truncated, which value.format=row cannot "
+                "express: use value.format=envelope, or truncate.handling.mode=skip and empty the topic"
+            )
+        return self._record(table, None, "t", None, None, origin, offset)
+
+    def _record(
+        self,
+        table: TableEvents,
+        key: Struct | None,
+        op: str,
+        before: Struct | None,
+        after: Struct | None,
+        origin: Origin,
+        offset: SourceOffset,
+    ) -> SourceRecord:
+        schema, value = table.row_schema, after
+        if self._enveloped:
+            schema = table.envelope
+            value = Struct(schema)
+            value.values = [before, after, self._source(table, origin), op, int(time.time() * 1000)]
+        return SourceRecord(
+            source_partition=self.partition,
+            source_offset=offset,
+            topic=table.topic,
+            key_schema=None if key is None else table.key_schema,
+            key=key,
+            value_schema=schema,
+            value=value,
+            timestamp_ms=origin.timestamp_ms,
+        )
+
+    def _tombstone(self, table: TableEvents, key: Struct, origin: Origin, offset: SourceOffset) -> SourceRecord:
+        return SourceRecord(
+            source_partition=self.partition,
+            source_offset=offset,
+            topic=table.topic,
+            key_schema=table.key_schema,
+            key=key,
+            timestamp_ms=origin.timestamp_ms,
+        )
+
+    def _source(self, table: TableEvents, origin: Origin) -> Struct:
+        source = Struct(_SOURCE)
+        source.values = [
+            VERSION,
+            "postgresql",
+            self._prefix,
+            origin.timestamp_ms,
+            "true" if origin.snapshot else "false",
+            self._settings["database.dbname"],
+            table.relation.schema,
+            table.relation.table,
+            origin.xid,
+            origin.lsn,
+        ]
+        return source
+
+    def _row(self, table: TableEvents, values: Tuple, *, partial: bool = False) -> Struct:
+        row = Struct(table.row_schema)
+        for index, (value, kind) in enumerate(zip(values, table.types, strict=True)):
+            if value is None:
+                continue
+            if value is UNCHANGED:
+                row.values[index] = placeholder_of(kind.schema, self._placeholder)
+                continue
+            try:
+                row.values[index] = kind.read(value.decode())
+            except (DataError, ValueError, ArithmeticError) as error:
+                name = f"{table.relation.schema}.{table.relation.table}.{table.relation.columns[index].name}"
+                raise ConnectError(f"column {name} cannot be read: {error}") from error
+        return row
+
+    def _key(self, table: TableEvents, row: Struct) -> Struct | None:
+        if table.key_schema is None:
+            return None
+        key = Struct(table.key_schema)
+        key.values = [row.values[index] for index in table.key_columns]
+        return key

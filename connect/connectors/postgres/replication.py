@@ -1,0 +1,155 @@
+"""`Replication`: the streaming connection. It creates the slot, streams, and reports what the server may forget.
+
+psycopg knows no replication, so this speaks it (PostgreSQL: Streaming Replication Protocol) through psycopg's interface
+to libpq, without blocking the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import pq
+
+from ...errors import ConnectError
+from .pgoutput import lsn_number
+from .server import connect, failure
+
+_EPOCH_S: Final = 946_684_800
+_LOST: Final = "the replication connection was lost"
+
+
+class NewSlot(NamedTuple):
+    """A slot that was created: its stream begins at `lsn`, with the rows as `snapshot` shows them."""
+
+    lsn: int
+    snapshot: str
+
+
+class Replication:
+    """A connection in replication mode. Errors of the server are RetriableError or ConnectError."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self.server_lsn = 0
+        """As far as the server has sent everything."""
+        self.confirmed_lsn = 0
+        """What the server may forget."""
+
+    async def connect(self) -> None:
+        """Connect."""
+        self._connection = await connect(self._settings, replication=True)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def create_slot(self) -> NewSlot:
+        """Create the slot; its snapshot can be used until the next command on this connection.
+
+        It waits for the transactions that are open now.
+        """
+        name = self._settings["slot.name"]
+        result = await self._command(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput EXPORT_SNAPSHOT')
+        _, consistent_point, snapshot, *_ = (result.get_value(0, index) or b"" for index in range(4))
+        return NewSlot(lsn_number(consistent_point.decode()), snapshot.decode())
+
+    async def start(self) -> None:
+        """Begin to stream from where the slot is."""
+        name, publication = self._settings["slot.name"], self._settings["publication.name"]
+        await self._command(
+            f"START_REPLICATION SLOT \"{name}\" LOGICAL 0/0 (proto_version '1', publication_names '\"{publication}\"')"
+        )
+
+    def next_message(self) -> bytes | None:
+        """Return the next message of pgoutput that has arrived, or None."""
+        connection = self._pgconn()
+        while True:
+            try:
+                size, data = connection.get_copy_data(1)
+            except psycopg.Error as error:
+                raise failure(error, _LOST) from error
+            if size == 0:
+                return None
+            if size < 0:
+                result = connection.get_result()
+                message = "" if result is None else result.error_message.decode("utf-8", "replace").strip()
+                raise failure(psycopg.OperationalError(message or "the server has ended the stream"), _LOST)
+            content = bytes(data)
+            if content[:1] == b"w":
+                _, server_lsn, _ = struct.unpack_from("!QQq", content, 1)
+                self.server_lsn = max(self.server_lsn, server_lsn)
+                return content[25:]
+            if content[:1] == b"k":
+                server_lsn, _, reply = struct.unpack_from("!QqB", content, 1)
+                self.server_lsn = max(self.server_lsn, server_lsn)
+                if reply:
+                    self.report()
+
+    async def receive(self, timeout_s: float) -> None:
+        """Wait until something has arrived, at most that long."""
+        connection = self._pgconn()
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(connection.socket, arrived.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await arrived.wait()
+        except TimeoutError:
+            return
+        finally:
+            loop.remove_reader(connection.socket)
+        self.take()
+
+    def take(self) -> None:
+        """Read what has arrived."""
+        try:
+            self._pgconn().consume_input()
+        except psycopg.Error as error:
+            raise failure(error, _LOST) from error
+
+    def report(self) -> None:
+        """Tell the server what it may forget, and that this side lives."""
+        connection = self._pgconn()
+        clock = int((time.time() - _EPOCH_S) * 1_000_000)
+        lsn = self.confirmed_lsn
+        try:
+            connection.put_copy_data(b"r" + struct.pack("!QQQqB", lsn, lsn, lsn, clock, 0))
+            connection.flush()
+        except psycopg.Error as error:
+            raise failure(error, _LOST) from error
+
+    async def _command(self, text: str) -> pq.abc.PGresult:
+        self._pgconn().send_query(text.encode())
+        self._pgconn().flush()
+        result = await self._result()
+        if result is None:
+            raise ConnectError(f"the server has not answered {text}")
+        if result.status in (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE):
+            message = result.error_message.decode("utf-8", "replace").strip()
+            state = result.error_field(pq.DiagnosticField.SQLSTATE)
+            raise failure(_with_state(message, state), text.partition(" ")[0])
+        while result.status != pq.ExecStatus.COPY_BOTH and await self._result() is not None:
+            pass
+        return result
+
+    async def _result(self) -> pq.abc.PGresult | None:
+        while self._pgconn().is_busy():
+            await self.receive(1.0)
+        return self._pgconn().get_result()
+
+    def _pgconn(self) -> pq.abc.PGconn:
+        if self._connection is None:
+            raise ConnectError("the replication connection is closed")
+        return self._connection.pgconn
+
+
+def _with_state(message: str, state: bytes | None) -> psycopg.Error:
+    error = psycopg.errors.lookup(state.decode())(message) if state else psycopg.OperationalError(message)
+    return error

@@ -1,0 +1,203 @@
+"""What the server has, by SQL: tables and their keys, the publication, the slot."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from ...errors import ConnectError, RetriableError
+
+_OPTIONS: Final = (
+    "-c datestyle=ISO,YMD -c timezone=UTC -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
+    "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+)
+"""So that values are written in one form, in the snapshot and in the stream."""
+
+
+_LOOKS: Final = 20
+_LOOK_S: Final = 0.05
+"""The server needs a moment to notice that the reader of a slot has gone."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `key` names the columns of its primary key, in order."""
+
+    schema: str
+    name: str
+    key: tuple[str, ...]
+
+    @property
+    def full_name(self) -> str:
+        """SCHEMA.TABLE."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The name as part of a statement."""
+        return sql.Identifier(self.schema, self.name)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A replication slot; `confirmed_lsn` is what the server may forget."""
+
+    plugin: str
+    database: str
+    active: bool
+    confirmed_lsn: str
+    lost: bool
+
+
+def connection_info(settings: Mapping[str, Any], *, replication: bool = False) -> str:
+    """Return libpq's text for a connection."""
+    password = settings["database.password"]
+    parameters: dict[str, Any] = {
+        "host": settings["database.hostname"],
+        "port": settings["database.port"],
+        "user": settings["database.user"],
+        "password": None if password is None else password.value,
+        "dbname": settings["database.dbname"],
+        "sslmode": settings["database.sslmode"],
+        "options": _OPTIONS,
+        "connect_timeout": 10,
+        "application_name": f"oncelog {settings['slot.name']}",
+        "client_encoding": "UTF8",
+        "keepalives_idle": 30,
+    }
+    if replication:
+        parameters["replication"] = "database"
+    text: str = psycopg.conninfo.make_conninfo("", **parameters)
+    return text
+
+
+async def connect(settings: Mapping[str, Any], *, replication: bool = False) -> psycopg.AsyncConnection[Any]:
+    """Return a connection; raises RetriableError where the server does not answer."""
+    try:
+        return await psycopg.AsyncConnection.connect(
+            connection_info(settings, replication=replication), autocommit=True
+        )
+    except psycopg.Error as error:
+        raise failure(error, "PostgreSQL cannot be reached") from error
+
+
+def failure(error: psycopg.Error, what: str) -> ConnectError:
+    """Return the exception for an error: one that passes, or one that needs a person."""
+    state = error.sqlstate or ""
+    text = f"{what}: {str(error).strip()}"
+    # 55006: the slot is in use. 57: the server ends. 08: the connection. 53: resources. Without a state: no connection.
+    passing = not state or state[:2] in ("08", "57", "53", "40") or state in ("55006", "55P03")
+    wrong = any(word in str(error) for word in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
+    return ConnectError(text) if wrong or not passing else RetriableError(text)
+
+
+async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> list[Table]:
+    """Return the tables that table.include.list names, sorted, with their primary keys."""
+    rows = await (
+        await connection.execute(
+            "SELECT n.nspname, c.relname, array(SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY "
+            "k(n, o), pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid "
+            "AND a.attnum = k.n ORDER BY k.o)::text[] FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname NOT LIKE 'pg\\_%' "
+            "AND n.nspname <> 'information_schema' ORDER BY 1, 2"
+        )
+    ).fetchall()
+    patterns = [re.compile(text) for text in settings["table.include.list"]]
+    tables = [Table(schema, name, tuple(key)) for schema, name, key in rows]
+    return [table for table in tables if any(pattern.fullmatch(table.full_name) for pattern in patterns)]
+
+
+async def check(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Raise ConnectError where the server is not set up for logical replication."""
+    level = await _value(connection, "SELECT current_setting('wal_level')")
+    if level != "logical":
+        raise ConnectError(
+            f"the server's wal_level is {level}: set wal_level=logical in postgresql.conf, and restart the server"
+        )
+
+
+async def prepare_publication(
+    connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any], tables: list[Table]
+) -> None:
+    """Make the publication, or keep it at these tables; raises ConnectError where it lacks and may not be made."""
+    name = settings["publication.name"]
+    exists = await _value(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name)
+    if settings["publication.autocreate.mode"] == "disabled":
+        if not exists:
+            raise ConnectError(
+                f"publication {name} does not exist: CREATE PUBLICATION {name} FOR TABLE …, or set "
+                "publication.autocreate.mode=filtered"
+            )
+        return
+    if not tables:
+        raise ConnectError("table.include.list matches no table: it has regular expressions for SCHEMA.TABLE")
+    listed = sql.SQL(", ").join(table.identifier for table in tables)
+    if not exists:
+        statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), listed)
+        await connection.execute(statement)
+        return
+    rows = await (
+        await connection.execute("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (name,))
+    ).fetchall()
+    if set(rows) != {(table.schema, table.name) for table in tables}:
+        await connection.execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(sql.Identifier(name), listed))
+
+
+async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
+    """Return the slot, or None; raises ConnectError where it is of another database or plugin."""
+    name = settings["slot.name"]
+    row = await (
+        await connection.execute(
+            "SELECT plugin, database, active, confirmed_flush_lsn::text, coalesce(wal_status = 'lost', false) "
+            "FROM pg_replication_slots WHERE slot_name = %s",
+            (name,),
+        )
+    ).fetchone()
+    if row is None:
+        return None
+    slot = Slot(*row)
+    if slot.plugin != "pgoutput" or slot.database != settings["database.dbname"]:
+        raise ConnectError(
+            f"slot {name} is of plugin {slot.plugin} and database {slot.database}: name another one in slot.name"
+        )
+    return slot
+
+
+async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
+    """Return the slot when nobody uses it, or None; raises RetriableError where it stays in use for a moment."""
+    for _ in range(_LOOKS):
+        slot = await slot_of(connection, settings)
+        if slot is None or not slot.active:
+            return slot
+        await asyncio.sleep(_LOOK_S)
+    raise RetriableError(f"slot {settings['slot.name']} is in use: by another connector, or by one that has just died")
+
+
+async def drop_slot(connection: psycopg.AsyncConnection[Any], name: str) -> None:
+    """Drop a slot."""
+    await connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+
+
+async def primary_key(connection: psycopg.AsyncConnection[Any], schema: str, table: str) -> list[str]:
+    """Return the columns of a table's primary key, in order."""
+    rows = await (
+        await connection.execute(
+            "SELECT a.attname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
+            "i.indrelid = c.oid AND i.indisprimary CROSS JOIN unnest(i.indkey) WITH ORDINALITY k(n, o) "
+            "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n WHERE n.nspname = %s AND c.relname = %s "
+            "ORDER BY k.o",
+            (schema, table),
+        )
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
+async def _value(connection: psycopg.AsyncConnection[Any], statement: str, *parameters: Any) -> Any:
+    row = await (await connection.execute(statement, parameters)).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,100 @@
+"""The settings of `PostgresSourceConnector`, named as in Debezium's connector where that has them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, OneOf, Type, at_least, between
+from ...errors import ConfigValueError
+
+_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+
+def _identifier(name: str, value: Any) -> None:
+    if not re.fullmatch(r"[a-z0-9_]{1,63}", value or ""):
+        raise ConfigValueError(name, value, "has up to 63 lower-case letters, digits and underscores")
+
+
+def _expressions(name: str, value: Any) -> None:
+    try:
+        for text in value:
+            re.compile(text)
+    except re.error as error:
+        raise ConfigValueError(name, text, f"is no regular expression: {error}") from None
+
+
+SETTINGS = ConfigDef(
+    ConfigKey("database.hostname", Type.STRING, "127.0.0.1", _HIGH, "Host, or directory of a Unix socket.", None,
+              "Database"),
+    ConfigKey("database.port", Type.INT, 5432, _HIGH, "Port.", between(1, 65535), "Database"),
+    ConfigKey(
+        "database.user", Type.STRING, REQUIRED, _HIGH,
+        "User with the attribute REPLICATION, and SELECT on the tables.", NonEmptyString(), "Database",
+    ),
+    ConfigKey("database.password", Type.PASSWORD, None, _HIGH, "Password of the user.", None, "Database"),
+    ConfigKey("database.dbname", Type.STRING, REQUIRED, _HIGH, "Name of the database.", NonEmptyString(), "Database"),
+    ConfigKey("database.sslmode", Type.STRING, "prefer", _LOW, "As in PostgreSQL: disable, prefer, verify-full, …",
+              None, "Database"),
+    ConfigKey("topic.prefix", Type.STRING, REQUIRED, _HIGH, "Topics are PREFIX.SCHEMA.TABLE.", NonEmptyString(),
+              "Connector"),
+    ConfigKey(
+        "table.include.list", Type.LIST, [r"public\..*"], _HIGH,
+        "Regular expressions for SCHEMA.TABLE; a table that matches one of them is read.", _expressions, "Connector",
+    ),
+    ConfigKey("slot.name", Type.STRING, "oncelog", _MEDIUM,
+              "Name of the replication slot; each connector needs its own.", _identifier, "Connector"),
+    ConfigKey("publication.name", Type.STRING, "oncelog", _MEDIUM, "Name of the publication.", _identifier,
+              "Connector"),
+    ConfigKey(
+        "publication.autocreate.mode", Type.STRING, "filtered", _MEDIUM,
+        "filtered: make the publication, and keep it at the tables of table.include.list (the user must own them). "
+        "disabled: it must exist, and decides about the tables together with table.include.list.",
+        OneOf("filtered", "disabled"), "Connector",
+    ),
+    ConfigKey(
+        "snapshot.mode", Type.STRING, "initial", _MEDIUM,
+        "initial: first the rows that there are, then changes. never: only changes from now on, or from where the slot "
+        "is, if it exists.", OneOf("initial", "never"), "Connector",
+    ),
+    ConfigKey(
+        "value.format", Type.STRING, "envelope", _MEDIUM,
+        "envelope: before, after, source, op and ts_ms as Debezium has them. row: the row alone, null for a deletion.",
+        OneOf("envelope", "row"), "Connector",
+    ),
+    ConfigKey("tombstones.on.delete", Type.BOOLEAN, True, _MEDIUM,
+              "With value.format=envelope: after a deletion, a record without a value, for compacted topics.", None,
+              "Connector"),
+    ConfigKey(
+        "truncate.handling.mode", Type.STRING, "include", _MEDIUM,
+        "include: a TRUNCATE becomes a record with op t; with value.format=row it makes the task fail. skip: it is "
+        "left out.", OneOf("include", "skip"), "Connector",
+    ),
+    ConfigKey(
+        "unavailable.value.placeholder", Type.STRING, "__debezium_unavailable_value", _LOW,
+        "What stands for a large value that an update did not change, and the server does not send unless the table "
+        "has REPLICA IDENTITY FULL.", None, "Connector",
+    ),
+    ConfigKey(
+        "decimal.handling.mode", Type.STRING, "precise", _MEDIUM,
+        "numeric with a scale: precise (Decimal), string or double. numeric without a scale is a string but for "
+        "double.", OneOf("precise", "string", "double"), "Connector",
+    ),
+    ConfigKey(
+        "time.precision.mode", Type.STRING, "adaptive", _MEDIUM,
+        "adaptive: Debezium's types with microseconds. connect: Kafka Connect's types, with milliseconds.",
+        OneOf("adaptive", "connect"), "Connector",
+    ),
+    ConfigKey("poll.interval.ms", Type.LONG, 500, _LOW, "Longest wait of one poll for changes.", at_least(1),
+              "Connector"),
+    ConfigKey("max.batch.size", Type.INT, 2048, _MEDIUM, "Most records of a batch.", at_least(1), "Connector"),
+    ConfigKey("snapshot.fetch.size", Type.INT, 2048, _LOW, "Rows of the snapshot that are fetched at once.",
+              at_least(1), "Connector"),
+    ConfigKey("status.update.interval.ms", Type.INT, 10_000, _LOW,
+              "Time between two reports of what the server may forget.", at_least(1), "Connector"),
+    ConfigKey(
+        "connection.attempts", Type.INT, 100, _LOW,
+        "Attempts, about a second apart, at a server that does not answer; then the task fails.", at_least(1),
+        "Database",
+    ),
+)  # fmt: skip

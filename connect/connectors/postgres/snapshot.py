@@ -1,0 +1,118 @@
+"""`Snapshot`: the rows of all tables at one moment, table by table, in the order of the primary key.
+
+With a primary key a snapshot that was interrupted goes on behind the last row, without one the table starts again. Its
+rows are then younger than the slot, whose stream repeats the changes between: a reader that applies all in order ends
+with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from .pgoutput import Relation, RelationColumn, Tuple
+from .server import Table, connect, failure
+
+
+class SnapshotRows(NamedTuple):
+    """Rows of one table, with `keys` for the offsets; the `last` of the table among them."""
+
+    relation: Relation
+    table: Table
+    rows: list[Tuple]
+    keys: list[list[str] | None]
+    last: bool
+
+
+class Snapshot:
+    """A transaction that reads tables."""
+
+    def __init__(self, settings: Mapping[str, Any], tables: list[Table]) -> None:
+        self._settings = settings
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._tables = tables
+        self._after: list[str] | None = None
+        self._relation: Relation | None = None
+        self._ahead: list[Tuple] | None = None
+
+    async def start(self, exported: str | None, table: str | None, key: list[str] | None, *, done: bool) -> None:
+        """Begin: as an exported snapshot shows the rows, behind a key of a table, or behind the whole table."""
+        names = [each.full_name for each in self._tables]
+        if table is not None:
+            place = next((index for index, name in enumerate(names) if name >= table), len(names))
+            same = place < len(names) and names[place] == table
+            self._tables = self._tables[place + 1 if same and done else place :]
+            self._after = key if same and not done else None
+        self._connection = await connect(self._settings)
+        await self._execute(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+        if exported is not None:
+            await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
+
+    async def next(self) -> SnapshotRows | None:
+        """Return the next rows; None behind the last table."""
+        while self._tables:
+            table = self._tables[0]
+            if self._relation is None:
+                self._relation = await self._open(table)
+                self._ahead = await self._fetch()
+            rows, self._ahead = self._ahead or [], await self._fetch()
+            relation, last = self._relation, not self._ahead
+            if last:
+                await self._execute(sql.SQL("CLOSE snapshot_rows"))
+                self._tables, self._relation, self._after = self._tables[1:], None, None
+            if rows:
+                places = [[column.name for column in relation.columns].index(name) for name in table.key]
+                keys = [[_text(row[place]) for place in places] if places else None for row in rows]
+                return SnapshotRows(relation, table, rows, keys, last)
+        return None
+
+    async def close(self) -> None:
+        """End the transaction."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _open(self, table: Table) -> Relation:
+        cursor = await self._execute(
+            sql.SQL(
+                "SELECT a.attname, a.atttypid::bigint, a.atttypmod FROM pg_attribute a WHERE a.attrelid = {}::regclass "
+                "AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+            ).format(sql.Literal(table.identifier.as_string()))
+        )
+        columns = [
+            RelationColumn(name, oid, modifier, name in table.key) for name, oid, modifier in await cursor.fetchall()
+        ]
+        names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+        statement = sql.SQL("DECLARE snapshot_rows NO SCROLL CURSOR FOR SELECT {} FROM ONLY {}").format(
+            names, table.identifier
+        )
+        if table.key:
+            keys = sql.SQL(", ").join(sql.Identifier(name) for name in table.key)
+            if self._after is not None:
+                after = sql.SQL(", ").join(sql.Literal(text) for text in self._after)
+                statement += sql.SQL(" WHERE ({}) > ({})").format(keys, after)
+            statement += sql.SQL(" ORDER BY {}").format(keys)
+        await self._execute(statement)
+        return Relation(0, table.schema, table.name, "d", tuple(columns))
+
+    async def _fetch(self) -> list[Tuple]:
+        size: int = self._settings["snapshot.fetch.size"]
+        cursor = await self._execute(sql.SQL("FETCH {} FROM snapshot_rows").format(sql.Literal(size)))
+        result = cursor.pgresult
+        assert result is not None
+        return [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
+
+    async def _execute(self, statement: sql.Composable) -> psycopg.AsyncCursor[Any]:
+        assert self._connection is not None
+        try:
+            return await self._connection.execute(statement)  # type: ignore[call-overload, no-any-return, unused-ignore]
+        except psycopg.Error as error:
+            raise failure(error, "the snapshot was interrupted") from error
+
+
+def _text(value: Any) -> str:
+    assert isinstance(value, bytes)  # a primary key has no nulls
+    return value.decode()

@@ -1,0 +1,297 @@
+"""`PostgresSourceTask`: first the rows that there are, then changes as they are committed.
+
+Source partition {"server": topic.prefix}. Offsets: of the snapshot {"snapshot": true, "lsn", "table", "key" or "done"};
+of changes {"lsn": of the transaction's commit, "event": how many of its changes are done}, as transactions come in the
+order of their commits. The server may forget a transaction when its last record is committed in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ....client.values import RecordMetadata
+from ...api.records import SourceRecord
+from ...api.task import SourceTask
+from ...errors import ConnectError, RetriableError
+from ..libraries import require
+from .events import Events, Origin, TableEvents
+from .pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Relation, Truncate, Tuple, Update, decode, lsn_text
+from .settings import SETTINGS
+
+if TYPE_CHECKING:
+    from .replication import Replication
+    from .snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+
+class PostgresSourceTask(SourceTask):
+    """The only task of the connector."""
+
+    def __init__(self) -> None:
+        self._replication: Replication | None = None
+        self._snapshot: Snapshot | None = None
+        self._reporting: asyncio.Task[None] | None = None
+        self._offset: Mapping[str, Any] | None = None
+        """Behind the last record that poll returned."""
+        self._tables: dict[int, TableEvents] = {}
+        self._transaction: Begin | None = None
+        self._event = 0
+        """Changes of the transaction so far."""
+        self._made = (0, 0)
+        """Position of the last change that became a record, now or before."""
+        self._open: deque[tuple[tuple[int, int], int]] = deque()
+        """(position of the last record, end LSN) of transactions that the server must keep."""
+        self._failures = 0
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        """Find out where to go on; the connection is made in the first poll."""
+        require("psycopg", "PostgresSource", "connect-postgres")
+        self._settings = SETTINGS.parse(config)
+        self._events = Events(self._settings)
+        self._offset = self._committed = await self.context.offsets.offset(self._events.partition)
+        if self._offset is not None and not isinstance(self._offset.get("lsn"), int):
+            raise ConnectError(f'the offset {dict(self._offset)} has no number "lsn": delete or alter it')
+
+    async def poll(self) -> list[SourceRecord] | None:
+        """Return the next records, or None after a wait."""
+        try:
+            if self._replication is None:
+                await self._connect()
+            records = await (self._changes() if self._snapshot is None else self._rows(self._snapshot))
+        except RetriableError as error:
+            await self._disconnect()
+            self._failures += 1
+            if self._failures >= self._settings["connection.attempts"]:
+                raise ConnectError(f"{error}, after {self._failures} attempts; restart the task later") from error
+            raise
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):
+                await self._disconnect()
+            raise
+        self._failures = 0
+        if records:
+            self._offset = records[-1].source_offset
+        return records
+
+    async def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
+        """Note that a record is committed in Kafka."""
+        self._committed = record.source_offset
+
+    async def commit(self) -> None:
+        """Let the server forget the transactions that are committed in Kafka."""
+        if self._replication is not None:
+            self._confirm(self._replication)
+
+    async def stop(self) -> None:
+        """Disconnect; the slot stays."""
+        await self._disconnect()
+
+    # -- where to begin
+
+    async def _connect(self) -> None:
+        import psycopg
+
+        from . import server
+        from .replication import Replication
+        from .snapshot import Snapshot
+
+        self._tables, self._transaction, self._event = {}, None, 0
+        self._open.clear()
+        self._made = (0, 0)
+        replication = Replication(self._settings)
+        connection = await server.connect(self._settings)
+        try:
+            await server.check(connection)
+            tables = await server.included_tables(connection, self._settings)
+            await server.prepare_publication(connection, self._settings, tables)
+            slot = await server.free_slot(connection, self._settings)
+            name, offset = self._settings["slot.name"], self._offset
+            initial = self._settings["snapshot.mode"] == "initial"
+            if offset is not None and (slot is None or slot.lost):
+                raise ConnectError(
+                    f"slot {name} is gone, and with it the changes behind {lsn_text(offset['lsn'])}. Drop what is left "
+                    "of it, stop the connector, and delete its offsets for a new snapshot"
+                )
+            if slot is not None and offset is None and initial:
+                log.warning("slot %s exists, but no offset: it is made anew, with a snapshot", name)
+                await server.drop_slot(connection, name)
+                slot = None
+            await replication.connect()
+            snapshot = None
+            if slot is None:
+                created = await replication.create_slot()
+                if initial:
+                    self._offset = {"snapshot": True, "lsn": created.lsn}
+                    snapshot = Snapshot(self._settings, tables)
+                    await snapshot.start(created.snapshot, None, None, done=False)
+            elif offset is not None and offset.get("snapshot"):
+                snapshot = Snapshot(self._settings, tables)
+                done = bool(offset.get("done"))
+                await snapshot.start(None, offset.get("table"), offset.get("key"), done=done)
+            if snapshot is None:
+                await replication.start()
+        except psycopg.Error as error:
+            await replication.close()
+            raise server.failure(error, "PostgreSQL cannot be prepared") from error
+        except BaseException:
+            await replication.close()
+            raise
+        finally:
+            await connection.close()
+        self._replication, self._snapshot = replication, snapshot
+        if snapshot is None:
+            self._reporting = asyncio.create_task(self._report(replication))
+
+    async def _disconnect(self) -> None:
+        reporting, self._reporting = self._reporting, None
+        if reporting is not None:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            await snapshot.close()
+        replication, self._replication = self._replication, None
+        if replication is not None:
+            await replication.close()
+
+    # -- the snapshot
+
+    async def _rows(self, snapshot: Snapshot) -> list[SourceRecord] | None:
+        assert self._offset is not None
+        lsn = self._offset["lsn"]
+        batch = await snapshot.next()
+        if batch is None:
+            await snapshot.close()
+            self._snapshot = None
+            assert self._replication is not None
+            await self._replication.start()
+            self._reporting = asyncio.create_task(self._report(self._replication))
+            return None
+        table = self._events.table(batch.relation, batch.table.key)
+        place = {"snapshot": True, "lsn": lsn, "table": batch.table.full_name}
+        origin = Origin(int(time.time() * 1000), lsn, snapshot=True)
+        records = [
+            self._events.upsert(table, "r", row, None, origin, place if key is None else {**place, "key": key})
+            for row, key in zip(batch.rows, batch.keys, strict=True)
+        ]
+        if batch.last:
+            records[-1] = records[-1].replace(source_offset={**place, "done": True})
+        return records
+
+    # -- changes
+
+    async def _changes(self) -> list[SourceRecord] | None:
+        assert self._replication is not None
+        records: list[SourceRecord] = []
+        limit = self._settings["max.batch.size"]
+        while len(records) < limit:
+            message = self._replication.next_message()
+            if message is not None:
+                records += await self._records(message)
+            elif records:
+                break
+            else:
+                self._confirm(self._replication)
+                await self._replication.receive(self._settings["poll.interval.ms"] / 1000)
+                message = self._replication.next_message()
+                if message is None:
+                    return None
+                records += await self._records(message)
+        return records
+
+    async def _records(self, data: bytes) -> list[SourceRecord]:
+        try:
+            message = decode(data)
+        except ValueError as error:
+            raise ConnectError(f"the server has sent what is not pgoutput: {error}") from error
+        match message:
+            case Begin():
+                self._transaction, self._event = message, 0
+            case Relation():
+                self._tables[message.oid] = await self._table(message)
+            case Commit():
+                assert self._transaction is not None
+                self._open.append((self._made, message.end_lsn))
+                self._transaction = None
+            case Insert() | Update() | Delete() | Truncate():
+                return self._change(message)
+        return []
+
+    def _change(self, change: Insert | Update | Delete | Truncate) -> list[SourceRecord]:
+        begin = self._transaction
+        assert begin is not None
+        self._event += 1
+        position = begin.commit_lsn, self._event
+        records = [] if position <= self._done() else self._records_of(change, begin)
+        if records or position <= self._done():
+            self._made = position
+        return records
+
+    def _records_of(self, change: Insert | Update | Delete | Truncate, begin: Begin) -> list[SourceRecord]:
+        origin = Origin(begin.timestamp_ms, begin.commit_lsn, begin.xid)
+        offset = {"lsn": begin.commit_lsn, "event": self._event}
+        events = self._events
+        match change:
+            case Insert(relation, new):
+                return [events.upsert(self._tables[relation], "c", new, None, origin, offset)]
+            case Update(relation, new, old_key, old):
+                table = self._tables[relation]
+                if old_key is None and old is not None and _has_new_key(table, old, new):
+                    old_key = old
+                if old_key is None:
+                    return [events.upsert(table, "u", new, old, origin, offset)]
+                deleted = events.delete(table, old_key, origin, offset)  # the row has another key now
+                return [*deleted, events.upsert(table, "c", new, old, origin, offset)]
+            case Delete(relation, old_key, old):
+                return events.delete(self._tables[relation], old_key or old or [], origin, offset)
+            case Truncate(relations):
+                truncated = (events.truncate(self._tables[each], origin, offset) for each in relations)
+                return [record for record in truncated if record is not None]
+
+    async def _table(self, relation: Relation) -> TableEvents:
+        from . import server
+
+        connection = await server.connect(self._settings)
+        try:
+            key = await server.primary_key(connection, relation.schema, relation.table)
+        finally:
+            await connection.close()
+        return self._events.table(relation, key)
+
+    # -- what the server may forget
+
+    def _done(self) -> tuple[int, int]:
+        """Return the position behind which changes are new."""
+        return _position(self._offset)
+
+    def _confirm(self, replication: Replication) -> None:
+        committed = _position(self._committed)
+        while self._open and self._open[0][0] <= committed:
+            replication.confirmed_lsn = max(replication.confirmed_lsn, self._open.popleft()[1])
+        if not self._open and self._transaction is None and committed >= self._done():
+            replication.confirmed_lsn = max(replication.confirmed_lsn, replication.server_lsn)
+
+    async def _report(self, replication: Replication) -> None:
+        while True:
+            await asyncio.sleep(self._settings["status.update.interval.ms"] / 1000)
+            try:
+                replication.report()
+            except ConnectError as error:
+                log.warning("%s", error)
+                return  # poll notices it as well, and connects again
+
+
+def _has_new_key(table: TableEvents, old: Tuple, new: Tuple) -> bool:
+    return any(new[index] is not UNCHANGED and new[index] != old[index] for index in table.key_columns)
+
+
+def _position(offset: Mapping[str, Any] | None) -> tuple[int, int]:
+    if offset is None or offset.get("snapshot"):
+        return 0, 0
+    return offset["lsn"], offset.get("event", 0)

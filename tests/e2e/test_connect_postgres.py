@@ -1,0 +1,333 @@
+"""PostgresSource against a real server: snapshot, changes, restarts at every record, kills of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from oncelog.connect import ConnectError, RetriableError, SourceRecord, Struct
+from support.postgres import PostgresServer
+from support.source_tasks import RunningTask, Source
+
+pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
+from oncelog.connect.connectors.postgres.connector import PostgresSourceConnector
+
+Names = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
+    name = fresh_name("d").replace("-", "_")
+    postgres.execute(f"CREATE DATABASE {name}")
+    yield name
+    slots = f"FROM pg_replication_slots WHERE database = '{name}'"
+    postgres.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")
+    postgres.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}", f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def source(postgres: PostgresServer, database: str, **settings: str) -> Source:
+    config = {
+        "database.hostname": postgres.host,
+        "database.port": str(postgres.port),
+        "database.user": "postgres",
+        "database.dbname": database,
+        "topic.prefix": "shop",
+        "slot.name": database,
+        "status.update.interval.ms": "20",
+        "poll.interval.ms": "20",
+    }
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return Source(PostgresSourceConnector, {**config, **given})
+
+
+def plain(value: Any) -> Any:
+    if not isinstance(value, Struct):
+        return value
+    return {field.name: plain(value.values[field.index]) for field in value.schema.fields}
+
+
+def replayed(records: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return the rows that a reader of (key, envelope) has in the end, by their keys."""
+    rows: dict[Any, Any] = {}
+    for key, value in records:
+        if value is None:
+            continue
+        if value["op"] == "t":
+            rows.clear()
+        elif value["op"] == "d":
+            rows.pop(tuple(key.values()), None)
+        else:
+            rows[tuple(key.values())] = value["after"]
+    return rows
+
+
+def seen(records: list[SourceRecord]) -> list[tuple[Any, Any]]:
+    return [(plain(record.key), plain(record.value)) for record in records]
+
+
+def ops(records: list[SourceRecord]) -> list[Any]:
+    return [None if value is None else (value["op"], key and key["id"]) for key, value in seen(records)]
+
+
+async def started(new: Source) -> None:
+    """Let the connector make its slot, and read nothing."""
+    async with await new.task() as task:
+        await task.poll()
+
+
+async def test_rows_come_first_and_then_changes(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, name text, price numeric(9,2))",
+        "INSERT INTO t VALUES (1, 'a', 1.5), (2, NULL, NULL)",
+        database=database,
+    )
+    new = source(postgres, database)
+    rows = await new.read(2)
+    assert ops(rows) == [("r", 1), ("r", 2)]
+    assert (rows[0].topic, rows[0].source_partition) == ("shop.public.t", {"server": "shop"})
+    assert rows[0].value_schema is not None
+    assert (rows[0].value_schema.name, rows[0].key_schema and rows[0].key_schema.name) == (
+        "shop.public.t.Envelope",
+        "shop.public.t.Key",
+    )
+    postgres.execute(
+        "INSERT INTO t VALUES (3, 'c', 3)",
+        "UPDATE t SET name = 'b' WHERE id = 2",
+        "DELETE FROM t WHERE id = 1",
+        "UPDATE t SET id = 4 WHERE id = 3",
+        database=database,
+    )
+    changes = await new.read(7)
+    assert ops(changes) == [("c", 3), ("u", 2), ("d", 1), None, ("d", 3), None, ("c", 4)]
+    source_of = plain(changes[0].value)["source"]
+    assert (source_of["db"], source_of["schema"], source_of["table"]) == (database, "public", "t")
+    assert changes[0].source_offset == {"lsn": source_of["lsn"], "event": 1}
+    for record in changes:
+        if record.value is not None:
+            record.value.check()
+    assert set(replayed(seen(rows + changes))) == {(2,), (4,)}
+
+
+@pytest.mark.parametrize("batch", ["1", "2", "100"])
+async def test_a_task_goes_on_behind_any_change(postgres: PostgresServer, database: str, batch: str) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY, name text)", database=database)
+    for keep in range(1, 7):
+        new = source(postgres, database, max_batch_size=batch, tombstones_on_delete="false")
+        new.config["slot.name"] = f"{database}_{keep}"
+        new.config["snapshot.mode"] = "never"
+        await started(new)
+        postgres.execute(
+            "BEGIN; INSERT INTO t SELECT n, 'x' FROM generate_series(1, 4) n; UPDATE t SET name = 'y' WHERE id = 2; "
+            "DELETE FROM t WHERE id = 3; COMMIT",
+            "TRUNCATE t",
+            database=database,
+        )
+        first = await new.read(keep, keep=keep)
+        read = ops(first + await new.read(7 - keep))
+        assert read == [("c", 1), ("c", 2), ("c", 3), ("c", 4), ("u", 2), ("d", 3), ("t", None)]
+        await new.nothing(1)
+
+
+async def test_an_interrupted_snapshot_goes_on_behind_the_last_row(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id int, part text, PRIMARY KEY (part, id))",
+        "INSERT INTO a SELECT n, 'p' || n % 2 FROM generate_series(1, 5) n",
+        "CREATE TABLE b (id int PRIMARY KEY)",
+        "CREATE TABLE c (id int PRIMARY KEY)",
+        "INSERT INTO c SELECT n FROM generate_series(1, 4) n",
+        database=database,
+    )
+    for keep in range(1, 10):
+        new = source(postgres, database, snapshot_fetch_size="2")
+        new.config["slot.name"] = f"{database}_{keep}"
+        read = await new.read(9, keep=keep)
+        # Rows that were not read change; those that were read are deleted: both must show in the end.
+        postgres.execute(
+            "INSERT INTO c VALUES (7); DELETE FROM a WHERE part = 'p0' AND id = 2; UPDATE c SET id = 8 WHERE id = 4",
+            database=database,
+        )
+        async with await new.task() as task:
+            wanted = {("a", *row) for row in postgres.execute("SELECT part, id FROM a", database=database)} | {
+                ("c", *row) for row in postgres.execute("SELECT id FROM c", database=database)
+            }
+            async with asyncio.timeout(20):
+                while wanted != {
+                    (topic, *key)
+                    for topic in ("a", "c")
+                    for key in replayed(seen([each for each in read if each.topic.endswith(topic)]))
+                }:
+                    read += await task.poll()
+        postgres.execute(
+            "DELETE FROM c WHERE id = 7; UPDATE c SET id = 4 WHERE id = 8; INSERT INTO a VALUES (2, 'p0')",
+            database=database,
+        )
+
+
+async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: PostgresServer, database: str) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    new = source(postgres, database, snapshot_mode="never")
+    await started(new)
+
+    def confirmed() -> bool:
+        """Return whether the server may forget all of the log."""
+        position = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{database}'"
+        return bool(postgres.execute(position)[0][0])
+
+    async with await new.task() as task:
+        await task.poll()
+        postgres.execute("INSERT INTO t VALUES (1)", database=database)
+        end = postgres.execute("SELECT pg_current_wal_insert_lsn()")[0][0]
+        records: list[SourceRecord] = []
+        while not records:
+            records = await task.poll()
+        for _ in range(3):
+            assert await task.poll() == []  # reports go out meanwhile
+        assert not confirmed()
+        await task.commit(records)
+        async with asyncio.timeout(20):
+            while not confirmed():
+                await task.poll()
+
+
+async def test_the_server_may_forget_what_has_no_records(postgres: PostgresServer, database: str) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int)", database=database)
+    new = source(postgres, database, table_include_list="public.t")
+    postgres.execute("INSERT INTO t VALUES (1)", database=database)
+    await new.read(1)
+    async with await new.task() as task:
+        postgres.execute("INSERT INTO other SELECT generate_series(1, 1000)", database=database)
+        end = postgres.execute("SELECT pg_current_wal_insert_lsn()")[0][0]
+        query = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{database}'"
+        async with asyncio.timeout(30):
+            while not postgres.execute(query)[0][0]:
+                assert await task.poll() == []
+
+
+async def test_large_values_that_did_not_change(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, name text, large text)",
+        "ALTER TABLE t ALTER large SET STORAGE EXTERNAL",
+        "INSERT INTO t VALUES (1, 'a', repeat('x', 10000))",
+        database=database,
+    )
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute("UPDATE t SET name = 'b'", database=database)
+    (change,) = await new.read(1)
+    assert plain(change.value)["after"] == {"id": 1, "name": "b", "large": "__debezium_unavailable_value"}
+    postgres.execute("ALTER TABLE t REPLICA IDENTITY FULL", "UPDATE t SET name = 'c'", database=database)
+    (change,) = await new.read(1)
+    value = plain(change.value)
+    assert (value["before"]["name"], value["after"]) == ("b", {"id": 1, "name": "c", "large": "x" * 10000})
+    postgres.execute("DELETE FROM t", database=database)
+    (change, tombstone) = await new.read(2)
+    assert plain(change.value)["before"]["large"] == "x" * 10000
+    assert (plain(tombstone.key), tombstone.value) == ({"id": 1}, None)
+
+
+async def test_columns_may_come_and_go(postgres: PostgresServer, database: str) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY, name text)", database=database)
+    new = source(postgres, database)
+    await started(new)
+    new.config["snapshot.mode"] = "never"
+    postgres.execute(
+        "INSERT INTO t VALUES (1, 'a')",
+        "ALTER TABLE t ADD COLUMN more int DEFAULT 7",
+        "INSERT INTO t VALUES (2, 'b')",
+        "ALTER TABLE t DROP COLUMN name",
+        "ALTER TABLE t ALTER more TYPE bigint",
+        f"INSERT INTO t VALUES (3, {2**40})",
+        database=database,
+    )
+    after = [plain(record.value)["after"] for record in await new.read(3)]
+    assert after == [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "more": 7}, {"id": 3, "more": 2**40}]
+
+
+async def test_rows_alone_in_place_of_the_envelope(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, name text)", "INSERT INTO t VALUES (1, 'a')", database=database
+    )
+    new = source(postgres, database, value_format="row")
+    assert seen(await new.read(1)) == [({"id": 1}, {"id": 1, "name": "a"})]
+    postgres.execute("DELETE FROM t", database=database)
+    assert seen(await new.read(1)) == [({"id": 1}, None)]
+    postgres.execute("TRUNCATE t", database=database)
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match=r"public\.t was truncated, which value\.format=row cannot express"):
+            await polled_forever(task)
+    new.config["truncate.handling.mode"] = "skip"
+    postgres.execute("INSERT INTO t VALUES (2, 'b')", database=database)
+    assert seen(await new.read(1)) == [({"id": 2}, {"id": 2, "name": "b"})]
+
+
+async def test_a_killed_server_is_connected_again(postgres: PostgresServer, database: str) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (0)", database=database)
+    new = source(postgres, database)
+    read: list[SourceRecord] = []
+    async with await new.task() as task:
+        for count in range(1, 4):
+            postgres.execute(f"INSERT INTO t VALUES ({count})", database=database)
+            postgres.kill9()
+            postgres.start()
+            async with asyncio.timeout(30):
+                while len(read) < count:
+                    read += await polled(task)
+    assert [key["id"] for key, _ in seen(read)] == [0, 1, 2, 3][: len(read)]
+
+
+async def polled(task: RunningTask) -> list[SourceRecord]:
+    try:
+        return await task.poll()
+    except RetriableError:
+        return []
+
+
+async def polled_forever(task: RunningTask) -> None:
+    while True:
+        assert await task.poll() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"table_include_list": "nope"}, "table.include.list matches no table"),
+        ({"publication_autocreate_mode": "disabled"}, "publication oncelog does not exist"),
+        ({"database_dbname": "nope"}, 'database "nope" does not exist'),
+    ],
+)
+async def test_what_is_missing_is_named(
+    postgres: PostgresServer, database: str, settings: dict[str, str], message: str
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    async with await source(postgres, database, **settings).task() as task:
+        with pytest.raises(ConnectError, match=message) as failure:
+            await task.poll()
+    assert not isinstance(failure.value, RetriableError)
+
+
+async def test_a_lost_slot_is_said(postgres: PostgresServer, database: str) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute(f"SELECT pg_drop_replication_slot('{database}')")
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match=f"slot {database} is gone, and with it the changes behind"):
+            await task.poll()
+
+
+async def test_a_slot_in_use_is_waited_for(postgres: PostgresServer, database: str) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
+    new = source(postgres, database)
+    await new.read(1)
+    async with await new.task() as first, await new.task() as second:
+        await first.poll()
+        with pytest.raises(RetriableError, match="is in use"):
+            await second.poll()
