@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from oncelog.connect import SourceConnector, SourceOffset, SourcePartition, SourceRecord, SourceTask
+from oncelog.connect.stores.offset_records import offset_key, offset_value
 from oncelog.connect.task.calls import Calls
 from oncelog.connect.worker.task_context import TaskContext
 
@@ -24,6 +25,8 @@ class Offsets:
     def commit(self, records: Iterable[SourceRecord]) -> None:
         for record in records:
             if record.source_partition is not None:
+                offset_key("connector", record.source_partition)  # raise for what no topic of offsets can hold
+                offset_value(record.source_offset)
                 key = json.dumps(dict(record.source_partition), sort_keys=True)
                 self.known[key] = json.dumps(record.source_offset)
 

@@ -7,6 +7,7 @@ with the table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ class SnapshotRows(NamedTuple):
     relation: Relation
     table: Table
     rows: list[Tuple]
-    keys: list[list[str] | None]
+    keys: list[str | None]
     last: bool
 
 
@@ -38,14 +39,14 @@ class Snapshot:
         self._relation: Relation | None = None
         self._ahead: list[Tuple] | None = None
 
-    async def start(self, exported: str | None, table: str | None, key: list[str] | None, *, done: bool) -> None:
+    async def start(self, exported: str | None, table: str | None, key: str | None, *, done: bool) -> None:
         """Begin: as an exported snapshot shows the rows, behind a key of a table, or behind the whole table."""
         names = [each.full_name for each in self._tables]
         if table is not None:
             place = next((index for index, name in enumerate(names) if name >= table), len(names))
             same = place < len(names) and names[place] == table
             self._tables = self._tables[place + 1 if same and done else place :]
-            self._after = key if same and not done else None
+            self._after = json.loads(key) if same and not done and key is not None else None
         self._connection = await connect(self._settings)
         await self._execute(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
         if exported is not None:
@@ -65,7 +66,7 @@ class Snapshot:
                 self._tables, self._relation, self._after = self._tables[1:], None, None
             if rows:
                 places = [[column.name for column in relation.columns].index(name) for name in table.key]
-                keys = [[_text(row[place]) for place in places] if places else None for row in rows]
+                keys = [json.dumps([_text(row[place]) for place in places]) if places else None for row in rows]
                 return SnapshotRows(relation, table, rows, keys, last)
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
@@ -139,20 +140,16 @@ def _partitions(engine: sa.Engine, source: Source, size: int) -> Iterator[list[R
 
 
 def _offset(source: Source, position: tuple[Any, ...]) -> dict[str, Any]:
-    offset: dict[str, Any] = {}
-    for name, value in zip(source.names, position, strict=True):
-        if name == "key":
-            offset.setdefault("key", []).append(encode(value))
-        else:
-            offset[name] = encode(value)
-    return offset
+    offset = {name: encode(value) for name, value in zip(source.names, position, strict=True) if name != "key"}
+    key = [encode(value) for name, value in zip(source.names, position, strict=True) if name == "key"]
+    return {**offset, "key": json.dumps(key, ensure_ascii=False)} if key else offset
 
 
 def _position(source: Source, offset: Mapping[str, Any]) -> tuple[Any, ...]:
-    keys = iter(offset.get("key") or ())
     try:
+        keys = iter(json.loads(offset.get("key") or "[]"))
         position = tuple(decode(next(keys) if name == "key" else offset[name]) for name in source.names)
-    except (KeyError, StopIteration, TypeError):
+    except (KeyError, StopIteration, TypeError, ValueError):
         wanted = ", ".join(dict.fromkeys(source.names))
         raise ConnectError(
             f"the offset {dict(offset)} is of another mode or key: it needs {wanted}. Stop the connector and delete or "

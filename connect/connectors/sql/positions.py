@@ -1,11 +1,12 @@
-"""Positions in a table as source offsets: JSON that keeps the type of each value.
+"""Positions in a table as values of source offsets, which are numbers and texts.
 
-Numbers and texts are written as they are; other types have a name: {"datetime": "2026-01-02T03:04:05.678901"}.
+Numbers and texts are written as they are; other types are named: datetime(2026-01-02T03:04:05.678901).
 """
 
 from __future__ import annotations
 
 import datetime
+import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -20,28 +21,30 @@ _TYPES: Final[dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]]
     "decimal": (Decimal, str, Decimal),
     "uuid": (uuid.UUID, str, uuid.UUID),
     "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "text": (str, str, str),
 }
+_NAMED: Final = re.compile(rf"({'|'.join(_TYPES)})\((.*)\)", re.DOTALL)
 
 
 def encode(value: Any) -> Any:
-    """Return the JSON value for a value of a column; raises ConnectError for a type that has no order."""
-    if isinstance(value, int | str | float):
+    """Return the value of an offset for one of a column; raises ConnectError for a type that has no order."""
+    if isinstance(value, int | float) or (isinstance(value, str) and not _NAMED.fullmatch(value)):
         return value
     for name, (kind, write, _) in _TYPES.items():
         if isinstance(value, kind):
-            return {name: write(value)}
+            return f"{name}({write(value)})"
     raise ConnectError(f"a {type(value).__name__} cannot be the position in a table: name another column")
 
 
 def decode(value: Any) -> Any:
-    """Return the value of a column for its JSON value; raises ConnectError."""
-    if isinstance(value, int | str | float):
+    """Return the value of a column for one of an offset; raises ConnectError."""
+    if isinstance(value, int | float):
         return value
     try:
-        ((name, text),) = value.items()
-        return _TYPES[name][2](text)
-    except (AttributeError, ValueError, KeyError, TypeError, ArithmeticError):
+        named = _NAMED.fullmatch(value)
+        return value if named is None else _TYPES[named[1]][2](named[2])
+    except (ValueError, TypeError, ArithmeticError):
         raise ConnectError(
-            f"{value!r} in a source offset is no position: give a number, a text, or one of "
-            f'{", ".join(_TYPES)} as {{"datetime": "2026-01-02T03:04:05"}}'
+            f"{value!r} in a source offset is no position: give a number, a text, or one of {', '.join(_TYPES)} such "
+            "as datetime(2026-01-02T03:04:05)"
         ) from None

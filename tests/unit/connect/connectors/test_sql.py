@@ -14,7 +14,7 @@ import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from oncelog.connect.connectors.sql.connector import SqlSourceConnector
 from oncelog.connect.data.logical import DECIMAL, TIMESTAMP
-from support.source_tasks import Source
+from support.source_tasks import RunningTask, Source
 
 pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'oncelog[connect-sql]'")
 
@@ -244,6 +244,11 @@ async def test_a_busy_table_does_not_starve_the_others(database: sqlite3.Connect
     assert "open" in names(await new.read(5))
 
 
+async def nothing_forever(task: RunningTask) -> None:
+    while True:
+        assert await task.poll() == []
+
+
 async def test_a_database_that_does_not_answer_is_asked_again_within_bounds(
     database: sqlite3.Connection, tmp_path: Path
 ) -> None:
@@ -259,9 +264,9 @@ async def test_a_database_that_does_not_answer_is_asked_again_within_bounds(
         database.execute("BEGIN EXCLUSIVE")
         for _ in range(2):
             with pytest.raises(RetriableError):
-                await task.poll()
+                await nothing_forever(task)
         with pytest.raises(ConnectError, match="after 3 attempts") as failure:
-            await task.poll()
+            await nothing_forever(task)
         assert not isinstance(failure.value, RetriableError)
         database.execute("COMMIT")
 
