@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .config_sources import ResourceType
-from .metadata_store import Topic
+from .metadata import Topic
 from .services import BrokerServices
 from .topic_creation import checked_config
 from .topic_names import name_problem

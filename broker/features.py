@@ -6,6 +6,7 @@ introduced it on. Below, nothing of it is advertised or understood, and what it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from .config import BrokerConfig
@@ -36,7 +37,7 @@ def supported_features(config: BrokerConfig) -> dict[str, tuple[int, int]]:
     return features
 
 
-def finalized_features(config: BrokerConfig, recorded: dict[str, int]) -> dict[str, int]:
+def finalized_features(config: BrokerConfig, recorded: Mapping[str, int]) -> dict[str, int]:
     """Feature → level that acts: what the metadata has recorded, and what follows from the configuration."""
     supported = supported_features(config)
     levels = {name: level for name, level in recorded.items() if level > 0 and name in supported}

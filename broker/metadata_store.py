@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ..protocol.codec import (
@@ -37,9 +36,10 @@ from ..protocol.messages.metadata_log import (
 from ..protocol.records import Record, decode_batch, encode_batch
 from ..protocol.schema import Message
 from .log import AppendOrigin, Log, LogConfig, Logs
+from .metadata import Topic
 from .ports import Clock, RandomIds
 from .steps import run_at_once
-from .topic_names import INTERNAL_TOPICS, METADATA_TOPIC, TopicNames
+from .topic_names import METADATA_TOPIC, TopicNames
 
 PRODUCER_ID_BLOCK: Final = 1000
 _KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey)
@@ -47,28 +47,8 @@ _KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigK
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Topic:
-    """One topic. `configs` holds its own settings only, as text; `partitions` is their number."""
-
-    name: str
-    topic_id: bytes
-    partitions: int
-    configs: dict[str, str] = field(default_factory=dict)
-    deleting: bool = False
-
-    @property
-    def is_internal(self) -> bool:
-        """Whether it is the broker's own."""
-        return self.name in INTERNAL_TOPICS
-
-
 class MetadataStore:
-    """Lookups are plain attributes and methods; changes return a future that is done when they are durable and visible.
-
-    A change goes through even if the one who waits for it is cancelled. Changes raise KafkaError at once where they
-    are refused, and through the future (KAFKA_STORAGE_ERROR) where the disk fails.
-    """
+    """`Metadata` in a log of this broker's data directory. `start` before use."""
 
     def __init__(self, log_manager: Logs, node_id: int, clock: Clock, ids: RandomIds, logger: Any) -> None:
         self.node_id = node_id

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .log import Log
-from .metadata_store import Topic
+from .metadata import Topic
 from .steps import Steps, run_at_once, waited
 
 LEADER_EPOCH = 0

@@ -15,7 +15,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from .config import BrokerConfig
 from .log import AppendOrigin, Log, LogConfig, Logs
 from .markers import Marker, TopicPartition
-from .metadata_store import MetadataStore, Topic
+from .metadata import Metadata, Topic
 from .partition import Partition
 from .ports import Clock
 from .steps import Steps
@@ -35,9 +35,7 @@ class OffsetsOwner(Protocol):
 class ReplicaManager:
     """Partitions by name and id."""
 
-    def __init__(
-        self, config: BrokerConfig, log_manager: Logs, metadata: MetadataStore, clock: Clock, logger: Any
-    ) -> None:
+    def __init__(self, config: BrokerConfig, log_manager: Logs, metadata: Metadata, clock: Clock, logger: Any) -> None:
         self.offsets_owner: OffsetsOwner | None = None
         self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
         """Held while a large batch of a producer is checked in slices."""

@@ -13,7 +13,7 @@ from .connection_info import ConnectionInfo
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
 from .log import Logs
-from .metadata_store import MetadataStore
+from .metadata import Metadata
 from .metrics import Metrics
 from .ports import Clock, Threads
 from .replica_manager import ReplicaManager
@@ -38,7 +38,6 @@ class BrokerServices(Protocol):
     config: BrokerConfig
     clock: Clock
     threads: Threads
-    metadata: MetadataStore
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
     fetch_purgatory: FetchPurgatory
@@ -46,6 +45,10 @@ class BrokerServices(Protocol):
     data_dir: str
     group_aware: bool
     metrics: Metrics
+
+    @property
+    def metadata(self) -> Metadata:
+        """Topics, features and producer ids."""
 
     @property
     def cluster_id(self) -> str:

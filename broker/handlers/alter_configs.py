@@ -14,7 +14,7 @@ from ...protocol.messages.alter_configs import (
 )
 from ..config_changes import change_configs
 from ..handling import RequestContext, handles
-from ..metadata_store import Topic
+from ..metadata import Topic
 from ..slices import in_slices
 
 CHANGED_AT_A_TIME = 20

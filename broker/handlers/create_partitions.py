@@ -13,7 +13,7 @@ from ...protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ..handling import RequestContext, handles
-from ..metadata_store import Topic
+from ..metadata import Topic
 from ..slices import in_slices
 from ..topic_creation import check_assignment, check_new_partitions, check_partition_limit
 

@@ -20,7 +20,7 @@ from ...protocol.messages.create_topics import (
 )
 from ..config_sources import describe_topic
 from ..handling import RequestContext, handles
-from ..metadata_store import Topic
+from ..metadata import Topic
 from ..slices import in_slices
 from ..topic_creation import TopicPlan, check_new_partitions, plan_topic
 

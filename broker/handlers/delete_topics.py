@@ -17,7 +17,7 @@ from ...protocol.messages.delete_topics import (
 )
 from ...protocol.schema import NO_UUID
 from ..handling import RequestContext, handles
-from ..metadata_store import Topic
+from ..metadata import Topic
 from ..slices import in_slices
 
 DELETED_AT_A_TIME = 10

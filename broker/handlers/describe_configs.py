@@ -21,7 +21,7 @@ from ...protocol.messages.describe_configs import (
 from ..config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
 from ..group_configs import describe_group
 from ..handling import RequestContext, handles
-from ..metadata_store import Topic
+from ..metadata import Topic
 from ..steps import Steps
 from ..topic_creation import checked_config
 from ..topic_names import name_problem

@@ -14,7 +14,7 @@ from ...protocol.messages.describe_topic_partitions import (
 )
 from ..authorization import TOPIC_OPERATIONS
 from ..handling import RequestContext, handles
-from ..metadata_store import Topic
+from ..metadata import Topic
 from ..partition import LEADER_EPOCH
 from ..steps import Steps
 from ..topic_names import name_problem

@@ -17,7 +17,7 @@ from ...protocol.messages.metadata import (
 from ...protocol.schema import NO_UUID
 from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ..handling import Reply, RequestContext, handles
-from ..metadata_store import Topic
+from ..metadata import Topic
 from ..partition import LEADER_EPOCH
 from ..slices import in_slices
 from ..steps import Steps

@@ -62,6 +62,17 @@ def test_the_broker_knows_logs_by_their_protocols_alone() -> None:
     assert not wrong, wrong
 
 
+def test_the_broker_knows_metadata_by_its_protocol_alone() -> None:
+    """Only `broker.py` names the class that keeps metadata in a log."""
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "broker").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("metadata_store")
+    ]
+    assert wrong == ["broker/broker.py"]
+
+
 def test_every_package_folder_is_shipped() -> None:
     import tomllib
 

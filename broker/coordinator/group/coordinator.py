@@ -38,7 +38,7 @@ from .timer import DeadlineTimer
 from .upkeep import GroupUpkeep
 
 if TYPE_CHECKING:
-    from ...metadata_store import MetadataStore
+    from ...metadata import Metadata
 
 
 _DUE_AT_ONCE: Final = 50
@@ -83,7 +83,7 @@ class GroupCoordinator:
         *,
         config: BrokerConfig,
         state_log: StateLog,
-        metadata: MetadataStore,
+        metadata: Metadata,
         clock: Clock,
         ids: RandomIds,
         logger: Any = None,

@@ -26,7 +26,7 @@ from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
 from .state import GroupState
 
 if TYPE_CHECKING:
-    from ...metadata_store import MetadataStore
+    from ...metadata import Metadata
 
 
 _EXPIRED_AT_ONCE: Final = 50
@@ -49,7 +49,7 @@ class GroupUpkeep:
         offsets: OffsetStore,
         membership: GroupMembership,
         claims: ClaimMap,
-        metadata: MetadataStore,
+        metadata: Metadata,
         clock: Clock,
         logger: Any,
         *,

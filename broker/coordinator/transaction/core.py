@@ -31,7 +31,7 @@ from .upkeep import TransactionUpkeep
 from .waiting import PendingWaits
 
 if TYPE_CHECKING:
-    from ...metadata_store import MetadataStore
+    from ...metadata import Metadata
 
 
 class TransactionCore:
@@ -43,7 +43,7 @@ class TransactionCore:
         config: BrokerConfig,
         state_log: StateLog,
         gateway: PartitionGateway,
-        metadata: MetadataStore,
+        metadata: Metadata,
         clock: Clock,
         logger: Any = None,
         metrics: Metrics | None = None,

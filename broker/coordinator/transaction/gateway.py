@@ -16,7 +16,7 @@ from ...markers import Marker
 from .state import TopicPartition
 
 if TYPE_CHECKING:
-    from ...metadata_store import MetadataStore
+    from ...metadata import Metadata
     from ...replica_manager import ReplicaManager
 
 
@@ -75,7 +75,7 @@ class PartitionGateway(Protocol):
 class LocalPartitionGateway:
     """Partition leaders in this process."""
 
-    def __init__(self, replica_manager: ReplicaManager, metadata: MetadataStore) -> None:
+    def __init__(self, replica_manager: ReplicaManager, metadata: Metadata) -> None:
         self._replica_manager = replica_manager
         self._metadata = metadata
 

@@ -9,7 +9,7 @@ import pytest
 from oncelog import Broker
 from oncelog.broker.coordinator.group import upkeep
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
-from oncelog.broker.metadata_store import Topic
+from oncelog.broker.metadata import Topic
 from oncelog.protocol.errors import ErrorCode, KafkaError
 
 PARTITIONS = 1_000

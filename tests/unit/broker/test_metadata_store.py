@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from oncelog.broker.log import LogManager
 from oncelog.broker.logging import make_logger
-from oncelog.broker.metadata_store import MetadataStore, Topic
+from oncelog.broker.metadata import Topic
+from oncelog.broker.metadata_store import MetadataStore
 from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.errors import ErrorCode, KafkaError
 
