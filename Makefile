@@ -45,8 +45,8 @@ crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 wit
 hostile: $(READY) ## attacks of clients without rights: the broker's memory and its neighbours' latency stay bounded, as a table
 	$(BIN)/pytest tests/hostile -m slow
 
-crash-connect: $(READY) ## 4 times 8 rounds of kills and restarts of three connect workers and their broker
-	$(BIN)/pytest tests/crash/test_connect_killed.py -m slow -s --timeout 3600
+crash-connect: $(READY) ## 4 times 8 rounds of kills of three connect workers and their broker; replacing Kafka Connect's (java 17, mvn)
+	$(BIN)/pytest tests/crash/test_connect_killed.py tests/interop/test_connect_mixed_group.py -m slow -s --timeout 3600
 
 faults: $(READY) ## faults of disk and files in a real broker: full, flipped, lost, gone (some need root, for a small disk)
 	$(BIN)/pytest tests/faults --timeout 600
