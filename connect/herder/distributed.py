@@ -174,10 +174,9 @@ class DistributedHerder(BaseHerder):
             return await self._group.work.restart_connector(name)
 
         starting = await self._group.requests.run(restart)
-        try:
-            await asyncio.shield(starting)
-        except ConnectError as error:
-            raise ConnectError(f"Failed to start connector: {name}") from error
+        await asyncio.wait({starting})
+        if starting.cancelled() or starting.exception() is not None:
+            raise ConnectError(f"Failed to start connector: {name}")
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
         """Restart a task; raises NotFoundError, RequestTargetError."""

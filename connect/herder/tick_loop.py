@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
+from ...client.errors import RetriableError
 from ..group.protocol import ConnectProtocol
 from ..group.work import Work
 from ..settings.distributed import DistributedConfig
@@ -181,7 +182,7 @@ class TickLoop:
         """Read the config topic to its end; returns False where that did not succeed in time."""
         try:
             await self._unless_stopping(self._configs.refresh(self._config["worker.sync.timeout.ms"] / 1000))
-        except TimeoutError:
+        except (TimeoutError, RetriableError):
             await self._lag_behind()
             return False
         self._unsynced = 0

@@ -95,7 +95,8 @@ class KafkaLog:
             await self._consumer.seek_to_beginning()
             self._task = asyncio.create_task(self._follow(), name=f"read {self.topic}")
             opened.push_async_callback(self._end_task)
-            await self.read_to_end()
+            # A task that was killed may have left a transaction open here, and whoever aborts it starts behind this.
+            await self._read_to_end(isolation)
             self._opened = opened.pop_all()
 
     async def stop(self) -> None:
@@ -111,14 +112,17 @@ class KafkaLog:
         if self._task.done():
             await self._task
         async with asyncio.timeout(timeout_s):
-            ends = await self._admin.list_offsets(dict.fromkeys(self._partitions, _END))
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters[waiter] = {partition: end.offset for partition, end in ends.items()}
-            self._consumer.wakeup()
-            try:
-                await waiter
-            finally:
-                self._waiters.pop(waiter, None)
+            await self._read_to_end("read_uncommitted")
+
+    async def _read_to_end(self, isolation_level: str) -> None:
+        ends = await self._admin.list_offsets(dict.fromkeys(self._partitions, _END), isolation_level=isolation_level)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = {partition: end.offset for partition, end in ends.items()}
+        self._consumer.wakeup()
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Append the pairs, and wait until they are acknowledged; raises KafkaError."""

@@ -55,15 +55,18 @@ class Worker:
     ) -> None:
         """Start a connector; a failure is reported, and raised as ConnectError."""
 
-        async def report(state: State, trace: str | None) -> None:
-            await self._listener.status(name, state, trace, connector.version())
+        version = None
 
-        connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
+        async def report(state: State, trace: str | None) -> None:
+            await self._listener.status(name, state, trace, version)
+
         try:
+            connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
+            version = connector.version()
             stores = await self._stores.of(ConnectorConfig(self.table, config))
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
-            raise ConnectError(f"connector {name} could not read its offsets topic: {error}") from error
+            raise ConnectError(f"connector {name} could not be set up: {error}") from error
         runner = ConnectorRunner(name, connector, config, StoredOffsets(name, stores), report, reconfigure)
         self._connectors[name] = runner
         await runner.transition_to(target)

@@ -6,12 +6,15 @@ Where nothing is killed, the workers run in the process of the test; they speak 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from oncelog import Admin, NewTopic
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from support.connect_workers import (
@@ -32,11 +35,12 @@ def has(wanted: Mapping[Any, int], values: Mapping[Any, list[Any]]) -> bool:
     return all(len(values.get(key, ())) >= count for key, count in wanted.items())
 
 
+@pytest.mark.parametrize("protocol", ["sessioned", "compatible", "eager"])
 async def test_a_connector_created_through_a_follower_runs_on_both_workers(
-    bootstrap: str, fresh_name: Names, tmp_path: Path
+    bootstrap: str, fresh_name: Names, tmp_path: Path, protocol: str
 ) -> None:
     topic, name = fresh_name("beats"), fresh_name("group")
-    async with group(bootstrap, name, tmp_path) as workers:
+    async with group(bootstrap, name, tmp_path, {"connect.protocol": protocol}) as workers:
         leader, follower = await workers.add(), await workers.add()
         rest, at_leader = workers.rest(follower), workers.rest(leader)
         status, answer = await rest.settled("POST", "/connectors", {"name": "beats", "config": beats(topic)})
@@ -47,6 +51,7 @@ async def test_a_connector_created_through_a_follower_runs_on_both_workers(
         for each in (rest, at_leader):
             assert (await each.settled("GET", "/connectors"))[1] == ["beats"]
             assert len((await each.settled("GET", "/connectors/beats/tasks"))[1]) == 2
+        assert (await rest("PUT", "/connectors/beats/fence"))[0] == (400 if protocol == "sessioned" else 204)
 
 
 async def test_a_kill_of_the_leader_leaves_no_gap_and_no_duplicate(
@@ -126,3 +131,29 @@ async def test_pause_stop_offsets_restart_and_delete_through_a_follower(
         await workers.rest(leader).until("/connectors/beats/status", lambda known: known.get("error_code") == 404)
         assert await rest.settled("GET", "/connectors") == (200, [])
         assert await rest("GET", "/connectors/beats/topics") == (200, {"beats": {"topics": []}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "text"),
+    [
+        ({"group.id": None}, 2, 'Missing required configuration "group.id"'),
+        ({"connect.protocol": "newest"}, 2, "Invalid value newest for configuration connect.protocol"),
+        ({"status.storage.partitions": "5", "config.storage.topic": "two"}, 1, "but found 2 partitions"),
+    ],
+    ids=["without group", "wrong value", "config topic with two partitions"],
+)
+async def test_a_worker_that_cannot_start_says_why(
+    bootstrap: str, fresh_name: Names, tmp_path: Path, settings: dict[str, str | None], code: int, text: str
+) -> None:
+    if settings.get("config.storage.topic"):
+        settings = {**settings, "config.storage.topic": fresh_name("two")}
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            await admin.create_topics([NewTopic(str(settings["config.storage.topic"]), 2, 1)])
+    async with group(bootstrap, fresh_name("group"), tmp_path) as workers:
+        file = tmp_path / "worker.toml"
+        given = {**workers.settings, **settings}
+        file.write_text("".join(f'"{name}" = "{value}"\n' for name, value in given.items() if value is not None))
+        command = [sys.executable, "-m", "oncelog.cli", "connect", "distributed", str(file)]
+        ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert text in ended.stderr

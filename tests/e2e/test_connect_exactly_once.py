@@ -16,9 +16,14 @@ import pytest
 from oncelog import Consumer, Producer
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from oncelog.client.errors import ProducerFencedError
+from oncelog.connect.errors import SupersededError
 from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER, signed
 from oncelog.connect.stores.cluster_config import ConfigTopicState
+from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.topic_log import LogRecord
+from oncelog.connect.task.boundaries import PollBoundary
+from oncelog.connect.task.exactly_once import ExactlyOnceDelivery, transactional_id
 from support.connect_workers import (
     Group,
     all_committed,
@@ -164,6 +169,35 @@ async def test_exactly_once_is_required_only_where_it_is_enabled(
         assert (status, "does not have exactly-once source support enabled" in answer["message"]) == (400, True)
 
 
+async def test_a_leader_that_stood_still_comes_back_without_doubling_anything(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, name = fresh_name("beats"), fresh_name("group")
+    async with group(bootstrap, name, tmp_path) as workers:
+        zombie = await workers.add_process()
+        other = await workers.add()
+        rest = workers.rest(other)
+        assert (await rest.settled("PUT", "/connectors/beats/config", beats(topic, 3)))[0] == 201
+        await committed(bootstrap, topic, each_has(20, 3))
+        zombie.freeze()
+        await rest.until("/connectors/beats/status", all_on(other.worker_id, 3))
+        seen = await committed(bootstrap, topic, each_has(40, 3))
+        zombie.thaw()
+        both = {zombie.worker_id, other.worker_id}
+        running = states("RUNNING", "RUNNING", "RUNNING", "RUNNING")
+        known = await rest.until(
+            "/connectors/beats/status",
+            lambda known: running(known) and {task["worker_id"] for task in known["tasks"]} == both,
+        )
+        assert known["connector"]["state"] == "RUNNING"
+        seen = await all_committed(bootstrap, topic)
+        await committed(bootstrap, topic, each_has(max(map(len, seen.values())) + 20, 3))
+        assert (await rest.settled("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 200
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+        await zombie.end()
+    assert_exactly_once(await all_committed(bootstrap, topic))
+
+
 @pytest.mark.timeout(240)
 async def test_the_way_to_exactly_once_and_back_leaves_no_gap(
     bootstrap: str, fresh_name: Names, tmp_path: Path
@@ -185,3 +219,48 @@ async def test_the_way_to_exactly_once_and_back_leaves_no_gap(
                 await committed(bootstrap, topic, each_has(count, 2))
         await asyncio.gather(*(worker.end() for worker in running))
     assert_exactly_once(await all_committed(bootstrap, topic))
+
+
+class Checks:
+    """Start checks that try, at each step, whether the predecessor of the task can still commit."""
+
+    def __init__(self, predecessor: Producer, topic: str) -> None:
+        self.predecessor, self.topic = predecessor, topic
+        self.steps: list[str] = []
+
+    async def fence_others(self) -> None:
+        await self._try("fence others")
+
+    async def still_wanted(self) -> None:
+        await self._try("still wanted")
+        raise SupersededError("another worker has the task")
+
+    async def _try(self, step: str) -> None:
+        try:
+            async with self.predecessor.transaction():
+                await self.predecessor.send(self.topic, b"0")
+            self.steps.append(f"{step}: committed")
+        except ProducerFencedError:
+            self.steps.append(f"{step}: fenced")
+
+
+async def test_a_task_asks_whether_it_is_still_wanted_behind_the_fencing_of_its_predecessor(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic, task = fresh_name("beats"), ConnectorTaskId(fresh_name("c"), 0)
+    client = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id("g", task)}
+
+    async def committed(records: list[Any]) -> None:
+        pass
+
+    async with Producer(client) as predecessor:
+        await predecessor.init_transactions()
+        checks = Checks(predecessor, topic)
+        delivery = ExactlyOnceDelivery(
+            task, client, f"{topic}-offsets", PollBoundary(), lambda topic: None, committed, keep_records=False,
+            checks=checks,
+        )  # fmt: skip
+        with pytest.raises(SupersededError):
+            await delivery.start()
+        await delivery.close()
+    assert checks.steps == ["fence others: committed", "still wanted: fenced"]

@@ -98,3 +98,22 @@ async def test_a_reader_of_offsets_waits_for_the_transaction_that_is_open(bootst
         await producer.abort_transaction()
     assert await store.read("f1", [{"file": "a"}]) == [{"position": 2}]
     await store.stop()
+
+
+async def test_a_store_starts_beside_a_transaction_that_is_open(bootstrap: str, fresh_name: Names) -> None:
+    topic = fresh_name("connect-offsets")
+    client = {"bootstrap.servers": bootstrap}
+    first = OffsetStore(KafkaLog(topic, client, read_committed=True))
+    await first.start()
+    await first.write("f1", [({"file": "a"}, {"position": 1})])
+    await first.stop()
+    async with Producer(client, transactional_id=fresh_name("task"), transaction_timeout_ms=600_000) as killed:
+        await killed.init_transactions()
+        await killed.begin_transaction()
+        await killed.send(topic, b'{"position":2}', key=b'["f1",{"file":"a"}]')
+        store = OffsetStore(KafkaLog(topic, client, read_committed=True))
+        async with asyncio.timeout(20):  # who fences the producer needs the store
+            await store.start()
+        await killed.abort_transaction()
+        assert await store.read("f1", [{"file": "a"}]) == [{"position": 1}]
+        await store.stop()

@@ -89,7 +89,7 @@ class LocalWorker:
     """A worker in the process of the test."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings = dict(settings)
+        self.settings = dict(settings)
         self.worker: DistributedWorker | None = None
         self.url = ""
         self.log = ""
@@ -99,7 +99,7 @@ class LocalWorker:
         return self.url.removeprefix("http://")
 
     async def start(self) -> None:
-        self.worker = DistributedWorker(self._settings)
+        self.worker = DistributedWorker(self.settings)
         await self.worker.start()
         self.url = self.worker.url
 
@@ -162,13 +162,23 @@ class WorkerProcess:
     async def kill(self) -> None:
         await self.end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Let it stand still, as a machine that swaps or a process in a debugger does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
 
 class Group:
     """The workers of one group, with a REST interface to each."""
 
     def __init__(self, bootstrap: str, name: str, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.name, self._directory = name, directory
-        self._settings = {
+        self.settings = {
             "bootstrap.servers": bootstrap,
             "listeners": "http://127.0.0.1:0",
             "group.id": name,
@@ -192,17 +202,17 @@ class Group:
 
     async def add(self, settings: Mapping[str, str] | None = None) -> LocalWorker:
         """Start a further worker in this process."""
-        return await self._started(LocalWorker({**self._settings, **(settings or {})}))
+        return await self._started(LocalWorker({**self.settings, **(settings or {})}))
 
     async def add_process(self, settings: Mapping[str, str] | None = None) -> WorkerProcess:
         """Start a further worker as a process."""
         directory = self._directory / f"{self.name}-{len(self.workers)}"
-        return await self._started(WorkerProcess(directory, {**self._settings, **(settings or {})}))
+        return await self._started(WorkerProcess(directory, {**self.settings, **(settings or {})}))
 
     async def add_java(self, settings: Mapping[str, str] | None = None) -> JavaWorker:
         """Start a further worker of Kafka Connect."""
         directory = self._directory / f"{self.name}-{len(self.workers)}"
-        return await self._started(JavaWorker(directory, {**self._settings, **(settings or {})}))
+        return await self._started(JavaWorker(directory, {**self.settings, **(settings or {})}))
 
     def rest(self, worker: LocalWorker | WorkerProcess | JavaWorker) -> Rest:
         return Rest(self.session, worker.url, self._changed)
@@ -214,8 +224,8 @@ class Group:
 
     async def _changed(self) -> None:
         if not self.statuses.assignment():
-            topic = self._settings["status.storage.topic"]
-            async with Admin(bootstrap_servers=self._settings["bootstrap.servers"]) as admin:
+            topic = self.settings["status.storage.topic"]
+            async with Admin(bootstrap_servers=self.settings["bootstrap.servers"]) as admin:
                 partitions = len((await admin.describe_topics([topic]))[topic].partitions)
             self.statuses.assign([(topic, number) for number in range(partitions)])
         await self.statuses.poll(MOMENT_MS)

@@ -1,0 +1,94 @@
+"""What a worker reports of connectors that cannot be started."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from oncelog.connect.api.connector import SourceConnector
+from oncelog.connect.errors import ConnectError
+from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
+from oncelog.connect.stores.config_records import TargetState
+from oncelog.connect.stores.ids import ConnectorTaskId
+from oncelog.connect.stores.memory_log import MemoryLog
+from oncelog.connect.stores.offset_store import OffsetStore
+from oncelog.connect.stores.status_records import State
+from oncelog.connect.worker.worker import Worker
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str | ConnectorTaskId, State]] = []
+
+    async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
+        self.heard.append((what, state))
+
+    async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
+        pass
+
+
+class Slow(SourceConnector):
+    """Waits in its start until it is cancelled."""
+
+    events: list[str]
+    starting: asyncio.Event
+
+    @property
+    def task_class(self) -> Any:
+        raise NotImplementedError
+
+    async def start(self, config: Any) -> None:
+        self.events.append("start")
+        self.starting.set()
+        await asyncio.Event().wait()
+
+    async def task_configs(self, max_tasks: int) -> Any:
+        return []
+
+    async def stop(self) -> None:
+        self.events.append("stop")
+
+
+async def worker() -> tuple[Worker, Listener]:
+    listener, offsets = Listener(), OffsetStore(MemoryLog())
+    await offsets.start()
+    settings = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
+    return Worker(WorkerConfig(STANDALONE, settings), offsets, listener), listener
+
+
+def nothing() -> None:
+    pass
+
+
+async def test_a_connector_whose_class_is_missing_here_is_failed() -> None:
+    running, listener = await worker()
+    config = {"name": "c", "connector.class": "no.such.module:Connector"}
+    with pytest.raises(ConnectError, match="could not be set up"):
+        await running.start_connector("c", config, TargetState.STARTED, nothing)
+    assert listener.heard == [("c", State.FAILED)]
+    assert not running.connector_running("c")
+    await running.stop()
+
+
+async def test_a_task_whose_class_is_missing_here_is_failed() -> None:
+    running, listener = await worker()
+    task = ConnectorTaskId("c", 0)
+    config = {"name": "c", "connector.class": "no.such.module:Connector"}
+    await running.start_task(task, config, {"task.class": "no.such.module:Task"}, TargetState.STARTED)
+    assert listener.heard == [(task, State.FAILED)]
+    await running.stop()
+
+
+async def test_a_connector_whose_start_is_cancelled_is_stopped() -> None:
+    running, listener = await worker()
+    Slow.events, Slow.starting = [], asyncio.Event()
+    config = {"name": "c", "connector.class": f"{__name__}:Slow"}
+    starting = asyncio.create_task(running.start_connector("c", config, TargetState.STARTED, nothing))
+    await Slow.starting.wait()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await running.stop_connector("c")
+    assert Slow.events == ["start", "stop"]
+    assert listener.heard == [("c", State.UNASSIGNED)]
+    await running.stop()
