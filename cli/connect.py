@@ -9,18 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .connectors import COMMANDS
 from .standard_streams import announce, open_missing
 
 if TYPE_CHECKING:
     from asyncio import Event
 
 
-@click.group(short_help="Run Kafka Connect workers for source connectors.")
+@click.group(short_help="Run Kafka Connect workers, and manage their connectors.")
 def connect() -> None:
-    """Run Kafka Connect workers for source connectors, on any Kafka.
+    """Run Kafka Connect workers for source connectors, on any Kafka, and manage the connectors of running ones.
 
-    Needs the extra: pip install 'oncelog[connect]'.
+    The workers need the extra: pip install 'oncelog[connect]'. All other commands talk to a worker's REST interface,
+    --url or $ONCELOG_CONNECT_URL, and work with workers of Kafka Connect as well.
+
+    \b
+    oncelog connect distributed worker.properties     run a worker
+    oncelog connect create lines.properties           create a connector
+    oncelog connect status lines                      what it and its tasks do
+    oncelog connect offsets lines                     how far it has read its source
     """
+
+
+for command in COMMANDS:
+    connect.add_command(command)
 
 
 @connect.command(short_help="Run a worker alone.")

@@ -12,6 +12,7 @@ def pages() -> dict[str, str]:
     """The text that each generated page must have, by its path from the repository's root."""
     from ..broker.config_reference import configuration_markdown
     from ..broker.metrics import metrics_markdown
+    from ..connect.worker.metrics import metrics_markdown as connect_metrics_markdown
     from ..pipeline import documentation as pipeline_pages
     from ..protocol.documentation import updated
     from .transaction_docs import page
@@ -19,6 +20,7 @@ def pages() -> dict[str, str]:
     formats, transactions, pipeline = "docs/formats.md", "docs/transactions.md", "docs/pipeline.md"
     return {
         "docs/configuration.md": configuration_markdown(),
+        "docs/connect-metrics.md": connect_metrics_markdown(),
         "docs/metrics.md": metrics_markdown(),
         formats: updated((ROOT / formats).read_text(encoding="utf-8")),
         pipeline: pipeline_pages.page((ROOT / pipeline).read_text(encoding="utf-8")),

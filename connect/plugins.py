@@ -120,6 +120,11 @@ BUILT_IN: Final = (
         "connectors.postgres.connector:PostgresSourceConnector",
         (PluginKind.SOURCE,),
     ),
+    BuiltIn(
+        "oncelog.connect.SingerSourceConnector",
+        "connectors.singer.connector:SingerSourceConnector",
+        (PluginKind.SOURCE,),
+    ),
     BuiltIn("oncelog.connect.SqlSourceConnector", "connectors.sql.connector:SqlSourceConnector", (PluginKind.SOURCE,)),
 )
 

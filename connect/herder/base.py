@@ -77,6 +77,10 @@ class BaseHerder:
         await self._offsets.stop()
         await self._configs.stop()
 
+    def metrics(self) -> str:
+        """Return the metrics of this worker, as Prometheus reads them."""
+        return self._worker.metrics()
+
     # -- StatusListener
 
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:

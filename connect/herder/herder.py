@@ -36,6 +36,9 @@ class Herder(Protocol):
     async def alive(self) -> None:
         """Return as soon as the worker has time for a request (KIP-1017)."""
 
+    def metrics(self) -> str:
+        """Return the metrics of this worker, as Prometheus reads them."""
+
     async def connectors(self) -> list[str]:
         """Return the names of all connectors."""
 

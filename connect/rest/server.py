@@ -12,6 +12,7 @@ from aiohttp import web
 from ..errors import ConfigValueError, ConnectError
 from ..herder.herder import Herder
 from ..version import VERSION
+from ..worker.metrics import CONTENT_TYPE
 from . import connectors, loggers, plugins
 from .errors import Handler, answer, errors, timeouts
 from .forwarding import forwarding
@@ -44,9 +45,16 @@ async def health(request: web.Request) -> web.Response:
     return answer({"status": "healthy", "message": message})
 
 
+async def metrics(request: web.Request) -> web.Response:
+    """Return the metrics of this worker, as Prometheus reads them."""
+    text = request.app[connectors.HERDER].metrics()
+    return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
 ROOT: Final = (
     web.get("/", server_info),
     web.get("/health", health),
+    web.get("/metrics", metrics),
 )
 
 

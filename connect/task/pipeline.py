@@ -17,6 +17,7 @@ from ..api.records import SourceRecord
 from ..converters.converter import Converter, HeaderConverter
 from ..errors import ConnectError, RetriableError
 from ..stores.ids import ConnectorTaskId
+from .task_metrics import ErrorMetrics
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +80,7 @@ class Pipeline:
         self._key, self._value, self._header = key, value, header
         self._stages = tuple(stages)
         self._errors = errors or ErrorHandling()
-        self.skipped = 0
-        """Records that were left out because they failed."""
+        self.metrics = ErrorMetrics()
 
     async def convert(self, record: SourceRecord) -> ProducerRecord | None:
         """Return what to produce, or None for a record that is dropped or left out; raises ConnectError."""
@@ -115,6 +115,7 @@ class Pipeline:
 
     async def _failed(self, record: SourceRecord, failure: _StageError) -> ProducerRecord | None:
         loop, errors, attempt = asyncio.get_running_loop(), self._errors, 1
+        self.metrics.failed()
         deadline = loop.time() + errors.retry_timeout_ms / 1000
         while isinstance(failure.error, RetriableError) and (errors.retry_timeout_ms < 0 or loop.time() < deadline):
             delay_ms = min(_FIRST_DELAY_MS << min(attempt - 1, 20), errors.retry_delay_max_ms)
@@ -125,21 +126,25 @@ class Pipeline:
                 wait_s = min(wait_s, deadline - loop.time())
             await asyncio.sleep(max(0, wait_s))
             attempt += 1
+            self.metrics.retries += 1
             try:
                 return self._convert(record)
             except _StageError as again:
+                self.metrics.failed()
                 failure = again
         self._report(record, failure, attempt)
         if not errors.tolerate:
+            self.metrics.errors += 1
             raise ConnectError(
                 f"Tolerance exceeded in error handler: {failure.stage}: {failure.error}"
             ) from failure.error
-        self.skipped += 1
+        self.metrics.skipped += 1
         return None
 
     def _report(self, record: SourceRecord, failure: _StageError, attempts: int) -> None:
         if self._errors.tolerate and not self._errors.log_errors:
             return
+        self.metrics.logged += 1
         log.error(
             "error of task %s in %s, after %d attempts: %s: %s.%s",
             self._task,

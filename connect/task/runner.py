@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from ...client.values import RecordMetadata
@@ -23,6 +24,7 @@ from ..stores.status_records import State
 from .calls import Calls
 from .delivery import Delivery
 from .pipeline import Pipeline
+from .task_metrics import TaskMetrics
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +50,13 @@ class TaskRunner:
     ) -> None:
         self.id = task_id
         self._task, self._config = task, config
-        self._pipeline, self._report = pipeline, report
+        self._pipeline, self._tell_state = pipeline, report
+        self.metrics = TaskMetrics(pipeline.metrics)
         self._attempts, self._backoff_s = start_attempts, start_backoff_s
         self._calls = Calls(f"task {task_id}")
         self._in_thread = not inspect.iscoroutinefunction(task.poll)
         self._polling: asyncio.Future[Iterable[SourceRecord] | None] | None = None
+        self._polling_since = 0.0
         self._target = TargetState.STARTED
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -94,6 +98,7 @@ class TaskRunner:
 
     async def committed(self, records: list[tuple[SourceRecord, RecordMetadata | None]]) -> None:
         """Tell the task what is committed."""
+        self.metrics.committed()
         self._late += records
         self._commit_due = True
         if not (self._in_thread and self._polling is not None):
@@ -154,13 +159,33 @@ class TaskRunner:
                 await self._changed.wait()
             elif (batch := await self._poll()) is not None:
                 for record in batch:
-                    await self.delivery.send(record, await self._pipeline.convert(record))
-                await self.delivery.batch_done()
+                    converted = await self._pipeline.convert(record)
+                    self.metrics.sent(dropped=converted is None)
+                    await self.delivery.send(record, converted)
+                await self._batch_done()
+
+    async def _report(self, state: State, trace: str | None) -> None:
+        self.metrics.state_changed(state)
+        await self._tell_state(state, trace)
+
+    async def _batch_done(self) -> None:
+        if not self.metrics.pending:
+            await self.delivery.batch_done()
+            return
+        started = time.monotonic()
+        try:
+            await self.delivery.batch_done()
+        except Exception:
+            self.metrics.commit_ended(time.monotonic() - started, success=False)
+            raise
+        if not self.metrics.pending:
+            self.metrics.commit_ended(time.monotonic() - started, success=True)
 
     async def _poll(self) -> Iterable[SourceRecord] | None:
         """Return a batch, maybe an empty one; None when the target has changed before there was one."""
         if self._polling is None:
             self._polling = asyncio.ensure_future(self._calls.call(self._task.poll))
+            self._polling_since = time.monotonic()
         changed = asyncio.ensure_future(self._changed.wait())
         try:
             waiting: set[asyncio.Future[Any]] = {self._polling, changed}
@@ -173,7 +198,11 @@ class TaskRunner:
         if self._commit_due:
             await self._tell()
         try:
-            return polling.result() or ()
+            batch = polling.result()
+            records = batch if isinstance(batch, Collection) else list(batch or ())
+            if records:
+                self.metrics.poll_ended(len(records), time.monotonic() - self._polling_since)
+            return records
         except RetriableError as error:
             log.warning("task %s: poll failed, and is repeated: %s", self.id, error)
             await asyncio.sleep(_RETRY_S)

@@ -27,6 +27,7 @@ from ..task.exactly_once import StartChecks, transactional_id
 from ..task.runner import TaskRunner
 from .connector_runner import ConnectorRunner
 from .listener import StatusListener
+from .metrics import Starts, exposition
 from .offset_reader import StoredOffsets
 from .offset_stores import OffsetStores
 from .task_factory import TaskFactory
@@ -47,6 +48,12 @@ class Worker:
         self._factory = TaskFactory(config, self.table, self._stores, listener)
         self._connectors: dict[str, ConnectorRunner] = {}
         self._tasks: dict[ConnectorTaskId, tuple[TaskRunner, asyncio.Task[None]]] = {}
+        self._connector_starts, self._task_starts = Starts(), Starts()
+
+    def metrics(self) -> str:
+        """Return the metrics of all connectors and tasks here, as Prometheus reads them."""
+        tasks = {task: runner.metrics for task, (runner, _) in self._tasks.items()}
+        return exposition(self._connectors.values(), tasks, self._connector_starts, self._task_starts)
 
     # -- connectors
 
@@ -54,7 +61,12 @@ class Worker:
         self, name: str, config: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
     ) -> None:
         """Start a connector; a failure is reported, and raised as ConnectError."""
+        with self._connector_starts.attempt():
+            await self._start_connector(name, config, target, reconfigure)
 
+    async def _start_connector(
+        self, name: str, config: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
+    ) -> None:
         version = None
 
         async def report(state: State, trace: str | None) -> None:
@@ -146,8 +158,10 @@ class Worker:
         version = None
 
         async def report(state: State, trace: str | None) -> None:
+            starting.ended(success=state is not State.FAILED)
             await self._listener.status(task, state, trace, version)
 
+        starting = self._task_starts.begin()
         try:
             version = self._factory.version(connector)
             runner = self._factory.runner(task, connector, config, report, checks)

@@ -61,7 +61,7 @@ async def test_without_tolerance_a_failure_fails_the_task() -> None:
 async def test_a_tolerated_failure_leaves_the_record_out(caplog: pytest.LogCaptureFixture) -> None:
     quiet, loud = pipeline(Failing(1, DataError), tolerate=True), pipeline(Failing(1), tolerate=True, log_errors=True)
     assert await quiet.convert(RECORD) is None
-    assert (quiet.skipped, caplog.text) == (1, "")
+    assert (quiet.metrics.skipped, caplog.text) == (1, "")
     assert await quiet.convert(RECORD) is not None
     assert await loud.convert(RECORD) is None
     assert "error of task c-0 in TRANSFORMATION failing" in caplog.text

@@ -1,0 +1,323 @@
+"""`oncelog connect list`, `status`, `create` and so on: connectors of running workers, through their REST interface."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .tables import print_list, print_table
+from .worker_rest import path, request, worker_options
+
+_FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
+
+
+@click.command("list", short_help="Print the connectors with their states.")
+@worker_options
+def list_(url: str, as_json: bool) -> None:
+    """Print the connectors: name, state, tasks that run of all, class; separated by tabs.
+
+    \b
+    oncelog connect list
+    oncelog connect list --json | jq 'keys'
+    """
+    known = request(url, "GET", "/connectors?expand=status&expand=info")
+    if as_json:
+        _print(known)
+        return
+    rows = []
+    for name, each in sorted(known.items()):
+        status, info = each.get("status", {}), each.get("info", {})
+        states = [task["state"] for task in status.get("tasks", [])]
+        running = f"{states.count('RUNNING')}/{len(states)}"
+        rows.append(
+            [
+                name,
+                status.get("connector", {}).get("state", "UNASSIGNED"),
+                running,
+                info.get("config", {}).get("connector.class", ""),
+            ]
+        )
+    print_list(["name", "state", "tasks", "class"], rows, "No connectors. `oncelog connect create` makes one.")
+
+
+@click.command(short_help="Print the states of a connector and its tasks.")
+@click.argument("name")
+@worker_options
+def status(name: str, url: str, as_json: bool) -> int:
+    """Print the states of a connector and its tasks, and why one has failed; exit code 1 where one has.
+
+    \b
+    oncelog connect status lines
+    """
+    known = request(url, "GET", path("connectors", name, "status"))
+    parts = [("connector", known["connector"]), *((f"task {task['id']}", task) for task in known["tasks"])]
+    if as_json:
+        _print(known)
+    else:
+        rows = [[part, each["state"], each["worker_id"]] for part, each in parts]
+        print_table(None, ["part", "state", "worker"], rows)
+        for part, each in parts:
+            if each.get("trace"):
+                click.echo(f"\n{part} of {name}:\n{each['trace'].strip()}", err=True)
+    failed = [part for part, each in parts if each["state"] == "FAILED"]
+    if failed and not as_json:
+        click.echo(f"\n`oncelog connect restart {name} --only-failed` restarts what has failed.", err=True)
+    return 1 if failed else 0
+
+
+@click.command(short_help="Create a connector from a file.")
+@click.argument("file", type=_FILE)
+@click.option("--paused", "state", flag_value="PAUSED", help="Create it paused.")
+@click.option("--stopped", "state", flag_value="STOPPED", help="Create it stopped, so that offsets can be set first.")
+@worker_options
+def create(file: Path, state: str | None, url: str, as_json: bool) -> None:
+    """Create a connector from FILE: .properties, or .json with settings or {"name", "config"}; - is JSON from stdin.
+
+    \b
+    oncelog connect create lines.properties
+    oncelog connect create --stopped shop.json
+    """
+    name, config = _read(file)
+    if not name:
+        raise click.UsageError(f"{file}: the setting name is missing: it names the connector")
+    body: dict[str, Any] = {"name": name, "config": config}
+    if state is not None:
+        body["initial_state"] = state
+    made = request(url, "POST", "/connectors", body)
+    _done(made, as_json, f"Created connector {name}.")
+
+
+@click.command(short_help="Change settings of a connector.")
+@click.argument("name")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--unset", multiple=True, metavar="KEY", help="Remove a setting; may be repeated.")
+@click.option("--file", type=_FILE, help="Take all settings from a file instead, creating the connector if need be.")
+@worker_options
+def update(
+    name: str, settings: tuple[str, ...], unset: tuple[str, ...], file: Path | None, url: str, as_json: bool
+) -> None:
+    """Change some settings of a connector, or with --file all; its tasks are started again.
+
+    \b
+    oncelog connect update lines batch.size=500 --unset transforms
+    oncelog connect update lines --file lines.properties
+    """
+    if file is not None:
+        if settings or unset:
+            raise click.UsageError("give either --file, or KEY=VALUE and --unset")
+        _, config = _read(file)
+        changed = request(url, "PUT", path("connectors", name, "config"), {**config, "name": name})
+    else:
+        if not settings and not unset:
+            raise click.UsageError("nothing to change: give KEY=VALUE, --unset KEY or --file FILE")
+        patch: dict[str, str | None] = dict.fromkeys(unset)
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            if not equals or not key:
+                raise click.UsageError(f"{setting!r} is no KEY=VALUE")
+            patch[key] = value
+        changed = request(url, "PATCH", path("connectors", name, "config"), patch)
+    _done(changed, as_json, f"Changed connector {name}.")
+
+
+@click.command(short_help="Check the settings of a connector.")
+@click.argument("file", type=_FILE)
+@worker_options
+def validate(file: Path, url: str, as_json: bool) -> int:
+    """Check the settings in FILE without creating a connector; exit code 1 where something is wrong.
+
+    \b
+    oncelog connect validate lines.properties
+    """
+    name, config = _read(file)
+    plugin = config.get("connector.class")
+    if not plugin:
+        raise click.UsageError(f"{file}: the setting connector.class is missing")
+    given = {**config, "name": name} if name else config
+    report = request(url, "PUT", path("connector-plugins", plugin, "config", "validate"), given)
+    if as_json:
+        _print(report)
+    else:
+        for each in report["configs"]:
+            for error in (each["value"] or {}).get("errors", []):
+                click.echo(f"{each['value']['name']}: {error}")
+        if not report["error_count"]:
+            click.echo("All settings are valid.")
+    return 1 if report["error_count"] else 0
+
+
+@click.command(short_help="Pause connectors; their tasks stay where they are.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@worker_options
+def pause(names: tuple[str, ...], url: str, as_json: bool) -> None:
+    """Pause connectors: their tasks stay assigned, and read nothing."""
+    _each(names, "pause", "Paused", url, as_json)
+
+
+@click.command(short_help="Resume connectors that are paused or stopped.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@worker_options
+def resume(names: tuple[str, ...], url: str, as_json: bool) -> None:
+    """Resume connectors that are paused or stopped."""
+    _each(names, "resume", "Resumed", url, as_json)
+
+
+@click.command(short_help="Stop connectors: they have no tasks then.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@worker_options
+def stop(names: tuple[str, ...], url: str, as_json: bool) -> None:
+    """Stop connectors: they have no tasks then, and their offsets can be changed."""
+    _each(names, "stop", "Stopped", url, as_json)
+
+
+@click.command(short_help="Restart a connector and its tasks.")
+@click.argument("name")
+@click.option("--task", type=click.IntRange(0), help="Only this task.")
+@click.option("--only-failed", is_flag=True, help="Only what has failed.")
+@click.option("--connector-only", is_flag=True, help="Not the tasks.")
+@worker_options
+def restart(name: str, task: int | None, only_failed: bool, connector_only: bool, url: str, as_json: bool) -> None:
+    """Restart a connector and its tasks.
+
+    \b
+    oncelog connect restart lines --only-failed
+    oncelog connect restart lines --task 0
+    """
+    if task is not None:
+        if only_failed or connector_only:
+            raise click.UsageError("--task restarts that task alone: leave the other options out")
+        answer = request(url, "POST", path("connectors", name, "tasks", task, "restart"))
+        what = f"task {task} of connector {name}"
+    else:
+        tasks = "false" if connector_only else "true"
+        query = f"?includeTasks={tasks}&onlyFailed={str(only_failed).lower()}"
+        answer = request(url, "POST", path("connectors", name, "restart") + query)
+        restarted = [] if answer is None else [answer["connector"], *answer["tasks"]]
+        count = sum(each["state"] == "RESTARTING" for each in restarted)
+        what = f"connector {name}" if answer is None else f"{count} of {len(restarted)} parts of connector {name}"
+    _done(answer, as_json, f"Restarting {what}.")
+
+
+@click.command(short_help="Print, set or reset the source offsets of a connector.")
+@click.argument("name")
+@click.option("--set", "file", type=_FILE, help='JSON file {"offsets": [{"partition": …, "offset": …}]}; - is stdin.')
+@click.option("--reset", is_flag=True, help="Forget all offsets: the connector begins anew.")
+@worker_options
+def offsets(name: str, file: Path | None, reset: bool, url: str, as_json: bool) -> None:
+    """Print the source offsets of a connector: partition and offset as JSON, separated by a tab.
+
+    With --set or --reset change them; the connector must be stopped.
+
+    \b
+    oncelog connect offsets lines
+    oncelog connect stop lines && oncelog connect offsets lines --reset
+    oncelog connect offsets lines --json > saved.json && oncelog connect offsets lines --set saved.json
+    """
+    where = path("connectors", name, "offsets")
+    if file is not None and reset:
+        raise click.UsageError("give either --set or --reset")
+    if file is None and not reset:
+        known = request(url, "GET", where)
+        if as_json:
+            _print(known)
+            return
+        rows = [[_compact(each["partition"]), _compact(each["offset"])] for each in known["offsets"]]
+        print_list(["partition", "offset"], rows, f"Connector {name} has no offsets yet.")
+        return
+    answer = request(url, "DELETE", where) if file is None else request(url, "PATCH", where, _json(file))
+    _done(answer, as_json, answer["message"])
+
+
+@click.command(short_help="Delete connectors; their offsets stay.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@worker_options
+def delete(names: tuple[str, ...], url: str, as_json: bool) -> None:
+    """Stop and delete connectors. Their offsets stay: one of the same name goes on there."""
+    for name in names:
+        answer = request(url, "DELETE", path("connectors", name))
+        _done(answer, as_json, f"Deleted connector {name}.")
+
+
+@click.command(short_help="Print the plugins of a worker, or the settings of one.")
+@click.argument("plugin", required=False)
+@click.option("--all", "all_kinds", is_flag=True, help="Converters, transformations and predicates as well.")
+@worker_options
+def plugins(plugin: str | None, all_kinds: bool, url: str, as_json: bool) -> None:
+    """Print the connectors that a worker can run, or the settings of a plugin.
+
+    \b
+    oncelog connect plugins
+    oncelog connect plugins FileStreamSource
+    """
+    if plugin is not None:
+        keys = request(url, "GET", path("connector-plugins", plugin, "config"))
+        if as_json:
+            _print(keys)
+            return
+        rows = [[key["name"], key["type"], _default(key), key["documentation"]] for key in keys]
+        print_table(None, ["setting", "type", "default", "meaning"], rows)
+        return
+    known = request(url, "GET", f"/connector-plugins?connectorsOnly={str(not all_kinds).lower()}")
+    if as_json:
+        _print(known)
+        return
+    rows = [[each["class"], each["type"], each.get("version") or ""] for each in known]
+    print_list(["class", "type", "version"], rows, "No plugins.")
+
+
+COMMANDS = (list_, status, create, update, validate, pause, resume, stop, restart, offsets, delete, plugins)
+
+
+def _each(names: tuple[str, ...], action: str, done: str, url: str, as_json: bool) -> None:
+    for name in names:
+        _done(request(url, "PUT", path("connectors", name, action)), as_json, f"{done} connector {name}.")
+
+
+def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
+    """Return name and settings of a file."""
+    if file.suffix == ".properties":
+        from ..connect.settings.files import read_settings
+
+        given: Any = dict(read_settings(file))
+    else:
+        given = _json(file)
+    if not isinstance(given, dict):
+        raise click.ClickException(f"{file}: a JSON object of settings is expected, not {type(given).__name__}")
+    if isinstance(given.get("config"), dict):
+        name = given.get("name") or given["config"].get("name")
+        return name, given["config"]
+    return given.get("name"), given
+
+
+def _json(file: Path) -> Any:
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.ClickException(f"{file} is not JSON: {error}") from None
+
+
+def _done(answer: Any, as_json: bool, sentence: str) -> None:
+    if not as_json:
+        click.echo(sentence)
+    elif answer is not None:
+        _print(answer)
+
+
+def _default(key: dict[str, Any]) -> str:
+    return "(required)" if key["required"] else str(key["default_value"] or "")
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _print(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,81 @@
+"""Requests to a connect worker's REST interface, and how its refusals read on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_URL = "http://127.0.0.1:8083"
+TIMEOUT_S = 90
+"""As long as a worker takes for a request, and for forwarding it."""
+
+
+def worker_options(command: F) -> F:
+    """Add `--url` ($ONCELOG_CONNECT_URL, else http://127.0.0.1:8083) and `--json` as `url` and `as_json`."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print the worker's answer as JSON.")(command)
+    return click.option(
+        "--url",
+        envvar="ONCELOG_CONNECT_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        help="REST interface of a worker.",
+    )(command)
+
+
+def path(*parts: str | int) -> str:
+    """Return a path of these parts, whatever characters they have."""
+    return "".join(f"/{quote(str(part), safe='')}" for part in parts)
+
+
+def request(url: str, method: str, where: str, body: Any = None) -> Any:
+    """Return the JSON of a worker's answer, None for an empty one; raises ClickException, which says what to do."""
+    import urllib.error
+    import urllib.request
+
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--url {url}: an address begins with http://")
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    try:
+        asked = urllib.request.Request(url.rstrip("/") + where, data, headers, method=method)
+        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
+            text = answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refusal(error.code, error.read()) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise click.ClickException(
+            f"no worker answers at {url}: {getattr(reason, 'strerror', None) or reason}. Start one with `oncelog "
+            "connect standalone` or `distributed`, or name another with --url"
+        ) from None
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise click.ClickException(f"{url} is not a connect worker: it answers {text[:80]!r}; check --url") from None
+
+
+def _refusal(status: int, body: bytes) -> click.ClickException:
+    try:
+        message = str(json.loads(body)["message"]).strip()
+    except (ValueError, KeyError, TypeError):
+        message = body[:200].decode("utf-8", "replace") or "no message"
+    remedy = ""
+    if status == 404 and "onnector" in message:
+        remedy = "\n`oncelog connect list` prints the connectors."
+    elif status == 409 and "already exists" in message:
+        remedy = "\n`oncelog connect update` changes it."
+    elif status == 409 or status == 503:
+        remedy = "\nThe workers are rebalancing or starting: try again in a moment."
+    elif "STOPPED state" in message:
+        remedy = "\n`oncelog connect stop NAME` stops it."
+    return click.ClickException(f"{message}{remedy}")

@@ -1,0 +1,145 @@
+"""`SingerSourceTask`: source partition {"tap": name}, offset {"state": the JSON of the tap's last state message}.
+
+A state says that all records before it are done. So the records between two states make one batch, and with
+transaction.boundary=connector one transaction of several batches: they are committed together with the second state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ...api.records import SourceRecord
+from ...api.task import SourceTask
+from ...errors import ConnectError
+from .process import Tap
+from .settings import SETTINGS, tap_name
+
+log = logging.getLogger(__name__)
+
+
+class SingerSourceTask(SourceTask):
+    """The only task of the connector. Values are JSON without a schema; keys have the key properties."""
+
+    def __init__(self) -> None:
+        self._tap: Tap | None = None
+        self._keys: dict[str, list[str]] = {}
+        self._pending: list[dict[str, Any]] = []
+        """Record messages behind the last state."""
+        self._handed_over = 0
+        """Records behind the last state that are in the open transaction."""
+        self._next_run = 0.0
+        self._failures = 0
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        """Find out where to go on."""
+        self._settings = SETTINGS.parse(config)
+        self._partition = {"tap": tap_name(self._settings)}
+        offset = await self.context.offsets.offset(self._partition)
+        self._state: str | None = None if offset is None else offset.get("state")
+
+    async def poll(self) -> list[SourceRecord] | None:
+        """Return the records up to the next state."""
+        transactions = self.context.transactions
+        tap = self._tap or await self._started()
+        while (line := await tap.line()) is not None:
+            message = _message(line)
+            match message["type"]:
+                case "RECORD":
+                    self._pending.append(message)
+                case "SCHEMA":
+                    self._keys[message["stream"]] = list(message.get("key_properties") or ())
+                case "STATE":
+                    self._state = json.dumps(message["value"], ensure_ascii=False, separators=(",", ":"))
+                    if self._pending or self._handed_over:
+                        return self._batch()
+            if transactions is not None and len(self._pending) >= self._settings["batch.size"]:
+                return self._part()
+            if len(self._pending) > self._settings["max.records.per.state"]:
+                raise ConnectError(
+                    f"the tap has sent more than {self._settings['max.records.per.state']} records without a state: "
+                    "use transaction.boundary=connector, which needs no memory for them, or raise max.records.per.state"
+                )
+        return await self._ended(tap)
+
+    async def stop(self) -> None:
+        """End the tap."""
+        tap, self._tap = self._tap, None
+        if tap is not None:
+            await tap.stop()
+
+    async def _started(self) -> Tap:
+        wait_s = self._next_run - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        tap = Tap(self._settings)
+        self._pending, self._handed_over = [], 0
+        try:
+            await tap.start(self._state)
+        except BaseException:
+            await tap.stop()
+            raise
+        self._tap = tap
+        return tap
+
+    async def _ended(self, tap: Tap) -> list[SourceRecord] | None:
+        """Return what is left behind the last state of a run that has ended well."""
+        failure = await tap.failure()
+        await self.stop()
+        self._next_run = asyncio.get_running_loop().time() + self._settings["poll.interval.ms"] / 1000
+        if failure is None:
+            self._failures = 0
+            return self._batch() if self._pending or self._handed_over else None
+        self._failures += 1
+        if self._failures >= self._settings["tap.attempts"]:
+            raise ConnectError(f"the tap has failed {self._failures} times, at last with {failure}")
+        log.warning("the tap has failed, and is run again behind its last state: %s", failure)
+        if self._handed_over and self.context.transactions is not None:
+            self.context.transactions.abort_transaction()
+        self._pending, self._handed_over = [], 0
+        return None
+
+    def _batch(self) -> list[SourceRecord]:
+        offset = None if self._state is None else {"state": self._state}
+        records = [self._record(message, offset) for message in self._pending]
+        self._pending, self._handed_over = [], 0
+        if self.context.transactions is not None:
+            self.context.transactions.commit_transaction()
+        return records
+
+    def _part(self) -> list[SourceRecord]:
+        """Return all records but one, which the state needs as the record that it comes with."""
+        messages, self._pending = self._pending[:-1], self._pending[-1:]
+        self._handed_over += len(messages)
+        return [self._record(message, None) for message in messages]
+
+    def _record(self, message: dict[str, Any], offset: Mapping[str, Any] | None) -> SourceRecord:
+        stream, value = message["stream"], message["record"]
+        keys = self._keys.get(stream)
+        return SourceRecord(
+            source_partition=None if offset is None else self._partition,
+            source_offset=offset,
+            topic=f"{self._settings['topic.prefix']}{stream}",
+            key={name: value.get(name) for name in keys} if keys else None,
+            value=value,
+        )
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+        kind = message["type"]
+        if kind == "RECORD":
+            _ = message["stream"] + "", message["record"].keys()
+        elif kind == "SCHEMA":
+            _ = message["stream"] + ""
+        elif kind == "STATE":
+            _ = message["value"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConnectError(
+            f"the tap has written what is no Singer message: {line[:200]!r}; a tap writes messages alone to stdout"
+        ) from None
+    return dict(message)

@@ -1,0 +1,241 @@
+"""The metrics of a worker as Prometheus reads them, under the names and with the meanings of Kafka Connect's.
+
+`kafka.connect:type=source-task-metrics`, attribute `source-record-poll-total`, is the metric
+`kafka_connect_source_task_source_record_poll_total`, with the labels `connector` and `task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, Protocol
+
+from ..stores.ids import ConnectorTaskId
+from ..stores.status_records import State
+from ..task.task_metrics import TaskMetrics
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metric(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+_TASK: Final = ("connector", "task")
+_SOURCE: Final = "kafka_connect_source_task_"
+_CONNECTOR_TASK: Final = "kafka_connect_connector_task_"
+_ERROR: Final = "kafka_connect_task_error_"
+_WORKER: Final = "kafka_connect_worker_"
+_COUNTER, _GAUGE = "counter", "gauge"
+_UNTYPED: Final = "untyped"
+"""A count whose name, which is Kafka Connect's, lacks the ending _total of a counter."""
+
+METRICS: Final = (
+    Metric(f"{_SOURCE}source_record_poll_total", _COUNTER, _TASK, "Records that the task has polled."),
+    Metric(f"{_SOURCE}source_record_poll_rate", _GAUGE, _TASK, "Records per second that the task polls."),
+    Metric(
+        f"{_SOURCE}source_record_write_total", _COUNTER, _TASK,
+        "Records that are written and committed; without those that transforms or errors.tolerance have dropped.",
+    ),
+    Metric(f"{_SOURCE}source_record_write_rate", _GAUGE, _TASK, "Records per second that are written and committed."),
+    Metric(f"{_SOURCE}source_record_active_count", _GAUGE, _TASK, "Records polled and not yet written and committed."),
+    Metric(f"{_SOURCE}source_record_active_count_avg", _GAUGE, _TASK, "Mean of the active records."),
+    Metric(f"{_SOURCE}source_record_active_count_max", _GAUGE, _TASK, "Most active records."),
+    Metric(f"{_SOURCE}poll_batch_avg_time_ms", _GAUGE, _TASK, "Mean time of a poll that returns records."),
+    Metric(f"{_SOURCE}poll_batch_max_time_ms", _GAUGE, _TASK, "Longest time of a poll that returns records."),
+    Metric(f"{_SOURCE}transaction_size_min", _GAUGE, _TASK, "Fewest records of a transaction, or commit of offsets."),
+    Metric(f"{_SOURCE}transaction_size_max", _GAUGE, _TASK, "Most records of a transaction, or commit of offsets."),
+    Metric(f"{_SOURCE}transaction_size_avg", _GAUGE, _TASK, "Mean records of a transaction, or commit of offsets."),
+    Metric(f"{_CONNECTOR_TASK}status", _GAUGE, (*_TASK, "status"), "1 for the state that the task is in."),
+    Metric(f"{_CONNECTOR_TASK}running_ratio", _GAUGE, _TASK, "Share of its time that the task was running."),
+    Metric(f"{_CONNECTOR_TASK}pause_ratio", _GAUGE, _TASK, "Share of its time that the task was paused."),
+    Metric(f"{_CONNECTOR_TASK}batch_size_avg", _GAUGE, _TASK, "Mean records of a batch."),
+    Metric(f"{_CONNECTOR_TASK}batch_size_max", _GAUGE, _TASK, "Most records of a batch."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_avg_time_ms", _GAUGE, _TASK, "Mean time of a commit of offsets."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_max_time_ms", _GAUGE, _TASK, "Longest time of a commit of offsets."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_success_percentage", _GAUGE, _TASK, "Share of commits that succeeded."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_failure_percentage", _GAUGE, _TASK, "Share of commits that failed."),
+    Metric(f"{_ERROR}total_record_failures", _UNTYPED, _TASK, "Attempts at a record that failed."),
+    Metric(f"{_ERROR}total_record_errors", _UNTYPED, _TASK, "Records that made the task fail."),
+    Metric(f"{_ERROR}total_records_skipped", _UNTYPED, _TASK, "Records left out because of errors.tolerance."),
+    Metric(f"{_ERROR}total_retries", _UNTYPED, _TASK, "Attempts at a record that were repetitions."),
+    Metric(f"{_ERROR}total_errors_logged", _UNTYPED, _TASK, "Errors of records that were logged."),
+    Metric(f"{_ERROR}last_error_timestamp", _GAUGE, _TASK, "When a record failed last, in ms since 1970; 0: never."),
+    Metric(
+        "kafka_connect_connector_info", _GAUGE,
+        ("connector", "connector_class", "connector_type", "connector_version"), "1 for each connector.",
+    ),
+    Metric("kafka_connect_connector_status", _GAUGE, ("connector", "status"), "1 for the state of the connector."),
+    Metric(f"{_WORKER}connector_count", _GAUGE, (), "Connectors on this worker."),
+    Metric(f"{_WORKER}task_count", _GAUGE, (), "Tasks on this worker."),
+    Metric(f"{_WORKER}connector_startup_attempts_total", _COUNTER, (), "Connectors that were started."),
+    Metric(f"{_WORKER}connector_startup_success_total", _COUNTER, (), "Connectors that started."),
+    Metric(f"{_WORKER}connector_startup_failure_total", _COUNTER, (), "Connectors that did not start."),
+    Metric(f"{_WORKER}task_startup_attempts_total", _COUNTER, (), "Tasks that were started."),
+    Metric(f"{_WORKER}task_startup_success_total", _COUNTER, (), "Tasks that started."),
+    Metric(f"{_WORKER}task_startup_failure_total", _COUNTER, (), "Tasks that did not start."),
+    Metric(
+        f"{_WORKER}connector_task_count", _GAUGE, ("connector", "status"), "Tasks of a connector here, by their state."
+    ),
+)  # fmt: skip
+"""Every metric of a worker."""
+
+_STATES: Final = (State.RUNNING, State.PAUSED, State.FAILED, State.UNASSIGNED)
+
+Samples = Iterator[tuple[str, tuple[str, ...], float]]
+
+
+class Start:
+    """One start, which has one outcome."""
+
+    def __init__(self, starts: Starts) -> None:
+        self._starts: Starts | None = starts
+
+    def ended(self, *, success: bool) -> None:
+        """Count the outcome; later ones do not count."""
+        starts, self._starts = self._starts, None
+        if starts is not None:
+            starts.successes += success
+            starts.failures += not success
+
+
+class Starts:
+    """How often connectors or tasks were started, and with what success."""
+
+    def __init__(self) -> None:
+        self.attempts = self.successes = self.failures = 0
+
+    def begin(self) -> Start:
+        """Count an attempt."""
+        self.attempts += 1
+        return Start(self)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Count an attempt that the block makes."""
+        start = self.begin()
+        try:
+            yield
+        except BaseException:
+            start.ended(success=False)
+            raise
+        start.ended(success=True)
+
+
+class MeasuredConnector(Protocol):
+    """What is shown of a connector."""
+
+    name: str
+    state: State
+    config: Mapping[str, str]
+
+    @property
+    def connector(self) -> Any:
+        """The connector, for its version."""
+
+
+def exposition(
+    connectors: Iterable[MeasuredConnector],
+    tasks: Mapping[ConnectorTaskId, TaskMetrics],
+    connector_starts: Starts,
+    task_starts: Starts,
+) -> str:
+    """Return all metrics in Prometheus' text format."""
+    samples: dict[str, list[str]] = {metric.name: [] for metric in METRICS}
+    names = {metric.name: metric.labels for metric in METRICS}
+    for name, labels, value in _samples(list(connectors), tasks, connector_starts, task_starts):
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in zip(names[name], labels, strict=True))
+        samples[name].append(f"{name}{{{shown}}} {_number(value)}" if shown else f"{name} {_number(value)}")
+    lines = []
+    for metric in METRICS:
+        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *samples[metric.name]]
+    return "\n".join(lines) + "\n"
+
+
+def _samples(
+    connectors: list[MeasuredConnector],
+    tasks: Mapping[ConnectorTaskId, TaskMetrics],
+    connector_starts: Starts,
+    task_starts: Starts,
+) -> Samples:
+    yield f"{_WORKER}connector_count", (), len(connectors)
+    yield f"{_WORKER}task_count", (), len(tasks)
+    for kind, starts in (("connector", connector_starts), ("task", task_starts)):
+        yield f"{_WORKER}{kind}_startup_attempts_total", (), starts.attempts
+        yield f"{_WORKER}{kind}_startup_success_total", (), starts.successes
+        yield f"{_WORKER}{kind}_startup_failure_total", (), starts.failures
+    for each in connectors:
+        info = (each.name, each.config["connector.class"], "source", str(each.connector.version()))
+        yield "kafka_connect_connector_info", info, 1
+        yield "kafka_connect_connector_status", (each.name, each.state.value.lower()), 1
+    for connector in sorted({task.connector for task in tasks}):
+        for state in _STATES:
+            count = sum(task.connector == connector and each.state is state for task, each in tasks.items())
+            yield f"{_WORKER}connector_task_count", (connector, state.value.lower()), count
+    for task, metrics in tasks.items():
+        for name, value in _of_task(metrics):
+            yield name, (task.connector, str(task.task)), value
+        yield f"{_CONNECTOR_TASK}status", (task.connector, str(task.task), metrics.state.value.lower()), 1
+
+
+def _of_task(task: TaskMetrics) -> Iterator[tuple[str, float]]:
+    yield f"{_SOURCE}source_record_poll_total", task.polled_total
+    yield f"{_SOURCE}source_record_poll_rate", task.polled.rate
+    yield f"{_SOURCE}source_record_write_total", task.written_total
+    yield f"{_SOURCE}source_record_write_rate", task.written.rate
+    yield f"{_SOURCE}source_record_active_count", task.active
+    yield f"{_SOURCE}source_record_active_count_avg", task.active_counts.average
+    yield f"{_SOURCE}source_record_active_count_max", task.active_counts.maximum
+    yield f"{_SOURCE}poll_batch_avg_time_ms", task.poll_times_ms.average
+    yield f"{_SOURCE}poll_batch_max_time_ms", task.poll_times_ms.maximum
+    yield f"{_SOURCE}transaction_size_min", task.transaction_sizes.minimum
+    yield f"{_SOURCE}transaction_size_max", task.transaction_sizes.maximum
+    yield f"{_SOURCE}transaction_size_avg", task.transaction_sizes.average
+    yield f"{_CONNECTOR_TASK}running_ratio", task.ratio(State.RUNNING)
+    yield f"{_CONNECTOR_TASK}pause_ratio", task.ratio(State.PAUSED)
+    yield f"{_CONNECTOR_TASK}batch_size_avg", task.batch_sizes.average
+    yield f"{_CONNECTOR_TASK}batch_size_max", task.batch_sizes.maximum
+    yield f"{_CONNECTOR_TASK}offset_commit_avg_time_ms", task.commit_times_ms.average
+    yield f"{_CONNECTOR_TASK}offset_commit_max_time_ms", task.commit_times_ms.maximum
+    yield f"{_CONNECTOR_TASK}offset_commit_success_percentage", task.commit_outcomes.average
+    yield f"{_CONNECTOR_TASK}offset_commit_failure_percentage", 1 - task.commit_outcomes.average
+    errors = task.errors
+    yield f"{_ERROR}total_record_failures", errors.failures
+    yield f"{_ERROR}total_record_errors", errors.errors
+    yield f"{_ERROR}total_records_skipped", errors.skipped
+    yield f"{_ERROR}total_retries", errors.retries
+    yield f"{_ERROR}total_errors_logged", errors.logged
+    yield f"{_ERROR}last_error_timestamp", errors.last_timestamp_ms
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return "NaN" if value != value else repr(value)
+
+
+def metrics_markdown() -> str:
+    """Return docs/connect-metrics.md."""
+    rows = (
+        f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} | {metric.help} |"
+        for metric in METRICS
+    )
+    return "\n".join([_PAGE, *rows, ""])
+
+
+_PAGE: Final = """# Metrics of a connect worker
+
+A worker answers `GET /metrics` of its REST interface in Prometheus' text format, about the connectors and tasks that it
+runs itself. Names and meanings are those of Kafka Connect: attribute `source-record-poll-total` of
+`kafka.connect:type=source-task-metrics` is `kafka_connect_source_task_source_record_poll_total`. Rates, means, maxima
+and minima are of the last 30 to 60 seconds.
+
+| name | kind | labels | meaning |
+|---|---|---|---|"""
