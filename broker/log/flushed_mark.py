@@ -30,10 +30,10 @@ def write_flushed_offset(fs: FileSystem, directory: str, offset: int) -> None:
 
 def read_flushed_offset(fs: FileSystem, directory: str) -> int:
     """What was noted last; 0 without a mark, or with a damaged one."""
-    path = f"{directory}/{FLUSHED_OFFSET}"
-    if not fs.exists(path):
+    try:
+        content = fs.read_file(f"{directory}/{FLUSHED_OFFSET}")
+    except FileNotFoundError:
         return 0
-    content = fs.read_file(path)
     if len(content) != _MARK.size:
         return 0
     offset, crc = _MARK.unpack(content)

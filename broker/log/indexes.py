@@ -6,11 +6,15 @@
   timestamp, int32 relative offset. A finished segment's last entry holds its largest timestamp.
 * Transaction index: one `AbortedTxn` per abort marker in the segment. On disk int16 version 0 and four int64.
 
-A fourth file, `.checksums`, has the crc32c (uint32) of each of the three, none counting as empty: Kafka's formats have
-no room for it, and an index with one wrong bit would hide records or show aborted ones.
+A fourth file, `.checksums`, has what Kafka's formats have no room for (`IndexChecksums`): the crc32c of each of the
+three, none counting as empty, because an index with one wrong bit would hide records or show aborted ones; and how many
+bytes of the `.log` file they know of, because those of a segment that is still appended to end before it does. Only so
+many bytes of each file count as the checksums were made of: indexes grow at their ends, so that a process may be killed
+while it writes them.
 
-Everything here can be made again from the `.log` file. The indexes of the active segment live in memory and are written
-when it is rolled or the log is closed; those of older segments are loaded when they are needed.
+Everything here can be made again from the `.log` file. The indexes of the active segment live in memory. They are
+written when it is rolled, and now and then before (`PartitionLog.save_state`); those of older segments are loaded when
+they are needed.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from operator import le, lt
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -30,6 +34,8 @@ from .results import AbortedTxn
 _TXN_ENTRY: Final = Struct(">hqqqq")
 _TXN_VERSION: Final = 0
 _CHECKSUMS: Final = Struct(">III")
+_REACH: Final = Struct(">IIII")
+_CHECKSUM: Final = Struct(">I")
 
 
 class CorruptIndex(Exception):
@@ -233,12 +239,48 @@ def decode_transaction_index(data: bytes, base_offset: int) -> list[AbortedTxn]:
     return aborted
 
 
-def encode_checksums(offset_index: bytes, time_index: bytes, transaction_index: bytes) -> bytes:
-    """The content of a `.checksums` file for these index files."""
-    return _CHECKSUMS.pack(crc32c(offset_index), crc32c(time_index), crc32c(transaction_index))
+class IndexChecksums(NamedTuple):
+    """What a `.checksums` file says: of each of the three indexes the crc32c and the size, and how far they reach.
 
+    `covered`: the bytes of the `.log` file that they know of, a batch boundary; -1 where that is not said, as in files
+    of older releases, which had the three checksums alone (uint32). Now these are followed by `covered` and the three
+    sizes (uint32) and the crc32c of all before it.
+    """
 
-def check_checksums(data: bytes, offset_index: bytes, time_index: bytes, transaction_index: bytes) -> None:
-    """Raises CorruptIndex unless `data` belongs to these index files."""
-    if data != encode_checksums(offset_index, time_index, transaction_index):
-        raise CorruptIndex("the checksums of the indexes do not match")
+    crcs: tuple[int, int, int]
+    sizes: tuple[int, int, int] | None
+    covered: int
+
+    @classmethod
+    def of(cls, indexes: tuple[bytes, bytes, bytes], covered: int) -> IndexChecksums:
+        """Those of an offset, a time and a transaction index."""
+        offsets, times, aborted = indexes
+        sizes = len(offsets), len(times), len(aborted)
+        return cls((crc32c(offsets), crc32c(times), crc32c(aborted)), sizes, covered)
+
+    def encode(self) -> bytes:
+        assert self.sizes is not None
+        data = _CHECKSUMS.pack(*self.crcs) + _REACH.pack(self.covered, *self.sizes)
+        return data + _CHECKSUM.pack(crc32c(data))
+
+    @classmethod
+    def decode(cls, data: bytes) -> IndexChecksums:
+        """Raises CorruptIndex."""
+        if len(data) == _CHECKSUMS.size:
+            return cls(_CHECKSUMS.unpack(data), None, -1)
+        if len(data) != _CHECKSUMS.size + _REACH.size + _CHECKSUM.size:
+            raise CorruptIndex(f"a file of {len(data)} bytes has no checksums of indexes")
+        end = len(data) - _CHECKSUM.size
+        if _CHECKSUM.unpack_from(data, end) != (crc32c(data[:end]),):
+            raise CorruptIndex("the checksum of the checksums does not match")
+        covered, *sizes = _REACH.unpack_from(data, _CHECKSUMS.size)
+        return cls(_CHECKSUMS.unpack_from(data), (sizes[0], sizes[1], sizes[2]), covered)
+
+    def check(self, indexes: tuple[bytes, bytes, bytes]) -> tuple[bytes, bytes, bytes]:
+        """The parts of the three index files that count. Raises CorruptIndex unless they are what was written."""
+        if self.sizes is not None:
+            offsets, times, aborted = indexes
+            indexes = offsets[: self.sizes[0]], times[: self.sizes[1]], aborted[: self.sizes[2]]
+        if IndexChecksums.of(indexes, self.covered).crcs != self.crcs:
+            raise CorruptIndex("the checksums of the indexes do not match")
+        return indexes

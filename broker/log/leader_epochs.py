@@ -6,6 +6,8 @@ without sync when a segment is rolled or the log closed.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ..ports import FileSystem
 from .file_names import LEADER_EPOCHS
 from .small_files import decode_checkpoint, encode_checkpoint, write_file
@@ -18,17 +20,18 @@ class LeaderEpochs:
         self._fs = fs
         self._path = f"{directory}/{LEADER_EPOCHS}"
         self._entries: list[tuple[int, int]] = []
+        self._written: list[tuple[int, int]] = []
         self.latest = -1
 
     def load(self, end_offset: int) -> None:
         """Read the file, leaving out what begins at or behind `end_offset`; a damaged file counts as none."""
-        self._entries = []
-        if self._fs.exists(self._path):
-            try:
-                found = [(int(e), int(o)) for e, o in decode_checkpoint(self._fs.read_file(self._path), 2)]
-            except ValueError:
-                found = []
-            self._entries = sorted(entry for entry in found if entry[1] < end_offset)
+        entries: list[tuple[int, int]] = []
+        with suppress(FileNotFoundError, ValueError):
+            entries = [
+                (int(epoch), int(offset)) for epoch, offset in decode_checkpoint(self._fs.read_file(self._path), 2)
+            ]
+        self._written = entries
+        self._entries = sorted(entry for entry in entries if entry[1] < end_offset)
         self.latest = self._entries[-1][0] if self._entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
@@ -42,8 +45,10 @@ class LeaderEpochs:
         return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
 
     def write(self) -> None:
-        """Replace the file."""
-        write_file(self._fs, self._path, encode_checkpoint(self._entries))
+        """Replace the file, unless it says the same."""
+        if self._entries != self._written:
+            write_file(self._fs, self._path, encode_checkpoint(self._entries))
+            self._written = list(self._entries)
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest epoch not above `epoch`, where it ends), (-1, -1) when that is not known."""

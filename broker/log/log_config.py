@@ -19,6 +19,7 @@ class LogConfig:
     `durability`: "flush": the high watermark moves over what fdatasync has put on disk; "os": with the append.
     `roll_min_ms`: a segment younger than that, by the broker's clock, is not rolled for its age. `max_segments`: a
     partition with so many is rolled only where a file or its offsets would be too large.
+    `unsaved_bytes`: a clean stop leaves at most so many bytes of the active segment for the next start to scan.
     `internal`: the disk reserve may be used, because markers and coordinator state make room for everyone else.
     """
 
@@ -42,6 +43,7 @@ class LogConfig:
     max_compaction_lag_ms: int = INT64_MAX
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    unsaved_bytes: int = 32 * 1024
     durability: str = "flush"
     internal: bool = False
     record_limits: RecordLimits = DEFAULT_LIMITS

@@ -7,6 +7,8 @@ torn tail, making indexes and producer state again. Rules:
   own `flushed-offset`, which is newer. It is not read again but where a segment has to be scanned anyway, and if
   something of it is missing or damaged, the partition stays offline (`CorruptLog`): cutting there would lose
   acknowledged records silently. `repair.py` does that when a person has decided so.
+* The active segment's indexes and the producers' state are read from where they were saved last (`PartitionLog`), and
+  the batches behind that are scanned, after a clean stop as well: a stop leaves a few of them (`unsaved_bytes`).
 * Behind the recovery point every checksum is verified. At the first byte that is no valid batch, or where segments do
   not join, the log ends, if that can be a torn write: a process that is killed tears only its last write, so a valid
   batch behind the damage means that the file has rotted, and the partition stays offline, too. After a loss of power
@@ -28,9 +30,9 @@ from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE
 from ..ports import Clock, FileSystem, RandomIds, Threads
-from .batch_scan import BrokenBatch, find_batch
+from .batch_scan import BrokenBatch, find_batch, scan_batches
 from .disk_space import DiskSpace
-from .file_names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, parse_segment_name, segment_name
+from .file_names import CLEANED, DELETED, INDEXES, LOG, SNAPSHOT, SWAP, TEMPORARY, parse_segment_name, segment_name
 from .flushed_mark import read_flushed_offset, remove_flushed_offset, write_flushed_offset
 from .flusher import LogFlusher, sync_path
 from .index_cache import IndexCache
@@ -99,7 +101,7 @@ def load_log(
         leader_epochs=loader.leader_epochs,
         log_start_offset=loader.start_offset,
         log_end_offset=end_offset,
-        indexes_current=not loader.changed,
+        saved_bytes=loader.saved_bytes,
         flusher=flusher,
         root=root,
         threads=threads,
@@ -127,6 +129,10 @@ class _Loader:
         self.leader_epochs = LeaderEpochs(fs, directory)
         self.start_offset = 0
         self.changed: list[LogSegment] = []
+        self.saved_bytes = 0
+        """Up to where the active segment's state is saved; -1 where its files are worth nothing."""
+        self._scanned_from: dict[LogSegment, int] = {}
+        self._names: frozenset[str] = frozenset()
         self._epochs: list[tuple[int, int]] = []
         self._flushed_offset = 0  # by the mark in the partition's own directory, which a sync of its names went before
         self._recovery_point = 0
@@ -145,12 +151,14 @@ class _Loader:
         if not self._point.fresh:
             self._flushed_offset = read_flushed_offset(self._fs, self._directory)
             self._recovery_point = max(self._point.recovery_point, self._flushed_offset)
-        self._finish_interrupted()
-        found = (parse_segment_name(name) for name in self._fs.list(self._directory))
-        bases = sorted(entry[0] for entry in found if entry is not None and entry[1] == LOG)
+        self._names = self._finish_interrupted(self._fs.list(self._directory))
+        files = [entry for entry in map(parse_segment_name, self._names) if entry is not None]
+        bases = sorted(base for base, kind in files if kind == LOG)
         now_ms = self._clock.now_ms()
         self.segments = [LogSegment(self._fs, self._directory, base, created_ms=now_ms) for base in bases]
-        self._drop_stray_indexes(set(bases))
+        for base, kind in files:
+            if kind in INDEXES and base not in bases:
+                self._fs.unlink(self._path(base, kind))
         start = self._point.log_start_offset
         if start is None:
             start = bases[0] if bases else 0
@@ -167,7 +175,8 @@ class _Loader:
         self._load_producers(end_offset)
         self._make_durable(end_offset)
         self._drop_deleted_segments()
-        self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
+        if sum(kind == SNAPSHOT for _, kind in files) > 1:
+            self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
         return end_offset
 
     def _check_beginning(self, start: int) -> None:
@@ -185,9 +194,14 @@ class _Loader:
     def _path(self, offset: int, suffix: str) -> str:
         return f"{self._directory}/{segment_name(offset, suffix)}"
 
-    def _finish_interrupted(self) -> None:
-        """Remove half-made files; finish replacements by compaction whose `.log.swap` says that they are complete."""
-        names = [name for name in self._fs.list(self._directory) if not self._is_directory(name)]
+    def _finish_interrupted(self, listed: list[str]) -> frozenset[str]:
+        """Remove half-made files; finish replacements by compaction whose `.log.swap` says that they are complete.
+
+        `listed`: the names in the directory; returns those that are there afterwards.
+        """
+        if not any(name.endswith((CLEANED, DELETED, TEMPORARY, SWAP)) for name in listed):
+            return frozenset(listed)
+        names = [name for name in listed if not self._is_directory(name)]
         for name in names:
             if name.endswith((CLEANED, DELETED, TEMPORARY)):
                 self._fs.unlink(f"{self._directory}/{name}")
@@ -219,16 +233,11 @@ class _Loader:
                 self._fs.unlink(f"{self._directory}/{name}")
         if swaps:
             self._fs.sync_directory(self._directory)
+        return frozenset(self._fs.list(self._directory))
 
     def _is_directory(self, name: str) -> bool:
         """Whether the name is a directory's: not ours, whatever it is called."""
         return self._fs.is_directory(f"{self._directory}/{name}")
-
-    def _drop_stray_indexes(self, bases: set[int]) -> None:
-        for name in self._fs.list(self._directory):
-            parsed = parse_segment_name(name)
-            if parsed is not None and parsed[1] in INDEXES and parsed[0] not in bases:
-                self._fs.unlink(f"{self._directory}/{name}")
 
     def _begin_at(self, offset: int) -> None:
         segment = LogSegment(self._fs, self._directory, offset, created_ms=self._clock.now_ms())
@@ -269,16 +278,18 @@ class _Loader:
         end_offset = self.segments[0].base_offset
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number < last else None
-            # Indexes are synced by the first flush after the roll, the one that also passes the segment's end.
-            synced = following is not None and following < self._recovery_point
-            trusted = synced or (self._point.clean and not self._point.fresh)
             if number and segment.base_offset != end_offset:
                 self._end_before(number, end_offset)
                 return end_offset
-            if trusted and (trusted_end := self._load_trusted(segment, active=following is None)) is not None:
-                end_offset = trusted_end
-                continue
-            end_offset, broken = self._scan(segment)
+            if following is None:
+                end_offset, broken = self._scan_behind(segment, self._load_saved(segment))
+            else:
+                # Indexes are synced by the first flush after the roll, the one that also passes the segment's end.
+                trusted = following < self._recovery_point or self._point.clean
+                if trusted and (trusted_end := self._load_finished(segment)) is not None:
+                    end_offset = trusted_end
+                    continue
+                end_offset, broken = self._scan(segment)
             if broken is not None:
                 self._truncate(number, end_offset, broken)
                 return end_offset
@@ -292,37 +303,76 @@ class _Loader:
             )
         return end_offset
 
-    def _load_trusted(self, segment: LogSegment, *, active: bool) -> int | None:
-        """Take a segment as it is, with its indexes; returns where it ends, None to scan it."""
+    def _load_finished(self, segment: LogSegment) -> int | None:
+        """Take a finished segment as it is, with its indexes; returns where it ends, None to scan it."""
         try:
-            return segment.load_active() if active else segment.load_finished()
+            return segment.load_finished()
         except (CorruptIndex, BrokenBatch) as error:
             logger.warning("indexes made again", file=segment.path(), reason=str(error))
             return None
         finally:
-            if not active:
-                segment.release()
+            segment.release()
+
+    def _load_saved(self, segment: LogSegment) -> int:
+        """Take the active segment's indexes up to where they were saved, `segment.size`; returns the offset there."""
+        if not any(segment_name(segment.base_offset, kind) in self._names for kind in INDEXES):
+            segment.reset_indexes()
+            return segment.base_offset
+        try:
+            end_offset, is_known = segment.load_saved(whole=self._point.clean)
+            if self._point.clean or self._point.same_boot or end_offset <= self._recovery_point:
+                self.saved_bytes = segment.size if is_known else -1
+                return end_offset
+            reason = f"they know of offset {end_offset - 1}, but only those below {self._recovery_point} were on disk"
+        except (CorruptIndex, BrokenBatch) as error:
+            reason = str(error)
+        logger.warning("indexes made again", file=segment.path(), reason=reason)
+        self._drop_saved(segment)
+        segment.size = 0
+        segment.reset_indexes()
+        return segment.base_offset
+
+    def _drop_saved(self, segment: LogSegment) -> None:
+        """Remove the index files of a segment that will be appended to from a place below what they know of.
+
+        They are gone, on disk, before the log is shown: a later start must not take them for true.
+        """
+        for kind in INDEXES:
+            if segment_name(segment.base_offset, kind) in self._names:
+                with suppress(FileNotFoundError):
+                    self._fs.unlink(segment.path(kind))
+        self._altered = True
+        self.saved_bytes = 0
 
     def _scan(self, segment: LogSegment) -> tuple[int, BrokenBatch | None]:
-        """Index the batches, checksums verified; returns (where they end, what is wrong there)."""
-        segment.reset_indexes()
-        segment.size = self._fs.file_size(segment.path())
-        end_offset = segment.base_offset
-        broken: BrokenBatch | None = None
-        batches = segment.batches()
+        """Index all batches of a segment; returns as `_scan_behind`."""
         segment.size = 0
+        segment.reset_indexes()
+        return self._scan_behind(segment, segment.base_offset)
+
+    def _scan_behind(self, segment: LogSegment, offset: int) -> tuple[int, BrokenBatch | None]:
+        """Index the batches behind `segment.size`, where `offset` is, checksums verified.
+
+        Returns (the offset where they end, what is wrong there).
+        """
+        position, size = segment.size, self._fs.file_size(segment.path())
+        end_offset = offset
+        broken: BrokenBatch | None = None
+        if position == size and self._point.clean and not self._point.fresh:
+            return end_offset, None
         try:
-            for position, header, _ in batches:
+            for at, header, _ in scan_batches(segment.file, position, size):
                 if header.base_offset != end_offset and not self._may_leave_out(
                     segment, end_offset, header.base_offset
                 ):
-                    raise BrokenBatch(position, f"offset {header.base_offset} follows {end_offset - 1}")
-                segment.index(position, header, self._config.index_interval_bytes)
+                    raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
+                segment.index(at, header, self._config.index_interval_bytes)
                 end_offset = header.next_offset
                 if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
                     self._epochs.append((header.partition_leader_epoch, header.base_offset))
         except BrokenBatch as error:
             broken = error
+        self._scanned_from[segment] = offset
         self.changed.append(segment)
         return end_offset, broken
 
@@ -395,8 +445,8 @@ class _Loader:
         )
 
     def _cut_behind(self, number: int) -> None:
-        """Remove the segments behind `number`."""
-        self._altered = True
+        """Remove the segments behind `number`, and what was saved of that one, which is written to from here on."""
+        self._drop_saved(self.segments[number])
         remove_flushed_offset(self._fs, self._directory)
         doomed = self.segments[number + 1 :]
         del self.segments[number + 1 :]
@@ -411,42 +461,41 @@ class _Loader:
         deleted. The transaction indexes need the state as it was before the scanned segments, so they may take a second
         pass.
         """
-        scanned = [segment for segment in self.segments if segment in self.changed]
         self.producers.remove_snapshots(above=end_offset)
         position = self.producers.load(self.segments[0].base_offset, end_offset)
-        once = not scanned or position <= scanned[0].base_offset
-        self._replay(self.producers, position, end_offset, rebuild=scanned if once else [])
+        first = min((start for segment, start in self._scanned_from.items() if segment in self.changed), default=None)
+        once = first is None or position <= first
+        self._replay(self.producers, position, end_offset, rebuild=once)
         self.producers.skip_to(end_offset)
         self.producers.seen(self._clock.monotonic())
-        if not once:
+        if first is not None and not once:
             earlier = ProducerStateManager(self._fs, self._directory, self._name)
-            position = earlier.load(self.segments[0].base_offset, scanned[0].base_offset)
-            self._replay(earlier, position, end_offset, rebuild=scanned)
+            position = earlier.load(self.segments[0].base_offset, first)
+            self._replay(earlier, position, end_offset, rebuild=True)
         self.leader_epochs.load(end_offset)
         for epoch, offset in self._epochs:
             self.leader_epochs.assign(epoch, offset)
 
-    def _replay(
-        self, producers: ProducerStateManager, start: int, end_offset: int, *, rebuild: list[LogSegment]
-    ) -> None:
-        """Take up the batches from `start` on, and add what they abort to the transaction indexes of `rebuild`."""
+    def _replay(self, producers: ProducerStateManager, start: int, end_offset: int, *, rebuild: bool) -> None:
+        """Take up the batches from `start` on; with `rebuild`, what they abort goes into indexes that were scanned."""
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else end_offset
             if following > start:
-                self._replay_segment(producers, segment, start, rebuild=segment in rebuild)
+                self._replay_segment(producers, segment, start, rebuild=rebuild)
                 if segment is not self.segments[-1] and segment not in self.changed:
                     segment.release()
 
     def _replay_segment(
         self, producers: ProducerStateManager, segment: LogSegment, start: int, *, rebuild: bool
     ) -> None:
+        scanned_from = self._scanned_from.get(segment) if rebuild else None
         try:
             for position, header in segment.headers(segment.position_of(start)):
                 if header.last_offset < start:
                     continue
                 marker = self._marker(segment, position, header) if header.is_control else None
                 aborted = producers.update(header, marker, header.base_offset)
-                if aborted is not None and rebuild:
+                if aborted is not None and scanned_from is not None and header.base_offset >= scanned_from:
                     segment.aborted.append(aborted)
         except BrokenBatch as error:
             raise CorruptLog(segment.path(), error.position, producers.end_offset, error.reason) from None
@@ -462,8 +511,9 @@ class _Loader:
         if self._point.fresh or (self._point.clean and not self.changed):
             return  # a fresh log is synced with its first records
         active = self.segments[-1]
-        # The name of an empty segment may not be on disk, nor that of its directory.
-        on_disk = active.base_offset < end_offset <= self._flushed_offset and not self._altered
+        # The name of an empty segment may not be on disk, nor that of its directory, but after a clean stop.
+        on_disk = self._point.clean or active.base_offset < end_offset <= self._flushed_offset
+        on_disk = on_disk and not self._altered
         if on_disk and all(segment is active for segment in self.changed):
             return  # its indexes are in memory alone, and everything else was on disk before the crash
         for segment in self.changed:

@@ -10,8 +10,9 @@ Owns the directory's lock and checkpoints, the flusher, the maintenance timers, 
 
 Work behind the scenes (checkpoints, unlinks, retention, compaction) never changes that: it is tried again.
 
-Order at a clean stop, which recovery relies on: every log flushed and closed with its indexes and snapshot on disk →
-the checkpoints → the clean shutdown marker, which names the partitions that were not healthy.
+Order at a clean stop, which recovery relies on: the records of every log on disk → the checkpoints → the clean shutdown
+marker, which names the partitions that were not healthy. Indexes and snapshots are written for larger logs only, and
+not synced: those that are missing or damaged are made again by the next start.
 """
 
 from __future__ import annotations
@@ -677,12 +678,12 @@ class LogManager:
             await asyncio.gather(self._retaining, return_exceptions=True)
         unclean = {partition_directory(*key) for key in self.offline}
         if self.failed is None:
-            # What a clean close needs is written first, and then synced for many logs at a time: a file system makes
-            # files much faster while nothing is being synced.
+            # Files are made first, and records synced then: a file system makes files much faster while nothing is
+            # being synced.
             async for log in in_slices(list(self._logs.values()), _CLOSED_PER_TURN):
                 with suppress(KafkaError):  # it is raised again when the log is closed
                     log.prepare_close()
-            for log in self._logs.values():
+            async for log in in_slices(list(self._logs.values()), _CLOSED_PER_TURN):
                 log.sync_later(directory=False)
         if self._flusher is not None:
             await self._flusher.stop()

@@ -77,7 +77,8 @@ LATEST_TIERED: Final = -5
 class PartitionLog(RetainedLog):
     """The log of one partition. Made by `load_log`, which passes what it found on disk.
 
-    `indexes_current`: the index files say what the memory does. `on_start_offset`: as in `RetainedLog`.
+    `saved_bytes`: up to where the state of the active segment is saved, -1 where its files must be written anew.
+    `on_start_offset`: as in `RetainedLog`.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class PartitionLog(RetainedLog):
         leader_epochs: LeaderEpochs,
         log_start_offset: int,
         log_end_offset: int,
-        indexes_current: bool,
+        saved_bytes: int,
         flusher: LogFlusher | None = None,
         root: SharedDirectory | None = None,
         threads: Threads | None = None,
@@ -124,7 +125,7 @@ class PartitionLog(RetainedLog):
         self.leader_epochs = leader_epochs
         self._ids = ids
         self._disk_space = disk_space
-        self._indexes_current = indexes_current
+        self._saved_bytes = saved_bytes
         self._owner_epoch = -1
         self._refusing_writes = False
         self._refusing_reads = False
@@ -227,7 +228,6 @@ class PartitionLog(RetainedLog):
                 self._disk_space.require(size)
         self._write(batches, size, last_offset, header[8], now_ms)
         self._take_up(header, marker, base_offset, leader_epoch)
-        self._indexes_current = False
         self._appended(last_offset + 1)
         return append_result((base_offset, last_offset, log_append_time, self.log_start_offset, False))
 
@@ -273,7 +273,6 @@ class PartitionLog(RetainedLog):
         self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
         for header, marker, offset in checked:
             self._take_up(header, marker, offset, leader_epoch)
-        self._indexes_current = False
         self._appended(next_offset)
         return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
 
@@ -386,17 +385,32 @@ class PartitionLog(RetainedLog):
 
     def _roll(self, now_ms: int) -> LogSegment:
         """Finish the active segment and make the next one; on an OSError the log is as it was."""
-        finished = self.segments.active
         segment = LogSegment(self.fs, self.directory, self.log_end_offset, created_ms=now_ms)
-        paths = finished.write_indexes()
-        snapshot = self.producers.take_snapshot()
-        self.leader_epochs.write()
+        paths = self.save_state()
         segment.create()
         self.segments.add(segment)
+        self._saved_bytes = 0
         # The segment's own bytes are on the list already, if any are unsynced; its indexes must be on disk before the
         # recovery point passes them, because recovery does not look at segments below it.
-        self.sync_later(*paths, *([snapshot] if snapshot is not None else []))
+        self.sync_later(*paths)
         return segment
+
+    def save_state(self) -> list[str]:
+        """Write the active segment's indexes, the producers' state and the leader epochs (not synced).
+
+        The next start reads them and scans what comes behind. Returns the paths of the files; raises OSError.
+        """
+        snapshot = self.producers.take_snapshot()
+        self.leader_epochs.write()
+        active = self.segments.active
+        paths = active.write_indexes()
+        self._saved_bytes = active.size
+        return [*paths, *([snapshot] if snapshot is not None else [])]
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """The bytes that the next start would scan of the active segment."""
+        return self.segments.active.size - max(self._saved_bytes, 0)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -572,17 +586,29 @@ class PartitionLog(RetainedLog):
             self.flusher.request(self)
 
     def prepare_close(self) -> None:
-        """Write what a clean close needs, for the next flush to sync; raises KAFKA_STORAGE_ERROR.
+        """Write what spares the next start a long scan; raises KAFKA_STORAGE_ERROR.
 
-        So that many logs are put on disk side by side before they are closed one by one.
+        It is not synced: what a loss of power damages is recognised by its checksums, and made again from the log.
         """
         if self.closed or self._failure is not None:
             return
         if self._refusing_writes:
             self._cut_leftovers()
-        if not self._untouched and not self._indexes_current:
-            self._write_state()
-            self._indexes_current = True
+        if not self._untouched and self._must_save:
+            try:
+                self.save_state()
+            except OSError as error:
+                raise storage_error(f"{self.name}: the indexes cannot be written: {error}") from error
+
+    @property
+    def _must_save(self) -> bool:
+        """Whether the next start would have too much to scan, or would miss what only the memory knows.
+
+        A small log is scanned in less time than it takes to make the files that would spare that.
+        """
+        if self._saved_bytes < 0 or self.unsaved_bytes > self.config.unsaved_bytes:
+            return True
+        return not self.producers.is_saved_at(self.segments.active.base_offset)
 
     def close(self, *, clean: bool = True) -> None:
         """Let go of the files. `clean`: put everything on disk, indexes and snapshot too, so that nothing is scanned.
@@ -612,16 +638,6 @@ class PartitionLog(RetainedLog):
             active.file.truncate(active.size)
         except OSError as error:
             raise storage_error(f"{self.name}: {active.path()} cannot be cut to its end: {error}") from error
-
-    def _write_state(self) -> None:
-        try:
-            paths = self.segments.active.write_indexes()
-            snapshot = self.producers.take_snapshot()
-            self.leader_epochs.write()
-        except OSError as error:
-            raise storage_error(f"{self.name}: the indexes can't be written: {error}") from error
-        self._unsynced_paths += [*paths, *([snapshot] if snapshot is not None else [])]
-        self._directory_unsynced = True
 
 
 def _corrected(batch: bytearray | memoryview, header: BatchHeader, max_timestamp: int) -> BatchHeader:

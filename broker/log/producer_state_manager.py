@@ -193,6 +193,10 @@ class ProducerStateManager:
         self._snapshot_offset = self.end_offset
         return path
 
+    def is_saved_at(self, offset: int) -> bool:
+        """Whether a start finds in snapshots what batches below `offset` say, which is where a segment begins."""
+        return offset == 0 or self._snapshot_offset >= offset
+
     def load(self, first_offset: int, at_most: int) -> int:
         """Begin from the newest usable snapshot at or below `at_most`; returns from where on to replay batches.
 

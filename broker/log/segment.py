@@ -23,11 +23,10 @@ from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_I
 from .index_cache import IndexCache
 from .indexes import (
     CorruptIndex,
+    IndexChecksums,
     OffsetIndex,
     TimeIndex,
-    check_checksums,
     decode_transaction_index,
-    encode_checksums,
     encode_transaction_index,
 )
 from .results import AbortedTxn
@@ -185,7 +184,10 @@ class LogSegment:
                 self.cache.touch(self)
 
     def write_indexes(self) -> list[str]:
-        """Write the index files (not synced); returns their paths. A transaction index is written only with content."""
+        """Write the index files (not synced); returns their paths. A transaction index is written only with content.
+
+        The checksums come last: until then those count that were there before, and with them as much of the indexes.
+        """
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         written = []
         offsets, times = self.offset_index.encode(), self.time_index.encode()
@@ -194,7 +196,7 @@ class LogSegment:
             (OFFSET_INDEX, offsets),
             (TIME_INDEX, times),
             (TXN_INDEX, aborted),
-            (CHECKSUMS, encode_checksums(offsets, times, aborted)),
+            (CHECKSUMS, IndexChecksums.of((offsets, times, aborted), self.size).encode()),
         ):
             path = self.path(kind)
             if kind == TXN_INDEX and not content:
@@ -280,7 +282,7 @@ class LogSegment:
         Changes nothing of the segment, and may be called in any thread. Raises BrokenBatch, OSError.
         """
         try:
-            offsets, times, _ = self._read_index_files()
+            offsets, times, _ = self._read_index_files(self.size)
         except CorruptIndex as error:
             logger.warning("index made again", file=self.path(OFFSET_INDEX), reason=str(error))
         else:
@@ -306,18 +308,29 @@ class LogSegment:
                 self.write_indexes()
         self._used(loaded=True)
 
-    def _read_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn]]:
-        """What the index files say. Raises CorruptIndex, OSError."""
+    def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn]]:
+        """What the index files of a finished segment of `size` bytes say. Raises CorruptIndex, OSError."""
         if not self.index_files_present():
             raise CorruptIndex("the file is missing")
-        offsets, times, aborted = (self._index_file(kind) for kind in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX))
+        offsets, times, aborted, covered = self._checked_index_files()
+        if covered not in (-1, size):
+            raise CorruptIndex(f"the indexes reach to byte {covered} of {size}")
+        return offsets, times, aborted
+
+    def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn], int]:
+        """What the index files say, and up to which byte (-1: it is not known). Raises CorruptIndex, OSError."""
+        contents = self._index_file(OFFSET_INDEX), self._index_file(TIME_INDEX), self._index_file(TXN_INDEX)
+        covered = -1
         checked = self._fs.exists(self.path(CHECKSUMS))  # older releases wrote none
         if checked:
-            check_checksums(self._index_file(CHECKSUMS), offsets, times, aborted)
+            checksums = IndexChecksums.decode(self._index_file(CHECKSUMS))
+            contents, covered = checksums.check(contents), checksums.covered
+        offsets, times, aborted = contents
         return (
             OffsetIndex.decode(offsets, self.base_offset, self.size, checked=checked),
             TimeIndex.decode(times, self.base_offset, checked=checked),
             decode_transaction_index(aborted, self.base_offset),
+            covered,
         )
 
     def load_finished(self) -> int:
@@ -326,7 +339,7 @@ class LogSegment:
         Raises CorruptIndex, BrokenBatch, OSError.
         """
         self.size = self._fs.file_size(self.path())
-        self._offset_index, self._time_index, self._aborted = self._read_index_files()
+        self._offset_index, self._time_index, self._aborted = self._read_index_files(self.size)
         self.max_timestamp = self.time_index.last_timestamp()
         self.offset_of_max_timestamp = self.time_index.last_offset()
         end_offset = self.base_offset
@@ -334,21 +347,32 @@ class LogSegment:
             end_offset = header.next_offset
         return end_offset
 
-    def load_active(self) -> int:
-        """Take a segment that was closed cleanly, to be appended to; returns where it ends (exclusive offset).
+    def load_saved(self, *, whole: bool) -> tuple[int, bool]:
+        """Take the indexes of an active segment as far as they were written; `size` is how far they reach then.
 
-        A segment that never held a batch has no index files. Raises CorruptIndex, BrokenBatch, OSError.
+        Returns the offset there (exclusive), and whether the files say how far that is; if they do not, they are
+        believed to know the `whole` segment, or else not at all. Raises CorruptIndex, BrokenBatch, OSError.
         """
-        if not self._fs.file_size(self.path()) and not self.index_files_present():
-            self.reset_indexes()
-            return self.base_offset
-        end_offset = self.load_finished()
-        last = self.offset_index.last_position()
+        self.size = self._fs.file_size(self.path())
+        offsets, times, self._aborted, covered = self._checked_index_files()
+        is_known = covered >= 0
+        if not is_known and not whole:
+            raise CorruptIndex("it is not known how far they reach")
+        if covered > self.size:
+            raise CorruptIndex(f"the indexes reach to byte {covered}, beyond the end at {self.size}")
+        if is_known:
+            self.size = covered
+        self._offset_index, self._time_index = offsets, times
+        self.max_timestamp, self.offset_of_max_timestamp = times.last_timestamp(), times.last_offset()
+        last = offsets.last_position()
+        end_offset = self.base_offset
+        for _, header in walk_headers(self.file, last, self.size):
+            end_offset = header.next_offset
         if self.size:
             self.first_timestamp = self.batch_at(0).max_timestamp
         self._bytes_since_entry = self.size - last
-        self.index_bytes = len(self.offset_index) * TimeIndex.entry_size
-        return end_offset
+        self.index_bytes = len(offsets) * TimeIndex.entry_size
+        return end_offset, is_known
 
     # --- append ------------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(directory),
         fs=RealFileSystem(),
         clock=SystemClock(),
-        config=LogConfig(segment_bytes=6000, index_interval_bytes=300),
+        config=LogConfig(segment_bytes=6000, index_interval_bytes=300, unsaved_bytes=0),
         point=LoadPoint(clean=True),
     )
     write(log)

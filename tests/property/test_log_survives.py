@@ -127,8 +127,9 @@ class LogMachine(RuleBasedStateMachine):
         seed=st.integers(0, 2**32),
         segment_bytes=st.sampled_from([400, 1200, 100_000]),
         durability=st.sampled_from(["flush", "flush", "os"]),
+        unsaved_bytes=st.sampled_from([0, 300, 100_000]),
     )
-    def begin(self, seed: int, segment_bytes: int, durability: str) -> None:
+    def begin(self, seed: int, segment_bytes: int, durability: str, unsaved_bytes: int) -> None:
         self.rng = random.Random(seed)
         self.fs = FaultyFileSystem()
         self.clock = StandingClock()
@@ -139,6 +140,7 @@ class LogMachine(RuleBasedStateMachine):
             cleanup_policy=("compact",),
             delete_retention_ms=DELETE_RETENTION_MS,
             retention_ms=-1,
+            unsaved_bytes=unsaved_bytes,
         )
         self.fs.make_directory(DIRECTORY)
         for path in ("", "/data"):
@@ -329,6 +331,10 @@ class LogMachine(RuleBasedStateMachine):
         self.log.roll()
 
     @rule()
+    def save_state(self) -> None:
+        self.log.save_state()
+
+    @rule()
     def checkpoint(self) -> None:
         self.recovery_point = self.log.flushed_offset
 
@@ -400,11 +406,14 @@ class LogMachine(RuleBasedStateMachine):
         else:
             assert self.log.log_end_offset >= self.durable, "acknowledged records were cut"
             self.fs.kill()
-        self.fs._get(path).data[position] ^= 1
+        node = self.fs._get(path)
+        node.data[position] ^= 1
+        if position < len(node.disk):  # the start may have synced the file with the flipped bit in it
+            node.disk = node.disk[:position] + node.data[position : position + 1] + node.disk[position + 1 :]
         self.reopen()
 
     @rule(
-        action=st.sampled_from(["append_plain", "flush", "roll", "compact", "end", "delete", "close"]),
+        action=st.sampled_from(["append_plain", "flush", "roll", "save", "compact", "end", "delete", "close"]),
         operations=st.integers(0, 40),
         power=st.booleans(),
     )
@@ -431,6 +440,8 @@ class LogMachine(RuleBasedStateMachine):
                 self.note_durable()
             elif action == "roll":
                 self.log.roll()
+            elif action == "save":
+                self.log.save_state()
             elif action == "delete":
                 self.log.delete_records_before(self.log.last_stable_offset)
             elif action == "close":

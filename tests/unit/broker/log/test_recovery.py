@@ -587,7 +587,7 @@ def test_an_index_that_is_damaged_while_the_log_is_open_is_made_again(fs: Faulty
     log.append(batch("more"))
     log.close()
     log = open_log(fs, point=LoadPoint(clean=True, recovery_point=41), segment_bytes=500)
-    assert not log._indexes_current or log.segments.first.load_finished() > 0
+    assert log.segments.first.load_finished() > 0
     log.close()
 
 

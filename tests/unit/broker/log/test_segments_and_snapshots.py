@@ -163,7 +163,7 @@ def test_compaction_leaves_snapshots_only_where_segments_begin(fs: FaultyFileSys
 
 def test_clean_restarts_leave_no_snapshot_behind_but_the_newest(fs: FaultyFileSystem) -> None:
     for number in range(6):
-        log = open_log(fs, point=LoadPoint(clean=True))
+        log = open_log(fs, point=LoadPoint(clean=True), unsaved_bytes=0)
         assert log.append(sequenced(number)).base_offset == number
         log.close()
     assert snapshots(fs) == [5, 6], "the one that the last start began with, and the one of the last stop"

@@ -1,0 +1,295 @@
+"""What a log saves of its active segment, at a stop or before: a start reads it, and scans what comes behind."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, PartitionLog
+from oncelog.broker.log.flusher import sync_path
+from oncelog.protocol.control_records import control_batch
+from support.faulty_filesystem import FaultyFileSystem
+from support.logs import NOW, batch, flip, new_manager, open_log, values, values_of
+
+DIRECTORY = "/data/t-0"
+FIRST = f"{DIRECTORY}/{0:020}.log"
+CLEAN = LoadPoint(clean=True)
+KILLED = LoadPoint(same_boot=True)
+LATER = NOW + 10_000
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+def fill(log: PartitionLog, count: int, begin: int = NOW) -> None:
+    """Batches of producer 1, each with a timestamp of its own, every third one of an aborted transaction."""
+    for _ in range(count):
+        now = begin + log.log_end_offset
+        entry = log.producers.entry(1)
+        if entry is not None and entry.current_txn_first_offset >= 0:
+            log.append(bytearray(control_batch(False, 0, 1, 0, now)), origin=AppendOrigin.COORDINATOR)
+            continue
+        sequence = entry.last_sequence + 1 if entry is not None else 0
+        options = {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
+        log.append(batch(f"value {sequence:04}", timestamp=now, transactional=sequence % 3 == 0, **options))
+
+
+def everything(log: PartitionLog) -> object:
+    """All that a log says of its records."""
+    end = log.log_end_offset
+    # The snapshot's format has one timestamp per producer, so those of batches are left out.
+    entries = [
+        (entry.producer_id, entry.producer_epoch, [batch[:3] for batch in entry.batches])
+        for entry in log.producers.entries()
+    ]
+    return (
+        end,
+        values(log.batches()),
+        [next(log.batches(offset))[0].base_offset for offset in range(end)],
+        [log.offset_for_timestamp(NOW + offset)[1] for offset in range(end)],
+        [log.offset_for_timestamp(LATER + offset)[1] for offset in range(end)],
+        log.offset_for_timestamp(-3),
+        log.reader.aborted(0, end),
+        entries,
+        log.end_offset_for_epoch(0),
+    )
+
+
+# --- stops -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_clean_stop_makes_no_files_for_a_small_log(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, index_interval_bytes=100)
+    fill(log, 20)
+    log.flush()
+    before, names = everything(log), set(fs.list(DIRECTORY))
+    log.close()
+    assert set(fs.list(DIRECTORY)) == names
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=log.log_end_offset), index_interval_bytes=100)
+    assert everything(log) == before
+    log.close()
+
+
+def test_a_clean_start_syncs_nothing_that_it_scans(fs: FaultyFileSystem) -> None:
+    log = open_log(fs)
+    fill(log, 20)
+    log.close()
+    fs.unlink(f"{DIRECTORY}/flushed-offset")
+    calls: list[tuple[str, str]] = []
+    fs.before = lambda operation, path: calls.append((operation, path))
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=log.log_end_offset))
+    fs.before = None
+    assert not [path for operation, path in calls if "sync" in operation and path.startswith(DIRECTORY)]
+    log.close()
+
+
+def test_a_clean_stop_leaves_no_more_to_scan_than_a_bounded_part(fs: FaultyFileSystem) -> None:
+    for _ in range(30):
+        log = open_log(fs, point=CLEAN, unsaved_bytes=500)
+        fill(log, 2)
+        end, size = log.log_end_offset, log.size
+        log.close()
+        assert log.unsaved_bytes <= 500
+    assert log.unsaved_bytes < size / 2
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=end), unsaved_bytes=500)
+    assert log.log_end_offset == end
+    log.close()
+
+
+def test_damage_in_the_part_that_a_clean_start_scans_takes_the_partition_offline(fs: FaultyFileSystem) -> None:
+    log = open_log(fs)
+    fill(log, 5)
+    position = log.segments.active.position_of(3)
+    log.close()
+    flip(fs, FIRST, position + 70)
+    with pytest.raises(CorruptLog) as caught:
+        open_log(fs, point=CLEAN)
+    assert (caught.value.file, caught.value.position, caught.value.offset) == (FIRST, position, 3)
+
+
+def test_producers_whose_batches_are_in_deleted_segments_alone_are_saved_at_a_stop(fs: FaultyFileSystem) -> None:
+    log = open_log(fs)
+    log.append(batch("of producer 1", producer_id=1, producer_epoch=0, base_sequence=0))
+    log.roll()
+    log.append(batch("plain"))
+    log.flush()
+    fs.kill()
+    fs.unlink(f"{DIRECTORY}/{1:020}.snapshot")
+    log = open_log(fs)
+    log.delete_records_before(1)
+    log.close()
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=2, log_start_offset=1))
+    assert log.append(batch("of producer 1", producer_id=1, producer_epoch=0, base_sequence=0)).duplicate
+    log.close()
+
+
+# --- kills -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("snapshot", ["there", "lost"])
+def test_a_start_after_a_kill_scans_what_came_behind_the_saved_state_alone(fs: FaultyFileSystem, snapshot: str) -> None:
+    log = open_log(fs, index_interval_bytes=100)
+    fill(log, 30)
+    log.save_state()
+    saved = log.size
+    fill(log, 3)
+    log.flush()
+    before, size, end = everything(log), log.size, log.log_end_offset
+    fs.kill()
+    if snapshot == "lost":
+        fs.unlink(f"{DIRECTORY}/{30:020}.snapshot")
+    log = open_log(fs, point=KILLED, index_interval_bytes=100)
+    assert log.unsaved_bytes == size - saved
+    assert everything(log) == before
+    fs.kill()
+    flip(fs, FIRST, saved + 70)
+    with pytest.raises(CorruptLog):
+        open_log(fs, point=LoadPoint(same_boot=True, recovery_point=end))
+    flip(fs, FIRST, saved + 70)
+    flip(fs, FIRST, 70)
+    assert open_log(fs, point=LoadPoint(same_boot=True, recovery_point=end)).log_end_offset == end, "not scanned"
+
+
+def test_a_kill_while_state_is_saved_leaves_what_was_saved_before(fs: FaultyFileSystem) -> None:
+    class Killed(BaseException):
+        pass
+
+    for operations in range(100):
+        fs = FaultyFileSystem()
+        log = open_log(fs, index_interval_bytes=100)
+        fill(log, 20)
+        log.save_state()
+        saved = log.size
+        fill(log, 20)
+        log.flush()
+        before, size = everything(log), log.size
+        left = operations
+
+        def count(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+
+        fs.before = count
+        try:
+            log.save_state()
+            finished = True
+        except Killed:
+            finished = False
+        fs.before = None
+        fs.kill()
+        log = open_log(fs, point=KILLED, index_interval_bytes=100)
+        assert log.unsaved_bytes in (0, size - saved), operations
+        assert everything(log) == before
+        if finished:
+            assert log.unsaved_bytes == 0
+            assert operations > 10
+            return
+    raise AssertionError("it was never saved")
+
+
+@pytest.mark.parametrize("lost", [0, 1, 5, 12, 19])
+def test_what_was_saved_of_records_that_a_loss_of_power_took_is_not_believed_later(
+    fs: FaultyFileSystem, lost: int
+) -> None:
+    log = open_log(fs, index_interval_bytes=100)
+    fill(log, 1)
+    log.flush()
+    fill(log, 20)
+    for path in log.save_state():
+        sync_path(fs, path)
+    file = fs.open(FIRST)
+    file.truncate(log.segments.active.position_of(log.log_end_offset - lost))
+    file.close()
+    fs.kill()
+    log = open_log(fs, point=LoadPoint(recovery_point=1), index_interval_bytes=100)
+    fill(log, 30, LATER)
+    log.flush()
+    before = everything(log)
+    fs.kill()
+    point = LoadPoint(recovery_point=log.log_end_offset, same_boot=True)
+    assert everything(open_log(fs, point=point, index_interval_bytes=100)) == before
+
+
+def test_records_that_were_not_on_disk_are_scanned_after_a_loss_of_power_whatever_was_saved(
+    fs: FaultyFileSystem,
+) -> None:
+    log = open_log(fs, index_interval_bytes=100)
+    fill(log, 1)
+    log.flush()
+    fill(log, 20)
+    log.save_state()
+    position = log.segments.active.position_of(7)
+    fs.kill()
+    flip(fs, FIRST, position + 70)
+    log = open_log(fs, point=LoadPoint(recovery_point=1), index_interval_bytes=100)
+    assert log.log_end_offset == 7
+    assert log.size == position
+
+
+def test_what_was_saved_of_a_segment_that_is_cut_is_not_believed_later(fs: FaultyFileSystem) -> None:
+    """The indexes of a segment that was finished reach beyond the place where a loss of power cut it."""
+    log = open_log(fs, index_interval_bytes=100)
+    fill(log, 10)
+    log.roll()
+    fill(log, 10)
+    file = fs.open(FIRST)
+    file.truncate(log.segments.first.position_of(5))
+    file.close()
+    fs.kill()
+    log = open_log(fs, index_interval_bytes=100)
+    assert log.log_end_offset == 5
+    fill(log, 30, LATER)
+    log.flush()
+    before = everything(log)
+    fs.kill()
+    assert everything(open_log(fs, point=KILLED, index_interval_bytes=100)) == before
+
+
+def test_index_files_of_an_older_release_are_believed_after_its_clean_stop_and_written_anew(
+    fs: FaultyFileSystem,
+) -> None:
+    log = open_log(fs, index_interval_bytes=100)
+    fill(log, 20)
+    log.save_state()
+    log.close()
+    before = everything(open_log(fs, point=CLEAN, index_interval_bytes=100))
+    node = fs._get(FIRST.replace(".log", ".checksums"))
+    node.data = node.data[: struct.calcsize(">III")]
+    flip(fs, FIRST, 70)
+    log = open_log(fs, point=CLEAN, index_interval_bytes=100)
+    flip(fs, FIRST, 70)
+    assert everything(log) == before
+    log.append(batch("more"))
+    log.close()
+    assert log.unsaved_bytes == 0
+    node = fs._get(FIRST.replace(".log", ".checksums"))
+    node.data = node.data[: struct.calcsize(">III")]
+    log = open_log(fs, point=KILLED, index_interval_bytes=100)
+    assert log.unsaved_bytes == log.size, "how far they reach is not known, so everything was scanned"
+    assert values_of(log.read(log.log_end_offset - 1, 1).records) == ["more"]
+
+
+# --- all logs --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_lets_others_in_between_while_it_asks_for_flushes(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    for number in range(100):
+        manager.create("t", number, LogConfig(durability="os")).append(batch("a"))
+    events: list[str] = []
+    monkeypatch.setattr(PartitionLog, "sync_later", lambda self, *paths, directory=True: events.append("log"))
+    stopping = asyncio.ensure_future(manager.stop())
+    while not stopping.done():
+        events.append("other")
+        await asyncio.sleep(0)
+    await stopping
+    assert events.count("log") == 100
+    assert max(map(len, "".join(event[0] for event in events).split("o"))) <= 10
