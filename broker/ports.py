@@ -20,6 +20,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import stat
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -266,14 +267,17 @@ class RealFileSystem:
         return RealFile(os.open(path, flags, 0o644))
 
     def read_file(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(path, "rb", buffering=0) as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path) and not os.path.islink(path)
+        try:
+            return stat.S_ISDIR(os.lstat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def file_size(self, path: str) -> int:
         return os.stat(path).st_size

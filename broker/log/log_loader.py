@@ -32,7 +32,19 @@ from ..descriptors import NO_SPACE
 from ..ports import Clock, FileSystem, RandomIds, Threads
 from .batch_scan import BrokenBatch, find_batch, scan_batches
 from .disk_space import DiskSpace
-from .file_names import CLEANED, DELETED, INDEXES, LOG, SNAPSHOT, SWAP, TEMPORARY, parse_segment_name, segment_name
+from .file_names import (
+    CLEANED,
+    DELETED,
+    FLUSHED_OFFSET,
+    INDEXES,
+    LEADER_EPOCHS,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TEMPORARY,
+    parse_segment_name,
+    segment_name,
+)
 from .flushed_mark import read_flushed_offset, remove_flushed_offset, write_flushed_offset
 from .flusher import LogFlusher, sync_path
 from .index_cache import IndexCache
@@ -132,7 +144,9 @@ class _Loader:
         self.saved_bytes = 0
         """Up to where the active segment's state is saved; -1 where its files are worth nothing."""
         self._scanned_from: dict[LogSegment, int] = {}
+        self._scanned_producers = False
         self._names: frozenset[str] = frozenset()
+        self._snapshots: list[int] = []
         self._epochs: list[tuple[int, int]] = []
         self._flushed_offset = 0  # by the mark in the partition's own directory, which a sync of its names went before
         self._recovery_point = 0
@@ -148,12 +162,14 @@ class _Loader:
             raise
 
     def _load(self) -> int:
-        if not self._point.fresh:
-            self._flushed_offset = read_flushed_offset(self._fs, self._directory)
-            self._recovery_point = max(self._point.recovery_point, self._flushed_offset)
         self._names = self._finish_interrupted(self._fs.list(self._directory))
+        if not self._point.fresh:
+            if FLUSHED_OFFSET in self._names:
+                self._flushed_offset = read_flushed_offset(self._fs, self._directory)
+            self._recovery_point = max(self._point.recovery_point, self._flushed_offset)
         files = [entry for entry in map(parse_segment_name, self._names) if entry is not None]
         bases = sorted(base for base, kind in files if kind == LOG)
+        self._snapshots = sorted(offset for offset, kind in files if kind == SNAPSHOT)
         now_ms = self._clock.now_ms()
         self.segments = [LogSegment(self._fs, self._directory, base, created_ms=now_ms) for base in bases]
         for base, kind in files:
@@ -175,7 +191,7 @@ class _Loader:
         self._load_producers(end_offset)
         self._make_durable(end_offset)
         self._drop_deleted_segments()
-        if sum(kind == SNAPSHOT for _, kind in files) > 1:
+        if len(self._snapshots) > 1:
             self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
         return end_offset
 
@@ -368,6 +384,7 @@ class _Loader:
                     raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
                 segment.index(at, header, self._config.index_interval_bytes)
                 end_offset = header.next_offset
+                self._scanned_producers |= header.producer_id >= 0
                 if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
                     self._epochs.append((header.partition_leader_epoch, header.base_offset))
         except BrokenBatch as error:
@@ -461,18 +478,21 @@ class _Loader:
         deleted. The transaction indexes need the state as it was before the scanned segments, so they may take a second
         pass.
         """
-        self.producers.remove_snapshots(above=end_offset)
-        position = self.producers.load(self.segments[0].base_offset, end_offset)
+        if self._snapshots and self._snapshots[-1] > end_offset:
+            self.producers.remove_snapshots(above=end_offset)
+        position = self.producers.load(self.segments[0].base_offset, end_offset, self._snapshots)
         first = min((start for segment, start in self._scanned_from.items() if segment in self.changed), default=None)
         once = first is None or position <= first
-        self._replay(self.producers, position, end_offset, rebuild=once)
+        if self._scanned_producers or position < self._scanned_from.get(self.segments[-1], end_offset):
+            self._replay(self.producers, position, end_offset, rebuild=once)
         self.producers.skip_to(end_offset)
         self.producers.seen(self._clock.monotonic())
         if first is not None and not once:
             earlier = ProducerStateManager(self._fs, self._directory, self._name)
-            position = earlier.load(self.segments[0].base_offset, first)
+            position = earlier.load(self.segments[0].base_offset, first, self._snapshots)
             self._replay(earlier, position, end_offset, rebuild=True)
-        self.leader_epochs.load(end_offset)
+        if LEADER_EPOCHS in self._names:
+            self.leader_epochs.load(end_offset)
         for epoch, offset in self._epochs:
             self.leader_epochs.assign(epoch, offset)
 

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -197,19 +197,18 @@ class ProducerStateManager:
         """Whether a start finds in snapshots what batches below `offset` say, which is where a segment begins."""
         return offset == 0 or self._snapshot_offset >= offset
 
-    def load(self, first_offset: int, at_most: int) -> int:
+    def load(self, first_offset: int, at_most: int, snapshots: Sequence[int]) -> int:
         """Begin from the newest usable snapshot at or below `at_most`; returns from where on to replay batches.
 
         `first_offset`: where the files begin (deleted records that are still there are as good as any others).
-
-        Snapshots above `at_most` are of a future that did not happen, damaged ones are of no use: both are removed.
+        `snapshots`: the offsets of the snapshot files, rising; one that is damaged is removed.
         """
         self._entries.clear()
         self._open.clear()
         self._decided.clear()
         self.end_offset, self._snapshot_offset = first_offset, -1
-        for offset in reversed(self.snapshot_offsets()):
-            if offset > at_most:
+        for offset in reversed(snapshots):
+            if offset > at_most or not self._fs.exists(self.snapshot_path(offset)):
                 continue
             try:
                 entries = decode_snapshot(self._fs.read_file(self.snapshot_path(offset)))
