@@ -81,9 +81,10 @@ class OffsetIndex:
         """Where the last indexed batch begins; 0 without one."""
         return self._positions[-1] if self._positions else 0
 
-    def encode(self) -> bytes:
-        words = array("i", bytes(self.entry_size * len(self)))
-        words[0::2], words[1::2] = self._offsets, self._positions
+    def encode(self, first: int = 0) -> bytes:
+        """The bytes of the entries from number `first` on."""
+        words = array("i", bytes(self.entry_size * (len(self) - first)))
+        words[0::2], words[1::2] = self._offsets[first:], self._positions[first:]
         return _big_endian(words).tobytes()
 
     @classmethod
@@ -142,10 +143,11 @@ class TimeIndex:
         slot = bisect_left(self._timestamps, timestamp)
         return self.base_offset + (self._offsets[slot - 1] if slot else 0)
 
-    def encode(self) -> bytes:
-        data = bytearray(self.entry_size * len(self))
-        _scatter(data, _big_endian(self._timestamps[:]).tobytes(), 0, 8)
-        _scatter(data, _big_endian(self._offsets[:]).tobytes(), 8, 4)
+    def encode(self, first: int = 0) -> bytes:
+        """The bytes of the entries from number `first` on."""
+        data = bytearray(self.entry_size * (len(self) - first))
+        _scatter(data, _big_endian(self._timestamps[first:]).tobytes(), 0, 8)
+        _scatter(data, _big_endian(self._offsets[first:]).tobytes(), 8, 4)
         return bytes(data)
 
     @classmethod
@@ -219,6 +221,9 @@ def _leading(
     return count
 
 
+TXN_ENTRY_SIZE: Final = _TXN_ENTRY.size
+
+
 def encode_transaction_index(aborted: Iterable[AbortedTxn]) -> bytes:
     """The content of a `.txnindex` file."""
     return b"".join([_TXN_ENTRY.pack(_TXN_VERSION, *entry) for entry in aborted])
@@ -247,16 +252,19 @@ class IndexChecksums(NamedTuple):
     sizes (uint32) and the crc32c of all before it.
     """
 
-    crcs: tuple[int, int, int]
-    sizes: tuple[int, int, int] | None
-    covered: int
+    crcs: tuple[int, int, int] = (0, 0, 0)
+    sizes: tuple[int, int, int] | None = (0, 0, 0)
+    covered: int = 0
 
-    @classmethod
-    def of(cls, indexes: tuple[bytes, bytes, bytes], covered: int) -> IndexChecksums:
-        """Those of an offset, a time and a transaction index."""
-        offsets, times, aborted = indexes
-        sizes = len(offsets), len(times), len(aborted)
-        return cls((crc32c(offsets), crc32c(times), crc32c(aborted)), sizes, covered)
+    def extended(self, tails: tuple[bytes, bytes, bytes], covered: int) -> IndexChecksums:
+        """Those of the same offset, time and transaction index when these bytes have been written behind each."""
+        assert self.sizes is not None
+        crc, size = self.crcs, self.sizes
+        return IndexChecksums(
+            (crc32c(tails[0], crc[0]), crc32c(tails[1], crc[1]), crc32c(tails[2], crc[2])),
+            (size[0] + len(tails[0]), size[1] + len(tails[1]), size[2] + len(tails[2])),
+            covered,
+        )
 
     def encode(self) -> bytes:
         assert self.sizes is not None
@@ -281,6 +289,6 @@ class IndexChecksums(NamedTuple):
         if self.sizes is not None:
             offsets, times, aborted = indexes
             indexes = offsets[: self.sizes[0]], times[: self.sizes[1]], aborted[: self.sizes[2]]
-        if IndexChecksums.of(indexes, self.covered).crcs != self.crcs:
+        if (crc32c(indexes[0]), crc32c(indexes[1]), crc32c(indexes[2])) != self.crcs:
             raise CorruptIndex("the checksums of the indexes do not match")
         return indexes

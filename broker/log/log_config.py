@@ -20,7 +20,8 @@ class LogConfig:
     `roll_min_ms`: a segment younger than that, by the broker's clock, is not rolled for its age. `max_segments`: a
     partition with so many is rolled only where a file or its offsets would be too large.
     `unsaved_bytes`: a clean stop leaves at most so many bytes of the active segment for the next start to scan.
-    `internal`: the disk reserve may be used, because markers and coordinator state make room for everyone else.
+    `save_interval_bytes`: when so many bytes more are in the active segment, its state is saved, for a start after a
+    crash. `internal`: the disk reserve may be used, because markers and coordinator state make room for everyone else.
     """
 
     segment_bytes: int = 1 << 30
@@ -44,6 +45,7 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     unsaved_bytes: int = 32 * 1024
+    save_interval_bytes: int = 32 << 20
     durability: str = "flush"
     internal: bool = False
     record_limits: RecordLimits = DEFAULT_LIMITS

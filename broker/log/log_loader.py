@@ -142,7 +142,7 @@ class _Loader:
         self.start_offset = 0
         self.changed: list[LogSegment] = []
         self.saved_bytes = 0
-        """Up to where the active segment's state is saved; -1 where its files are worth nothing."""
+        """Up to where the active segment's state is saved."""
         self._scanned_from: dict[LogSegment, int] = {}
         self._scanned_producers = False
         self._names: frozenset[str] = frozenset()
@@ -335,9 +335,9 @@ class _Loader:
             segment.reset_indexes()
             return segment.base_offset
         try:
-            end_offset, is_known = segment.load_saved(whole=self._point.clean)
+            end_offset = segment.load_saved()
             if self._point.clean or self._point.same_boot or end_offset <= self._recovery_point:
-                self.saved_bytes = segment.size if is_known else -1
+                self.saved_bytes = segment.size
                 return end_offset
             reason = f"they know of offset {end_offset - 1}, but only those below {self._recovery_point} were on disk"
         except (CorruptIndex, BrokenBatch) as error:
@@ -353,10 +353,7 @@ class _Loader:
 
         They are gone, on disk, before the log is shown: a later start must not take them for true.
         """
-        for kind in INDEXES:
-            if segment_name(segment.base_offset, kind) in self._names:
-                with suppress(FileNotFoundError):
-                    self._fs.unlink(segment.path(kind))
+        segment.unlink_indexes()
         self._altered = True
         self.saved_bytes = 0
 

@@ -133,6 +133,7 @@ class LogManager:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._episodes = Episodes()
         self._opened = False
 
@@ -517,6 +518,22 @@ class LogManager:
         if self._flusher is not None and points != self._recovery_points:
             self._recovery_points = points
             self._flusher.submit(self._write_recovery_points, "recovery point checkpoint")
+        if self._saving is None or self._saving.done():
+            grown = [log for log in self._logs.values() if log.has_grown]
+            if grown:
+                self._saving = asyncio.get_running_loop().create_task(self._save_all(grown), name="log-state")
+
+    async def _save_all(self, logs: list[PartitionLog]) -> None:
+        """Save the state of active segments, one in a turn of the event loop, for a start after a crash."""
+        async for log in in_slices(logs, 1):
+            if log.has_grown:  # it may have been rolled or closed meanwhile
+                what = f"saving the state of {log.name}"
+                try:
+                    log.save_grown()
+                except OSError as error:
+                    self._episodes.failed(what, error)
+                else:
+                    self._episodes.succeeded(what)
 
     def _points(self) -> dict[TopicPartition, int]:
         """Up to where each partition is on disk; of those that are offline or lost, what was known last."""
@@ -673,9 +690,10 @@ class LogManager:
         self._cleaner.stop()
         if self._cleaning is not None:
             await asyncio.gather(self._cleaning, return_exceptions=True)
-        if self._retaining is not None:
-            self._retaining.cancel()
-            await asyncio.gather(self._retaining, return_exceptions=True)
+        for task in (self._retaining, self._saving):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         unclean = {partition_directory(*key) for key in self.offline}
         if self.failed is None:
             # Files are made first, and records synced then: a file system makes files much faster while nothing is
@@ -709,8 +727,9 @@ class LogManager:
     def abandon(self) -> None:
         """Drop everything as a crash would (tests): nothing is flushed or written, the lock is free."""
         self._cancel_timers()
-        if self._retaining is not None:
-            self._retaining.cancel()
+        for task in (self._retaining, self._saving):
+            if task is not None:
+                task.cancel()
         if self._flusher is not None:
             self._flusher.abandon()
         for log in self.logs():

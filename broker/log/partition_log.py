@@ -64,6 +64,9 @@ logger = structlog.get_logger(__name__)
 _LARGEST_INDEX: Final = 10 << 20
 """Bytes at which the index of a segment is large, as by default in Kafka."""
 
+_SAVED_PER_PRODUCER: Final = 4096
+"""Bytes that are appended, for each producer that is known, before state is saved again: a microsecond's work each."""
+
 _SIDE_READS: Final = 5
 """So often a read has something got in a thread, until it takes no more: each time the log may have changed."""
 
@@ -77,8 +80,7 @@ LATEST_TIERED: Final = -5
 class PartitionLog(RetainedLog):
     """The log of one partition. Made by `load_log`, which passes what it found on disk.
 
-    `saved_bytes`: up to where the state of the active segment is saved, -1 where its files must be written anew.
-    `on_start_offset`: as in `RetainedLog`.
+    `saved_bytes`: up to where the state of the active segment is saved. `on_start_offset`: as in `RetainedLog`.
     """
 
     def __init__(
@@ -410,7 +412,21 @@ class PartitionLog(RetainedLog):
     @property
     def unsaved_bytes(self) -> int:
         """The bytes that the next start would scan of the active segment."""
-        return self.segments.active.size - max(self._saved_bytes, 0)
+        return self.segments.active.size - self._saved_bytes
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether a start after a crash would have much to scan: then `save_state` is due.
+
+        What it costs grows with the producers, so it is done less often where there are many of them.
+        """
+        producers = len(self.producers) * _SAVED_PER_PRODUCER
+        return self._failure is None and self.unsaved_bytes > self.config.save_interval_bytes + producers
+
+    def save_grown(self) -> None:
+        """`save_state`, and remove the snapshot of the time before; raises OSError."""
+        self.save_state()
+        self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -606,9 +622,8 @@ class PartitionLog(RetainedLog):
 
         A small log is scanned in less time than it takes to make the files that would spare that.
         """
-        if self._saved_bytes < 0 or self.unsaved_bytes > self.config.unsaved_bytes:
-            return True
-        return not self.producers.is_saved_at(self.segments.active.base_offset)
+        base_offset = self.segments.active.base_offset
+        return self.unsaved_bytes > self.config.unsaved_bytes or not self.producers.is_saved_at(base_offset)
 
     def close(self, *, clean: bool = True) -> None:
         """Let go of the files. `clean`: put everything on disk, indexes and snapshot too, so that nothing is scanned.

@@ -22,6 +22,7 @@ from .batch_scan import BrokenBatch, scan_batches, scan_windows, walk_headers
 from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from .index_cache import IndexCache
 from .indexes import (
+    TXN_ENTRY_SIZE,
     CorruptIndex,
     IndexChecksums,
     OffsetIndex,
@@ -45,6 +46,9 @@ _ABORTED_TXN_BYTES: Final = 250
 
 _COLD_BYTES: Final = 64 << 20
 """The indexes of a smaller segment are loaded in a millisecond or two."""
+
+
+_NOTHING_WRITTEN: Final = IndexChecksums()
 
 
 class SegmentIndexes(NamedTuple):
@@ -72,6 +76,7 @@ class LogSegment:
         "_offset_index",
         "_suffix",
         "_time_index",
+        "_written",
         "base_offset",
         "cache",
         "created_ms",
@@ -101,6 +106,7 @@ class LogSegment:
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTxn] | None = None
         self._bytes_since_entry = 0
+        self._written = _NOTHING_WRITTEN
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -125,6 +131,7 @@ class LogSegment:
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._aborted = []
+        self._written = _NOTHING_WRITTEN
         self._bytes_since_entry = self.index_bytes = 0
         self.first_timestamp = self.max_timestamp = -1
         self.offset_of_max_timestamp = self.base_offset
@@ -162,6 +169,7 @@ class LogSegment:
 
     def finished(self, cache: IndexCache | None) -> None:
         """The index files are written, so that `cache` may have the indexes forgotten."""
+        self._written = _NOTHING_WRITTEN
         self.cache = cache
         if cache is not None and self.loaded_index_bytes:
             cache.loaded(self)
@@ -186,31 +194,39 @@ class LogSegment:
     def write_indexes(self) -> list[str]:
         """Write the index files (not synced); returns their paths. A transaction index is written only with content.
 
-        The checksums come last: until then those count that were there before, and with them as much of the indexes.
+        Only what the files do not have yet is written, the checksums last: until then those count that were there
+        before, and with them as much of the indexes.
         """
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
+        before = self._written
+        assert before.sizes is not None
+        tails = (
+            self.offset_index.encode(before.sizes[0] // OffsetIndex.entry_size),
+            self.time_index.encode(before.sizes[1] // TimeIndex.entry_size),
+            encode_transaction_index(self.aborted[before.sizes[2] // TXN_ENTRY_SIZE :]),
+        )
+        checksums = before.extended(tails, self.size)
         written = []
-        offsets, times = self.offset_index.encode(), self.time_index.encode()
-        aborted = encode_transaction_index(self.aborted)
-        for kind, content in (
-            (OFFSET_INDEX, offsets),
-            (TIME_INDEX, times),
-            (TXN_INDEX, aborted),
-            (CHECKSUMS, IndexChecksums.of((offsets, times, aborted), self.size).encode()),
+        for kind, start, content in (
+            (OFFSET_INDEX, before.sizes[0], tails[0]),
+            (TIME_INDEX, before.sizes[1], tails[1]),
+            (TXN_INDEX, before.sizes[2], tails[2]),
+            (CHECKSUMS, 0, checksums.encode()),
         ):
             path = self.path(kind)
-            if kind == TXN_INDEX and not content:
+            if kind == TXN_INDEX and not start and not content:
                 if self._fs.exists(path):
                     self._fs.unlink(path)
                 continue
             file = self._fs.open(path, create=True)
             try:
                 if content:
-                    file.write_at([content], 0)
-                file.truncate(len(content))
+                    file.write_at([content], start)
+                file.truncate(start + len(content))
             finally:
                 file.close()
             written.append(path)
+        self._written = checksums
         return written
 
     def index_files_present(self) -> bool:
@@ -312,25 +328,24 @@ class LogSegment:
         """What the index files of a finished segment of `size` bytes say. Raises CorruptIndex, OSError."""
         if not self.index_files_present():
             raise CorruptIndex("the file is missing")
-        offsets, times, aborted, covered = self._checked_index_files()
-        if covered not in (-1, size):
-            raise CorruptIndex(f"the indexes reach to byte {covered} of {size}")
+        offsets, times, aborted, checksums = self._checked_index_files()
+        if checksums is not None and checksums.covered not in (-1, size):
+            raise CorruptIndex(f"the indexes reach to byte {checksums.covered} of {size}")
         return offsets, times, aborted
 
-    def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn], int]:
-        """What the index files say, and up to which byte (-1: it is not known). Raises CorruptIndex, OSError."""
+    def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn], IndexChecksums | None]:
+        """What the index files say, with their checksums (older releases wrote none). Raises CorruptIndex, OSError."""
         contents = self._index_file(OFFSET_INDEX), self._index_file(TIME_INDEX), self._index_file(TXN_INDEX)
-        covered = -1
-        checked = self._fs.exists(self.path(CHECKSUMS))  # older releases wrote none
-        if checked:
+        checksums = None
+        if self._fs.exists(self.path(CHECKSUMS)):
             checksums = IndexChecksums.decode(self._index_file(CHECKSUMS))
-            contents, covered = checksums.check(contents), checksums.covered
+            contents = checksums.check(contents)
         offsets, times, aborted = contents
         return (
-            OffsetIndex.decode(offsets, self.base_offset, self.size, checked=checked),
-            TimeIndex.decode(times, self.base_offset, checked=checked),
+            OffsetIndex.decode(offsets, self.base_offset, self.size, checked=checksums is not None),
+            TimeIndex.decode(times, self.base_offset, checked=checksums is not None),
             decode_transaction_index(aborted, self.base_offset),
-            covered,
+            checksums,
         )
 
     def load_finished(self) -> int:
@@ -347,21 +362,21 @@ class LogSegment:
             end_offset = header.next_offset
         return end_offset
 
-    def load_saved(self, *, whole: bool) -> tuple[int, bool]:
+    def load_saved(self) -> int:
         """Take the indexes of an active segment as far as they were written; `size` is how far they reach then.
 
-        Returns the offset there (exclusive), and whether the files say how far that is; if they do not, they are
-        believed to know the `whole` segment, or else not at all. Raises CorruptIndex, BrokenBatch, OSError.
+        Returns the offset there (exclusive). Raises CorruptIndex, also for files that do not say how far they reach, as
+        those of older releases and of Kafka do not; BrokenBatch, OSError.
         """
         self.size = self._fs.file_size(self.path())
-        offsets, times, self._aborted, covered = self._checked_index_files()
-        is_known = covered >= 0
-        if not is_known and not whole:
+        self._written = _NOTHING_WRITTEN
+        offsets, times, self._aborted, checksums = self._checked_index_files()
+        if checksums is None or checksums.covered < 0:
             raise CorruptIndex("it is not known how far they reach")
-        if covered > self.size:
-            raise CorruptIndex(f"the indexes reach to byte {covered}, beyond the end at {self.size}")
-        if is_known:
-            self.size = covered
+        if checksums.covered > self.size:
+            raise CorruptIndex(f"the indexes reach to byte {checksums.covered}, beyond the end at {self.size}")
+        self.size = checksums.covered
+        self._written = checksums
         self._offset_index, self._time_index = offsets, times
         self.max_timestamp, self.offset_of_max_timestamp = times.last_timestamp(), times.last_offset()
         last = offsets.last_position()
@@ -372,7 +387,7 @@ class LogSegment:
             self.first_timestamp = self.batch_at(0).max_timestamp
         self._bytes_since_entry = self.size - last
         self.index_bytes = len(offsets) * TimeIndex.entry_size
-        return end_offset, is_known
+        return end_offset
 
     # --- append ------------------------------------------------------------------------------------------------------
 
@@ -417,6 +432,13 @@ class LogSegment:
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         self._bytes_since_entry = 0
         self.index_bytes += TimeIndex.entry_size  # the larger one of the two files
+
+    def unlink_indexes(self) -> None:
+        """Remove the index files; what is in memory stays."""
+        self._written = _NOTHING_WRITTEN
+        for kind in INDEXES:
+            with suppress(FileNotFoundError):
+                self._fs.unlink(self.path(kind))
 
     def cut(self, size: int) -> None:
         """Cut the file to `size`, a batch boundary; the caller makes the indexes anew."""

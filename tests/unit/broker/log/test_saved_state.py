@@ -6,11 +6,12 @@ import asyncio
 import struct
 
 import pytest
-from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, PartitionLog
+from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.flusher import sync_path
 from oncelog.protocol.control_records import control_batch
+from structlog.testing import capture_logs
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, batch, flip, new_manager, open_log, values, values_of
+from support.logs import NOW, batch, flip, new_manager, open_log, values
 
 DIRECTORY = "/data/t-0"
 FIRST = f"{DIRECTORY}/{0:020}.log"
@@ -250,28 +251,71 @@ def test_what_was_saved_of_a_segment_that_is_cut_is_not_believed_later(fs: Fault
     assert everything(open_log(fs, point=KILLED, index_interval_bytes=100)) == before
 
 
-def test_index_files_of_an_older_release_are_believed_after_its_clean_stop_and_written_anew(
-    fs: FaultyFileSystem,
-) -> None:
+@pytest.mark.parametrize("checksums", ["without their reach", "missing"])
+def test_index_files_that_do_not_say_how_far_they_reach_are_made_again(fs: FaultyFileSystem, checksums: str) -> None:
+    """Those of older releases and of Kafka, and those of which a loss of power has left some."""
     log = open_log(fs, index_interval_bytes=100)
     fill(log, 20)
     log.save_state()
+    fill(log, 20)
     log.close()
     before = everything(open_log(fs, point=CLEAN, index_interval_bytes=100))
-    node = fs._get(FIRST.replace(".log", ".checksums"))
-    node.data = node.data[: struct.calcsize(">III")]
-    flip(fs, FIRST, 70)
-    log = open_log(fs, point=CLEAN, index_interval_bytes=100)
-    flip(fs, FIRST, 70)
-    assert everything(log) == before
-    log.append(batch("more"))
-    log.close()
-    assert log.unsaved_bytes == 0
-    node = fs._get(FIRST.replace(".log", ".checksums"))
-    node.data = node.data[: struct.calcsize(">III")]
+    path = FIRST.replace(".log", ".checksums")
+    if checksums == "missing":
+        fs.unlink(path)
+        fs.unlink(FIRST.replace(".log", ".txnindex"))
+    else:
+        node = fs._get(path)
+        node.data = node.data[: struct.calcsize(">III")]
+    for point in (CLEAN, KILLED):
+        log = open_log(fs, point=point, index_interval_bytes=100)
+        assert log.unsaved_bytes == log.size
+        assert everything(log) == before
+        log.close()
+
+
+def test_state_is_saved_as_a_whole_behind_a_torn_tail(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, index_interval_bytes=100)
+    fill(log, 30)
+    log.save_state()
+    fill(log, 3)
+    log.flush()
+    size = log.size
+    fs.kill()
+    file = fs.open(FIRST)
+    file.write_at([b"torn"], size)
+    file.close()
+    log = open_log(fs, point=LoadPoint(same_boot=True, recovery_point=33), index_interval_bytes=100)
+    assert log.size == size
+    log.save_state()
+    before = everything(log)
+    fs.kill()
     log = open_log(fs, point=KILLED, index_interval_bytes=100)
-    assert log.unsaved_bytes == log.size, "how far they reach is not known, so everything was scanned"
-    assert values_of(log.read(log.log_end_offset - 1, 1).records) == ["more"]
+    assert log.unsaved_bytes == 0
+    assert everything(log) == before
+
+
+def test_state_that_is_saved_again_costs_what_is_new_in_it(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, index_interval_bytes=0)
+    for _ in range(20):
+        fill(log, 50)
+        log.save_state()
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        node = fs._get(FIRST.replace(".log", suffix))
+        assert sum(len(write[1]) for write in node.writes if isinstance(write, tuple)) == len(node.data) > 500
+    log.flush()
+    content = everything(log)
+    fs.kill()
+    log = open_log(fs, point=KILLED, index_interval_bytes=0)
+    assert log.unsaved_bytes == 0
+    assert everything(log) == content
+    fill(log, 50)
+    log.roll()
+    fill(log, 5)
+    log.flush()
+    content = everything(log)
+    log.close()
+    assert everything(open_log(fs, point=CLEAN, index_interval_bytes=0)) == content
 
 
 # --- all logs --------------------------------------------------------------------------------------------------------
@@ -285,7 +329,7 @@ async def test_a_stop_lets_others_in_between_while_it_asks_for_flushes(
     for number in range(100):
         manager.create("t", number, LogConfig(durability="os")).append(batch("a"))
     events: list[str] = []
-    monkeypatch.setattr(PartitionLog, "sync_later", lambda self, *paths, directory=True: events.append("log"))
+    monkeypatch.setattr(PartitionLog, "sync_later", lambda *_, **__: events.append("log"))
     stopping = asyncio.ensure_future(manager.stop())
     while not stopping.done():
         events.append("other")
@@ -293,3 +337,69 @@ async def test_a_stop_lets_others_in_between_while_it_asks_for_flushes(
     await stopping
     assert events.count("log") == 100
     assert max(map(len, "".join(event[0] for event in events).split("o"))) <= 10
+
+
+GROWING = LogConfig(unsaved_bytes=0, save_interval_bytes=1000, index_interval_bytes=100)
+
+
+async def saved(manager: LogManager) -> None:
+    """Let the manager save what has grown."""
+    manager._checkpoint()
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_the_state_of_logs_that_have_grown_is_saved_now_and_then(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, GROWING)
+    small = manager.create("u", 0, GROWING)
+    small.append(batch("a"))
+    for _ in range(5):
+        while not log.has_grown:
+            fill(log, 1)
+        await saved(manager)
+        assert log.unsaved_bytes == 0
+        (snapshot,) = [name for name in fs.list(DIRECTORY) if name.endswith(".snapshot")]
+        assert snapshot == f"{log.log_end_offset:020}.snapshot"
+    assert not [name for name in fs.list("/data/u-0") if name.endswith((".index", ".snapshot"))]
+    manager.abandon()
+    fs.kill()
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.unsaved_bytes == 0
+    manager.abandon()
+
+
+async def test_a_log_with_many_producers_is_saved_less_often(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, save_interval_bytes=0)
+    log.append(batch("a"))
+    assert log.has_grown
+    log.append(batch("b", producer_id=1, producer_epoch=0, base_sequence=0))
+    assert not log.has_grown
+    log.append(batch("c" * 4096))
+    assert log.has_grown
+    log.close()
+
+
+async def test_state_that_cannot_be_saved_keeps_nobody_from_writing(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, GROWING)
+    fill(log, 200)
+    assert log.has_grown
+    flush = log.flushed(log.log_end_offset)
+    assert flush is not None
+    await flush
+    fs.capacity = fs.used()
+    with capture_logs() as lines:
+        await saved(manager)
+    assert log.unsaved_bytes == log.size
+    assert [line for line in lines if "saving the state of t-0" in line.values()]
+    fs.capacity = None
+    fill(log, 1)
+    await saved(manager)
+    assert log.unsaved_bytes == 0
+    await manager.stop()
