@@ -53,8 +53,11 @@ class ConfigChanges:
                 else:
                     self._changes.rebalance = True
             case ConnectorRemoved(connector):
-                if connector in self._known:
+                if connector in self._known:  # stopped at once: it may be created again before the rebalance
+                    self._changes.connectors.add(connector)
+                    self._changes.tasks.add(connector)
                     self._changes.rebalance = True
+                    self._new_tasks(connector)
             case TaskConfigsUpdated(connector):
                 self._changes.tasks.add(connector)
                 self._changes.rebalance = True

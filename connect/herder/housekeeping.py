@@ -39,15 +39,24 @@ class Housekeeping:
         """Write what was reported: behind the rebalance another worker may report of the same."""
         await self._statuses.flush()
 
-    async def rebalanced(self, stopped: Work) -> None:
-        """Forget the topics of connectors that were removed and ran here; as the leader, all states of what is gone."""
-        configured = self._configs.snapshot().connector_configs
-        for connector in stopped.connectors | {task.connector for task in stopped.tasks}:
-            if connector not in configured:
+    async def rebalanced(self) -> None:
+        """As the leader, forget the states and topics of connectors and tasks that were removed."""
+        if not self._leadership.is_leader:
+            return
+        state = self._configs.snapshot()
+        for connector in self._statuses.connectors():
+            remaining = set(state.tasks(connector))
+            gone: list[str | ConnectorTaskId] = [
+                task for task, _ in self._statuses.of_tasks(connector) if task not in remaining
+            ]
+            if connector not in state.connector_configs:
+                gone.append(connector)
+            for what in gone:
+                await self._listener.status(what, State.DESTROYED, None, None)
+        for connector in self._statuses.connectors_with_topics():
+            if connector not in state.connector_configs:
                 for topic in self._statuses.topics(connector):
                     await self._statuses.delete_topic(connector, topic.topic)
-        if self._leadership.is_leader:
-            await self._forget_removed()
 
     async def restart_requested(self) -> None:
         """Restart what the config topic asks for, as far as it runs here."""
@@ -69,15 +78,3 @@ class Housekeeping:
         for what in stopped:
             await self._listener.status(what, State.RESTARTING, None, None)
         await self._work.start(restarted)
-
-    async def _forget_removed(self) -> None:
-        state = self._configs.snapshot()
-        for connector in self._statuses.connectors():
-            remaining = set(state.tasks(connector))
-            gone: list[str | ConnectorTaskId] = [
-                task for task, _ in self._statuses.of_tasks(connector) if task not in remaining
-            ]
-            if connector not in state.connector_configs:
-                gone.append(connector)
-            for what in gone:
-                await self._listener.status(what, State.DESTROYED, None, None)

@@ -37,6 +37,8 @@ class Member(Protocol):
     """What the loop asks of the worker's membership; see `WorkerGroupMember`."""
 
     @property
+    def member_id(self) -> str: ...
+    @property
     def stops_before_joining(self) -> bool: ...
     @property
     def rejoin_due(self) -> bool: ...
@@ -53,8 +55,8 @@ class Follows(Protocol):
     async def before_rebalance(self) -> None:
         """Write down what was reported: behind the rebalance another worker may report."""
 
-    async def rebalanced(self, stopped: Work) -> None:
-        """Clean up behind what does not exist any more; `stopped` is what this worker has stopped just now."""
+    async def rebalanced(self) -> None:
+        """Clean up behind connectors and tasks that do not exist any more."""
 
     async def restart_requested(self) -> None:
         """Restart what users have asked for."""
@@ -75,6 +77,8 @@ class TickLoop:
         self._rebalance: Rebalance | None = None
         self._following = False
         """Whether the outcome of the last rebalance is still to be followed."""
+        self._member_id = ""
+        """The worker's id in the last rebalance; another one where the group had dropped it since."""
         self._unsynced = 0
         """Attempts to read the config topic that have failed in a row."""
 
@@ -101,6 +105,7 @@ class TickLoop:
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
         """Tick until `stop`; raises the error that has ended the membership for good."""
+        self._changes.take(self._configs.snapshot().connector_configs)  # nothing runs here that could follow them
         try:
             while not self._stopping.is_set():
                 if await self._tick():
@@ -140,10 +145,14 @@ class TickLoop:
             rebalance.received.revoked.work,
         )
         self._rebalance, self._following = rebalance, True
-        revoked = self._work.started - rebalance.running.assigned.work
-        await self._work.stop(revoked)
+        stopping = self._work.started - rebalance.running.assigned.work
+        dropped = self._member_id not in ("", self._member.member_id)
+        if dropped:  # others may have run these tasks meanwhile, so that this worker's are fenced, or out of date
+            stopping |= Work.of((), self._work.started.tasks)
+        self._member_id = self._member.member_id
+        await self._work.stop(stopping)
         await self._leadership.rebalanced(rebalance)
-        await self._follows.rebalanced(revoked)
+        await self._follows.rebalanced()
 
     async def _follow(self) -> bool:
         """Start what was assigned; returns False where another rebalance has to come first."""

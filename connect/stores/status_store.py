@@ -84,6 +84,10 @@ class StatusStore:
         """Return the topics that a connector uses."""
         return list(self._topics.get(connector, {}).values())
 
+    def connectors_with_topics(self) -> list[str]:
+        """Return the connectors that use a topic."""
+        return [connector for connector, topics in self._topics.items() if topics]
+
     async def put_topic(self, status: TopicStatus) -> None:
         """Report that a connector uses a topic; again has no effect."""
         used = self._topics.setdefault(status.connector, {})

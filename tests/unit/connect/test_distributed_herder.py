@@ -19,7 +19,7 @@ from oncelog.connect.errors import (
     SupersededError,
 )
 from oncelog.connect.group.work import Work
-from oncelog.connect.stores.config_records import RestartRequest, TargetState
+from oncelog.connect.stores.config_records import RestartRequest, TargetState, connector_config
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
 from support.scripted_worker import Cluster, Herder, simulate
@@ -84,6 +84,21 @@ def test_what_is_revoked_stops_before_the_worker_joins_again() -> None:
     simulate(scenario())
 
 
+def test_a_worker_that_the_group_had_dropped_starts_its_tasks_anew() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        herder.work.forget()
+        herder.member.member_id = "w1-again"
+        herder.name = "w1-again"
+        herder.assign(["c"], [C0, C1])
+        assert await herder.settle() == ["stop c-0", "stop c-1", "start c-0", "start c-1"]
+        herder.assign(["c"], [C0, C1])
+        assert await herder.settle() == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_nothing_starts_while_the_config_topic_is_ahead_of_the_assignment() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=1)
@@ -135,10 +150,24 @@ def test_a_connector_that_was_removed_stops_and_its_states_and_topics_are_forgot
         herder.work.forget()
         await herder.herder.delete_connector("c")
         herder.assign()
-        assert await herder.settle() == ["stop c-0", "stop c"]
+        assert sorted(await herder.settle()) == ["stop c", "stop c-0"]
         assert isinstance(await failure(herder.herder.connector_status("c")), NotFoundError)
         assert await herder.herder.topics("c") == {"c": {"topics": []}}
         assert await herder.herder.connectors() == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_connector_that_is_created_again_before_the_rebalance_runs_with_its_new_settings() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        herder.work.forget()
+        await herder.herder.delete_connector("c")
+        assert sorted(await herder.settle()) == ["stop c", "stop c-0"]
+        herder.log.topic.append([connector_config("c", {**CONFIG, "topic": "u"})])  # by another leader
+        herder.assign(["c"])  # for the one who assigns it was never gone
+        assert (await herder.settle())[0] == "start c"
         await herder.stop()
 
     simulate(scenario())
