@@ -25,7 +25,8 @@ LOOK_EVERY: Final = 1_000
 class Garbage:
     """The collector of this process from `start` on.
 
-    `logs` says how many logs are open; `soon` calls a function when no collection is under way (`loop.call_soon`).
+    `logs` says how many logs are open; `soon` calls a function when no collection is under way, and is called from any
+    thread (`loop.call_soon_threadsafe`).
     """
 
     def __init__(self, logs: Callable[[], int], soon: Callable[[Callable[[], None]], object]) -> None:

@@ -115,7 +115,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         failed = asyncio.ensure_future(broker.wait_failed())
         failed.add_done_callback(lambda _: stopping.set())
         try:
-            garbage = Garbage(lambda: broker.log_manager.open_logs, loop.call_soon)
+            garbage = Garbage(lambda: broker.log_manager.open_logs, loop.call_soon_threadsafe)
             garbage.start()
             announce(f"ready {broker.address}")
             await stopping.wait()
