@@ -116,10 +116,10 @@ async def test_rows_come_first_and_then_changes(postgres: PostgresServer, databa
     assert set(replayed(seen(rows + changes))) == {(2,), (4,)}
 
 
-@pytest.mark.parametrize("batch", ["1", "2", "100"])
+@pytest.mark.parametrize("batch", ["1", "100"])
 async def test_a_task_goes_on_behind_any_change(postgres: PostgresServer, database: str, batch: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY, name text)", database=database)
-    for keep in range(1, 7):
+    for keep in (1, 4, 6):
         new = source(postgres, database, max_batch_size=batch, tombstones_on_delete="false")
         new.config["slot.name"] = f"{database}_{keep}"
         new.config["snapshot.mode"] = "never"
@@ -145,7 +145,7 @@ async def test_an_interrupted_snapshot_goes_on_behind_the_last_row(postgres: Pos
         "INSERT INTO c SELECT n FROM generate_series(1, 4) n",
         database=database,
     )
-    for keep in range(1, 10):
+    for keep in (1, 4, 5, 7):
         new = source(postgres, database, snapshot_fetch_size="2")
         new.config["slot.name"] = f"{database}_{keep}"
         read = await new.read(9, keep=keep)
@@ -273,14 +273,14 @@ async def test_a_killed_server_is_connected_again(postgres: PostgresServer, data
     new = source(postgres, database)
     read: list[SourceRecord] = []
     async with await new.task() as task:
-        for count in range(1, 4):
+        for count in range(1, 3):
             postgres.execute(f"INSERT INTO t VALUES ({count})", database=database)
             postgres.kill9()
             postgres.start()
             async with asyncio.timeout(30):
                 while len(read) < count:
                     read += await polled(task)
-    assert [key["id"] for key, _ in seen(read)] == [0, 1, 2, 3][: len(read)]
+    assert [key["id"] for key, _ in seen(read)] == [0, 1, 2][: len(read)]
 
 
 async def polled(task: RunningTask) -> list[SourceRecord]:

@@ -1,4 +1,4 @@
-"""PostgresSource in a real worker, under kills of worker and server: the topic, replayed, equals the table."""
+"""PostgresSource under kills of worker, PostgreSQL and broker: the topic, replayed, equals the table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from oncelog import Consumer
+from support.broker import BrokerProcess
 from support.postgres import PostgresServer
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
@@ -28,6 +29,12 @@ Names = Callable[[str], str]
 def postgres() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path) as process:
+        yield process
 
 
 class Changes:
@@ -93,12 +100,13 @@ class Topic:
             self.changes[change["source"]["lsn"], change["op"], key, change["after"]["name"]] += 1
 
 
+@pytest.mark.oncelog_only(reason="kills the broker")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("count", "kills"), [(1_500, 4), pytest.param(100_000, 16, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("count", "kills"), [(1_500, 3), pytest.param(100_000, 18, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 async def test_the_replayed_topic_equals_the_table(
-    bootstrap: str, postgres: PostgresServer, fresh_name: Names, tmp_path: Path, count: int, kills: int
+    broker: BrokerProcess, postgres: PostgresServer, fresh_name: Names, tmp_path: Path, count: int, kills: int
 ) -> None:
     postgres.execute(
         "CREATE TABLE t (id int PRIMARY KEY, name text)",
@@ -107,7 +115,7 @@ async def test_the_replayed_topic_equals_the_table(
     group, prefix = fresh_name("killed"), fresh_name("shop")
     settings, connector = tmp_path / "worker.properties", tmp_path / "postgres.properties"
     settings.write_text(
-        f"bootstrap.servers={bootstrap}\nlisteners=http://127.0.0.1:0\nkey.converter=JsonConverter\n"
+        f"bootstrap.servers={broker.address}\nlisteners=http://127.0.0.1:0\nkey.converter=JsonConverter\n"
         "value.converter=JsonConverter\nkey.converter.schemas.enable=false\nvalue.converter.schemas.enable=false\n"
         f"exactly.once.source.support=enabled\ngroup.id={group}\noffset.storage.topic={group}-offsets\n"
         "offset.storage.replication.factor=1\n"
@@ -123,7 +131,7 @@ async def test_the_replayed_topic_equals_the_table(
     async with (
         asyncio.timeout(120 if count < 10_000 else 1500),
         Consumer(
-            bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+            bootstrap_servers=broker.address, isolation_level="read_committed", auto_offset_reset="earliest"
         ) as consumer,
     ):
         consumer.assign([(f"{prefix}.public.t", 0)])
@@ -139,13 +147,17 @@ async def test_the_replayed_topic_equals_the_table(
                         topic.take(record.key, record.value)
                 if number == kills:
                     break
-                if number % 2:
-                    await asyncio.to_thread(postgres.kill9)
-                    await asyncio.to_thread(postgres.start)
-                else:
-                    worker.kill()
-                    await asyncio.to_thread(worker.wait)
-                    worker = subprocess.Popen(command, stdout=log, stderr=log)
+                match number % 3:
+                    case 0:
+                        worker.kill()
+                        await asyncio.to_thread(worker.wait)
+                        worker = subprocess.Popen(command, stdout=log, stderr=log)
+                    case 1:
+                        await asyncio.to_thread(postgres.kill9)
+                        await asyncio.to_thread(postgres.start)
+                    case 2:
+                        await asyncio.to_thread(broker.kill9)
+                        await asyncio.to_thread(broker.start)
         finally:
             changes.allow(count)
             worker.send_signal(signal.SIGTERM)
