@@ -211,6 +211,20 @@ async def test_the_server_may_forget_what_has_no_records(postgres: PostgresServe
                 assert await task.poll() == []
 
 
+async def test_connectors_may_share_a_publication(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)",
+        "INSERT INTO b VALUES (2)", database=database,
+    )  # fmt: skip
+    both, one = source(postgres, database), source(postgres, database, table_include_list=r"public\.a")
+    one.config["slot.name"] = f"{database}_one"
+    assert ops(await both.read(2)) == [("r", 1), ("r", 2)]
+    assert ops(await one.read(1)) == [("r", 1)]
+    postgres.execute("INSERT INTO b VALUES (3)", "INSERT INTO a VALUES (4)", "TRUNCATE a, b", database=database)
+    assert ops(await both.read(4)) == [("c", 3), ("c", 4), ("t", None), ("t", None)]
+    assert ops(await one.read(2)) == [("c", 4), ("t", None)]
+
+
 async def test_large_values_that_did_not_change(postgres: PostgresServer, database: str) -> None:
     postgres.execute(
         "CREATE TABLE t (id int PRIMARY KEY, name text, large text)",

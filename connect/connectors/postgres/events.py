@@ -97,7 +97,7 @@ class Events:
 
     def delete(self, table: TableEvents, old: Tuple, origin: Origin, offset: SourceOffset) -> list[SourceRecord]:
         """Return the record of a deleted row, and its tombstone."""
-        row = self._row(table, old, partial=True)
+        row = self._row(table, old)
         key = self._key(table, row)
         if not self._enveloped:
             return [] if key is None else [self._tombstone(table, key, origin, offset)]
@@ -169,19 +169,17 @@ class Events:
         ]
         return source
 
-    def _row(self, table: TableEvents, values: Tuple, *, partial: bool = False) -> Struct:
-        row = Struct(table.row_schema)
-        for index, (value, kind) in enumerate(zip(values, table.types, strict=True)):
-            if value is None:
-                continue
-            if value is UNCHANGED:
-                row.values[index] = placeholder_of(kind.schema, self._placeholder)
-                continue
-            try:
-                row.values[index] = kind.read(value.decode())
-            except (DataError, ValueError, ArithmeticError) as error:
-                name = f"{table.relation.schema}.{table.relation.table}.{table.relation.columns[index].name}"
-                raise ConnectError(f"column {name} cannot be read: {error}") from error
+    def _row(self, table: TableEvents, values: Tuple) -> Struct:
+        row, index = Struct(table.row_schema), 0
+        try:
+            for index, (value, kind) in enumerate(zip(values, table.types, strict=True)):
+                if value is UNCHANGED:
+                    row.values[index] = placeholder_of(kind.schema, self._placeholder)
+                elif value is not None:
+                    row.values[index] = kind.read(value.decode())
+        except (DataError, ValueError, ArithmeticError) as error:
+            name = f"{table.relation.schema}.{table.relation.table}.{table.relation.columns[index].name}"
+            raise ConnectError(f"column {name} cannot be read: {error}") from error
         return row
 
     def _key(self, table: TableEvents, row: Struct) -> Struct | None:

@@ -119,36 +119,58 @@ class _Reader:
         self._at = end + 1
         return value
 
-    def tuple(self) -> Tuple:
-        (count,) = self.numbers("H")
-        values: Tuple = []
-        for _ in range(count):
-            kind = self._data[self._at]
-            self._at += 1
-            if kind == 116:  # t
-                (size,) = self.numbers("I")
-                if self._at + size > len(self._data):
-                    raise ValueError("a value is longer than its message")
-                values.append(self._data[self._at : self._at + size])
-                self._at += size
-            elif kind == 110:  # n
-                values.append(None)
-            elif kind == 117:  # u
-                values.append(UNCHANGED)
-            else:
-                raise ValueError(f"a value of unknown kind {chr(kind)!r}")
-        return values
+
+_UINT16: Final = struct.Struct("!H").unpack_from
+_UINT32: Final = struct.Struct("!I").unpack_from
+_NULL, _UNCHANGED, _TEXT = b"nut"
+
+
+def _tuple(data: bytes, at: int) -> tuple[Tuple, int]:
+    """Return the tuple at a place, and the place behind it."""
+    (count,) = _UINT16(data, at)
+    at += 2
+    values: Tuple = []
+    for _ in range(count):
+        kind = data[at]
+        at += 1
+        if kind == _TEXT:
+            start = at + 4
+            at = start + _UINT32(data, at)[0]
+            values.append(data[start:at])
+        elif kind == _NULL:
+            values.append(None)
+        elif kind == _UNCHANGED:
+            values.append(UNCHANGED)
+        else:
+            raise ValueError(f"a value of unknown kind {chr(kind)!r}")
+    if at > len(data):
+        raise ValueError("a value is longer than its message")
+    return values, at
 
 
 def decode(data: bytes) -> Message | None:
     """Return a message; None for one without meaning here (types, origins). Raises ValueError for other bytes."""
     try:
-        return _decode(_Reader(data))
+        return _decode(data)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"a message of {len(data)} bytes is cut off: {error}") from error
 
 
-def _decode(reader: _Reader) -> Message | None:
+def _decode(data: bytes) -> Message | None:
+    match data[:1]:
+        case b"I":
+            _expect(data, 5, b"N")
+            return Insert(_UINT32(data, 1)[0], _tuple(data, 6)[0])
+        case b"U":
+            return _update(data)
+        case b"D":
+            kind, values = data[5:6], _tuple(data, 6)[0]
+            if kind not in (b"K", b"O"):
+                raise ValueError(f"a deletion has {kind!r} where the old row should be")
+            return Delete(_UINT32(data, 1)[0], values if kind == b"K" else None, values if kind == b"O" else None)
+        case b"Y" | b"O" | b"M":
+            return None
+    reader = _Reader(data)
     match reader.letter():
         case "B":
             commit_lsn, at, xid = reader.numbers("QqI")
@@ -158,21 +180,9 @@ def _decode(reader: _Reader) -> Message | None:
             return Commit(commit_lsn, end_lsn)
         case "R":
             return _relation(reader)
-        case "I":
-            (relation,) = reader.numbers("I")
-            _expect(reader, "N")
-            return Insert(relation, reader.tuple())
-        case "U":
-            return _update(reader)
-        case "D":
-            (relation,) = reader.numbers("I")
-            kind, values = reader.letter(), reader.tuple()
-            return Delete(relation, values if kind == "K" else None, values if kind == "O" else None)
         case "T":
             count, _ = reader.numbers("IB")
             return Truncate(reader.numbers(f"{count}I"))
-        case "Y" | "O" | "M":
-            return None
         case letter:
             raise ValueError(f"a message of unknown kind {letter!r}")
 
@@ -190,23 +200,20 @@ def _relation(reader: _Reader) -> Relation:
     return Relation(oid, schema, table, identity, tuple(columns))
 
 
-def _update(reader: _Reader) -> Update:
-    (relation,) = reader.numbers("I")
+def _update(data: bytes) -> Update:
     old_key = old = None
-    kind = reader.letter()
-    if kind == "K":
-        old_key, kind = reader.tuple(), reader.letter()
-    elif kind == "O":
-        old, kind = reader.tuple(), reader.letter()
-    if kind != "N":
-        raise ValueError(f"an update has {kind!r} where the new row should be")
-    return Update(relation, reader.tuple(), old_key, old)
+    at, kind = 5, data[5:6]
+    if kind == b"K":
+        old_key, at = _tuple(data, 6)
+    elif kind == b"O":
+        old, at = _tuple(data, 6)
+    _expect(data, at, b"N")
+    return Update(_UINT32(data, 1)[0], _tuple(data, at + 1)[0], old_key, old)
 
 
-def _expect(reader: _Reader, letter: str) -> None:
-    found = reader.letter()
-    if found != letter:
-        raise ValueError(f"{found!r} where {letter!r} should be")
+def _expect(data: bytes, at: int, letter: bytes) -> None:
+    if data[at : at + 1] != letter:
+        raise ValueError(f"{data[at : at + 1]!r} where {letter!r} should be")
 
 
 def lsn_text(lsn: int) -> str:

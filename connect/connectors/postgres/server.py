@@ -108,9 +108,13 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
             "AND n.nspname <> 'information_schema' ORDER BY 1, 2"
         )
     ).fetchall()
-    patterns = [re.compile(text) for text in settings["table.include.list"]]
     tables = [Table(schema, name, tuple(key)) for schema, name, key in rows]
-    return [table for table in tables if any(pattern.fullmatch(table.full_name) for pattern in patterns)]
+    return [table for table in tables if is_included(table.full_name, settings)]
+
+
+def is_included(full_name: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether table.include.list names a table, SCHEMA.TABLE."""
+    return any(re.fullmatch(text, full_name) for text in settings["table.include.list"])
 
 
 async def check(connection: psycopg.AsyncConnection[Any]) -> None:
@@ -125,7 +129,7 @@ async def check(connection: psycopg.AsyncConnection[Any]) -> None:
 async def prepare_publication(
     connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any], tables: list[Table]
 ) -> None:
-    """Make the publication, or keep it at these tables; raises ConnectError where it lacks and may not be made."""
+    """Make the publication, or add what it lacks; raises ConnectError where it may not be made and does not exist."""
     name = settings["publication.name"]
     exists = await _value(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name)
     if settings["publication.autocreate.mode"] == "disabled":
@@ -145,8 +149,10 @@ async def prepare_publication(
     rows = await (
         await connection.execute("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (name,))
     ).fetchall()
-    if set(rows) != {(table.schema, table.name) for table in tables}:
-        await connection.execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(sql.Identifier(name), listed))
+    missing = [table.identifier for table in tables if (table.schema, table.name) not in set(rows)]
+    if missing:  # others are left in it: another connector may need them
+        added = sql.SQL(", ").join(missing)
+        await connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), added))
 
 
 async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:

@@ -44,12 +44,12 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey("slot.name", Type.STRING, "oncelog", _MEDIUM,
               "Name of the replication slot; each connector needs its own.", _identifier, "Connector"),
-    ConfigKey("publication.name", Type.STRING, "oncelog", _MEDIUM, "Name of the publication.", _identifier,
-              "Connector"),
+    ConfigKey("publication.name", Type.STRING, "oncelog", _MEDIUM,
+              "Name of the publication; connectors may share one.", _identifier, "Connector"),
     ConfigKey(
         "publication.autocreate.mode", Type.STRING, "filtered", _MEDIUM,
-        "filtered: make the publication, and keep it at the tables of table.include.list (the user must own them). "
-        "disabled: it must exist, and decides about the tables together with table.include.list.",
+        "filtered: make the publication, or add the tables of table.include.list that it lacks (the user must own "
+        "them). disabled: it must exist, with these tables.",
         OneOf("filtered", "disabled"), "Connector",
     ),
     ConfigKey(

@@ -39,7 +39,8 @@ class PostgresSourceTask(SourceTask):
         self._reporting: asyncio.Task[None] | None = None
         self._offset: Mapping[str, Any] | None = None
         """Behind the last record that poll returned."""
-        self._tables: dict[int, TableEvents] = {}
+        self._tables: dict[int, TableEvents | None] = {}
+        """By their OIDs; None for a table of the publication that table.include.list does not name."""
         self._transaction: Begin | None = None
         self._event = 0
         """Changes of the transaction so far."""
@@ -109,8 +110,8 @@ class PostgresSourceTask(SourceTask):
         try:
             await server.check(connection)
             tables = await server.included_tables(connection, self._settings)
-            await server.prepare_publication(connection, self._settings, tables)
             slot = await server.free_slot(connection, self._settings)
+            await server.prepare_publication(connection, self._settings, tables)
             name, offset = self._settings["slot.name"], self._offset
             initial = self._settings["snapshot.mode"] == "initial"
             if offset is not None and (slot is None or slot.lost):
@@ -237,26 +238,31 @@ class PostgresSourceTask(SourceTask):
         origin = Origin(begin.timestamp_ms, begin.commit_lsn, begin.xid)
         offset = {"lsn": begin.commit_lsn, "event": self._event}
         events = self._events
+        if isinstance(change, Truncate):
+            tables = [table for each in change.relations if (table := self._tables[each]) is not None]
+            truncated = (events.truncate(table, origin, offset) for table in tables)
+            return [record for record in truncated if record is not None]
+        table = self._tables[change.relation]
+        if table is None:
+            return []
         match change:
-            case Insert(relation, new):
-                return [events.upsert(self._tables[relation], "c", new, None, origin, offset)]
-            case Update(relation, new, old_key, old):
-                table = self._tables[relation]
+            case Insert(_, new):
+                return [events.upsert(table, "c", new, None, origin, offset)]
+            case Update(_, new, old_key, old):
                 if old_key is None and old is not None and _has_new_key(table, old, new):
                     old_key = old
                 if old_key is None:
                     return [events.upsert(table, "u", new, old, origin, offset)]
                 deleted = events.delete(table, old_key, origin, offset)  # the row has another key now
                 return [*deleted, events.upsert(table, "c", new, old, origin, offset)]
-            case Delete(relation, old_key, old):
-                return events.delete(self._tables[relation], old_key or old or [], origin, offset)
-            case Truncate(relations):
-                truncated = (events.truncate(self._tables[each], origin, offset) for each in relations)
-                return [record for record in truncated if record is not None]
+            case Delete(_, old_key, old):
+                return events.delete(table, old_key or old or [], origin, offset)
 
-    async def _table(self, relation: Relation) -> TableEvents:
+    async def _table(self, relation: Relation) -> TableEvents | None:
         from . import server
 
+        if not server.is_included(f"{relation.schema}.{relation.table}", self._settings):
+            return None
         connection = await server.connect(self._settings)
         try:
             key = await server.primary_key(connection, relation.schema, relation.table)
