@@ -32,6 +32,10 @@ The seams:
 - `worker/` knows neither group nor REST: a herder tells it what to start, stop and fence, and it reports through a
   `StatusListener`.
 - `herder/group_member.py` is a worker's membership: the herder asks it for the next rebalance and follows the answer.
+- A distributed herder has one loop, `herder/tick_loop.py`. `local_work.py` starts and stops what is assigned,
+  `fencing.py` fences earlier tasks, `leadership.py` writes as the leader, `task_reconfiguration.py` asks connectors for
+  their tasks, `config_changes.py` collects what the config topic changes. `group_worker.py` wires them to each other,
+  and `distributed.py` is the `Herder`.
 - A `Herder` answers requests by returning data, or by raising an exception of errors.py; `rest/errors.py` has the one
   table from exceptions to status codes. `herder/answers.py`, `validation.py` and `offset_requests.py` are for every
   herder.

@@ -208,7 +208,7 @@ async def test_the_way_to_exactly_once_and_back_leaves_no_gap(
         running = [await workers.add(disabled), await workers.add(disabled)]
         assert (await workers.rest(running[0]).settled("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 201
         count = 0
-        for step in ("preparing", "enabled", "preparing", "disabled"):
+        for step in ("preparing", "enabled", "disabled"):
             for number in (0, 1):
                 await running[number].end()
                 running[number] = await workers.add({"exactly.once.source.support": step})

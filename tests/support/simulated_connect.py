@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +34,7 @@ from oncelog.connect.stores.config_records import RestartRequest, TargetState
 from oncelog.connect.stores.config_store import ConfigStore
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
+from oncelog.connect.stores.topic_log import Apply, LogRecord
 
 from .scripted_worker import WORKER, ScriptedLog, ScriptedWork, SharedTopic
 
@@ -175,6 +176,50 @@ class SimulatedMember(WorkerGroupMember):
 
     async def close(self) -> None:
         pass
+
+
+class LaggingLog(ScriptedLog):
+    """One worker's view of a topic, which comes late; whoever reads to the end waits for it."""
+
+    def __init__(self, topic: SharedTopic, rng: random.Random) -> None:
+        super().__init__(topic)
+        self._rng = rng
+        self._waiting: deque[LogRecord] = deque()
+        self._arrived = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self, apply: Apply) -> None:
+        await super().start(self._receive)
+        self._apply = apply
+        while self._waiting:
+            apply(self._waiting.popleft())
+        self._reading = asyncio.create_task(self._read())
+
+    async def stop(self) -> None:
+        await super().stop()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def read_to_end(self, timeout_s: float | None = None) -> None:
+        async with asyncio.timeout(timeout_s):
+            end = len(self.topic.records)
+            await asyncio.sleep(self._rng.random() * LATENCY_S)
+            while len(self.topic.records) - len(self._waiting) < end:
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    def _receive(self, record: LogRecord) -> None:
+        self._waiting.append(record)
+        self._arrived.set()
+
+    async def _read(self) -> None:
+        while True:
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            await asyncio.sleep(self._rng.choice([0, 0, LATENCY_S, 2]) * self._rng.random())
+            self._apply(self._waiting.popleft())
+            self._arrived.set()
 
 
 @dataclass(eq=False)
@@ -351,7 +396,7 @@ class Worker:
         self.herder = DistributedHerder(
             config,
             name,
-            ScriptedLog(world.configs),
+            LaggingLog(world.configs, world.rng),
             ScriptedLog(world.statuses),
             ScriptedLog(world.offsets),
             make_member=member,
