@@ -41,7 +41,8 @@ class Requests:
                 if not done.done():
                     done.set_exception(error)
             except BaseException:
-                done.cancel()
+                if not done.done():
+                    done.set_exception(ConnectError("Worker is shutting down"))
                 raise
             else:
                 if not done.done():
