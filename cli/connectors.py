@@ -75,7 +75,7 @@ def status(name: str, url: str, as_json: bool) -> int:
 @click.option("--stopped", "state", flag_value="STOPPED", help="Create it stopped, so that offsets can be set first.")
 @worker_options
 def create(file: Path, state: str | None, url: str, as_json: bool) -> None:
-    """Create a connector from FILE: .properties, or .json with settings or {"name", "config"}; - is JSON from stdin.
+    """Create a connector from FILE: .properties, .toml, or .json with settings or {"name", "config"}; - is JSON.
 
     \b
     oncelog connect create lines.properties
@@ -279,7 +279,7 @@ def _each(names: tuple[str, ...], action: str, done: str, url: str, as_json: boo
 
 def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
     """Return name and settings of a file."""
-    if file.suffix == ".properties":
+    if file.suffix in (".properties", ".toml"):
         from ..connect.settings.files import read_settings
 
         given: Any = dict(read_settings(file))

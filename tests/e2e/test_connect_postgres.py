@@ -83,7 +83,10 @@ async def started(new: Source) -> None:
         await task.poll()
 
 
-async def test_rows_come_first_and_then_changes(postgres: PostgresServer, database: str) -> None:
+async def test_rows_come_first_and_then_changes(
+    postgres: PostgresServer, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     postgres.execute(
         "CREATE TABLE t (id int PRIMARY KEY, name text, price numeric(9,2))",
         "INSERT INTO t VALUES (1, 'a', 1.5), (2, NULL, NULL)",
@@ -92,6 +95,8 @@ async def test_rows_come_first_and_then_changes(postgres: PostgresServer, databa
     new = source(postgres, database)
     rows = await new.read(2)
     assert ops(rows) == [("r", 1), ("r", 2)]
+    assert "the snapshot reads 1 table(s)" in caplog.text
+    assert "snapshot: public.t is read, 2 rows in all so far" in caplog.text
     assert (rows[0].topic, rows[0].source_partition) == ("shop.public.t", {"server": "shop"})
     assert rows[0].value_schema is not None
     assert (rows[0].value_schema.name, rows[0].key_schema and rows[0].key_schema.name) == (

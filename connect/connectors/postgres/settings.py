@@ -17,8 +17,9 @@ def _identifier(name: str, value: Any) -> None:
 
 
 def _expressions(name: str, value: Any) -> None:
+    text = ""
     try:
-        for text in value:
+        for text in value or ():
             re.compile(text)
     except re.error as error:
         raise ConfigValueError(name, text, f"is no regular expression: {error}") from None

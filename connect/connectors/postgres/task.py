@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ....client.values import RecordMetadata
 from ...api.records import SourceRecord
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
 
 log = logging.getLogger(__name__)
+
+_PROGRESS_S: Final = 10.0
+"""Time between two log lines about a snapshot."""
 
 
 class PostgresSourceTask(SourceTask):
@@ -49,6 +52,8 @@ class PostgresSourceTask(SourceTask):
         self._open: deque[tuple[tuple[int, int], int]] = deque()
         """(position of the last record, end LSN) of transactions that the server must keep."""
         self._failures = 0
+        self._snapshot_rows = 0
+        self._progress_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
         """Find out where to go on; the connection is made in the first poll."""
@@ -128,6 +133,7 @@ class PostgresSourceTask(SourceTask):
             if slot is None:
                 created = await replication.create_slot()
                 if initial:
+                    log.info("made slot %s; the snapshot reads %d table(s)", name, len(tables))
                     self._offset = {"snapshot": True, "lsn": created.lsn}
                     snapshot = Snapshot(self._settings, tables)
                     await snapshot.start(created.snapshot, None, None, done=False)
@@ -181,6 +187,12 @@ class PostgresSourceTask(SourceTask):
             self._events.upsert(table, "r", row, None, origin, place if key is None else {**place, "key": key})
             for row, key in zip(batch.rows, batch.keys, strict=True)
         ]
+        self._snapshot_rows += len(records)
+        now = time.monotonic()
+        if batch.last or now >= self._progress_at:
+            state = "is read" if batch.last else "is being read"
+            log.info("snapshot: %s %s, %d rows in all so far", batch.table.full_name, state, self._snapshot_rows)
+            self._progress_at = now + _PROGRESS_S
         if batch.last:
             records[-1] = records[-1].replace(source_offset={**place, "done": True})
         return records

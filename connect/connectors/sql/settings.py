@@ -16,7 +16,7 @@ _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 def _time_zone(name: str, value: Any) -> None:
     try:
-        ZoneInfo(value)
+        ZoneInfo(value or "")
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigValueError(name, value, "is no time zone: give a name such as UTC or Europe/Berlin") from None
 
