@@ -34,6 +34,12 @@ class NotAtHand(Exception):
 class SideReads:
     """What one log reads in threads; without `threads` everything is at hand."""
 
+    __slots__ = (
+        "_loading",
+        "_piece",
+        "_threads",
+    )
+
     def __init__(self, threads: Threads | None) -> None:
         self._threads = threads
         self._loading: dict[LogSegment, asyncio.Future[SegmentIndexes]] = {}

@@ -43,6 +43,37 @@ class FlushedLog:
     log offline.
     """
 
+    __slots__ = (
+        "_close_after_flush",
+        "_directory_unsynced",
+        "_failure",
+        "_flushing",
+        "_flushing_segments",
+        "_listeners",
+        "_on_disk_failure",
+        "_root",
+        "_root_change",
+        "_unsynced_paths",
+        "_unsynced_segments",
+        "_waiting_for_current",
+        "_waiting_for_next",
+        "_write_again",
+        "closed",
+        "config",
+        "directory",
+        "files_lock",
+        "flushed_offset",
+        "flusher",
+        "fs",
+        "high_watermark",
+        "last_stable_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "name",
+        "producers",
+        "segments",
+    )
+
     def __init__(
         self,
         name: str,

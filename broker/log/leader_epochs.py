@@ -16,19 +16,30 @@ from .small_files import decode_checkpoint, encode_checkpoint, write_file
 class LeaderEpochs:
     """See the module. `latest` is -1 while nothing was written."""
 
+    __slots__ = (
+        "_directory",
+        "_entries",
+        "_fs",
+        "_written",
+        "latest",
+    )
+
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
-        self._path = f"{directory}/{LEADER_EPOCHS}"
+        self._directory = directory
         self._entries: list[tuple[int, int]] = []
         self._written: list[tuple[int, int]] = []
         self.latest = -1
+
+    def _path(self) -> str:
+        return f"{self._directory}/{LEADER_EPOCHS}"
 
     def load(self, end_offset: int) -> None:
         """Read the file, leaving out what begins at or behind `end_offset`; a damaged file counts as none."""
         entries: list[tuple[int, int]] = []
         with suppress(FileNotFoundError, ValueError):
             entries = [
-                (int(epoch), int(offset)) for epoch, offset in decode_checkpoint(self._fs.read_file(self._path), 2)
+                (int(epoch), int(offset)) for epoch, offset in decode_checkpoint(self._fs.read_file(self._path()), 2)
             ]
         self._written = entries
         self._entries = sorted(entry for entry in entries if entry[1] < end_offset)
@@ -47,7 +58,7 @@ class LeaderEpochs:
     def write(self) -> None:
         """Replace the file, unless it says the same."""
         if self._entries != self._written:
-            write_file(self._fs, self._path, encode_checkpoint(self._entries))
+            write_file(self._fs, self._path(), encode_checkpoint(self._entries))
             self._written = list(self._entries)
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:

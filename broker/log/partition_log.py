@@ -83,6 +83,18 @@ class PartitionLog(RetainedLog):
     `saved_bytes`: up to where the state of the active segment is saved. `on_start_offset`: as in `RetainedLog`.
     """
 
+    __slots__ = (
+        "_disk_space",
+        "_ids",
+        "_owner_epoch",
+        "_refusing_reads",
+        "_refusing_writes",
+        "_saved_bytes",
+        "leader_epochs",
+        "partition",
+        "topic",
+    )
+
     def __init__(
         self,
         topic: str,

@@ -34,6 +34,17 @@ logger = structlog.get_logger(__name__)
 class ProducerStateManager:
     """See the module. `where` names the partition in errors; `end_offset` is exclusive: what the state covers."""
 
+    __slots__ = (
+        "_decided",
+        "_directory",
+        "_entries",
+        "_fs",
+        "_open",
+        "_snapshot_offset",
+        "_where",
+        "end_offset",
+    )
+
     def __init__(self, fs: FileSystem, directory: str, where: str) -> None:
         self._fs = fs
         self._directory = directory

@@ -29,6 +29,12 @@ class RetainedLog(FlushedLog):
     `on_start_offset(then)` puts the log start offset on disk and calls `then` afterwards.
     """
 
+    __slots__ = (
+        "_on_start_offset",
+        "clock",
+        "reader",
+    )
+
     def __init__(
         self,
         name: str,

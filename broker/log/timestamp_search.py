@@ -58,6 +58,13 @@ class TimestampSearch:
     `threads` None: large batches are expanded in the caller's thread.
     """
 
+    __slots__ = (
+        "_segments",
+        "_side_reads",
+        "_threads",
+        "_version",
+    )
+
     def __init__(
         self, segments: LogSegments, version: Callable[[], int], threads: Threads | None, side_reads: SideReads
     ) -> None:

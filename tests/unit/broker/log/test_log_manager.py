@@ -410,23 +410,24 @@ async def test_logs_found_at_a_start_lose_nothing_before_their_settings_are_know
     await manager.stop()
 
 
-async def test_a_file_that_cannot_be_opened_for_its_flush_is_flushed_later(fs: FaultyFileSystem) -> None:
+async def test_a_file_that_cannot_be_opened_for_its_flush_is_flushed_later(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager = new_manager(fs)
     await manager.start()
     log = manager.create("t", 0, CONFIG)
     await settle(manager)
-    begin_flush = log.begin_flush
 
-    def exhausted() -> None:
+    def exhausted(_: PartitionLog) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
-    log.begin_flush = exhausted  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(PartitionLog, "begin_flush", exhausted)
     log.append(batch("a"))
     waiting = log.flushed(1)
     assert waiting is not None
     await settle(manager)
     assert not waiting.done()
-    log.begin_flush = begin_flush  # type: ignore[method-assign]
+    monkeypatch.undo()
     async with asyncio.timeout(10):
         await waiting
     assert log.failure is None
