@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
 from ..protocol.control_records import control_batch
 from ..protocol.errors import ErrorCode, KafkaError
@@ -21,6 +22,9 @@ from .ports import Clock
 from .steps import Steps
 from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
+
+_KNOWN_LOG_CONFIGS: Final = 256
+"""Log settings that are kept, so that the next partition of a topic need not work them out."""
 
 
 class OffsetsOwner(Protocol):
@@ -40,6 +44,9 @@ class ReplicaManager:
         self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
         """Held while a large batch of a producer is checked in slices."""
         self._config = config
+        self._log_config = lru_cache(maxsize=_KNOWN_LOG_CONFIGS)(
+            lambda own, internal: log_config(config, dict(own), internal=internal)
+        )
         self._log_manager = log_manager
         self._metadata = metadata
         self._clock = clock
@@ -108,8 +115,8 @@ class ReplicaManager:
         return log or self._log_manager.create(partition.topic, partition.index, self.log_config(topic))
 
     def log_config(self, topic: Topic) -> LogConfig:
-        """The log settings of a topic."""
-        return log_config(self._config, topic.configs, internal=topic.is_internal)
+        """The log settings of a topic, one object for all partitions that have the same."""
+        return self._log_config(tuple(topic.configs.items()), topic.is_internal)
 
     def existing_log(self, topic: str, index: int) -> Log | None:
         """The partition's log, None while nothing was written there.
