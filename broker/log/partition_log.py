@@ -437,8 +437,10 @@ class PartitionLog(RetainedLog):
 
     def save_grown(self) -> None:
         """`save_state`, and remove the snapshot of the time before; raises OSError."""
+        before = self.producers.snapshot_offset
         self.save_state()
-        self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
+        if self.segments.active.base_offset < before < self.log_end_offset:
+            self.producers.remove_snapshot(before)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,10 @@ logger = structlog.get_logger(__name__)
 
 
 class ProducerStateManager:
-    """See the module. `where` names the partition in errors; `end_offset` is exclusive: what the state covers."""
+    """The state of all producers of one partition; `where` names it in errors.
+
+    `end_offset` (exclusive): what the state covers. `snapshot_offset`: what the last snapshot covers, -1 without one.
+    """
 
     __slots__ = (
         "_decided",
@@ -40,9 +43,9 @@ class ProducerStateManager:
         "_entries",
         "_fs",
         "_open",
-        "_snapshot_offset",
         "_where",
         "end_offset",
+        "snapshot_offset",
     )
 
     def __init__(self, fs: FileSystem, directory: str, where: str) -> None:
@@ -55,7 +58,7 @@ class ProducerStateManager:
         # First offset → marker offset, for decided transactions whose marker may not be visible yet.
         self._decided: dict[int, int] = {}
         self.end_offset = 0
-        self._snapshot_offset = -1
+        self.snapshot_offset = -1
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -197,16 +200,16 @@ class ProducerStateManager:
 
     def take_snapshot(self) -> str | None:
         """Write the state to its file (not synced) unless the last one covers as much; returns the path written."""
-        if self._snapshot_offset == self.end_offset:
+        if self.snapshot_offset == self.end_offset:
             return None
         path = self.snapshot_path(self.end_offset)
         write_file(self._fs, path, encode_snapshot(self._entries.values()))
-        self._snapshot_offset = self.end_offset
+        self.snapshot_offset = self.end_offset
         return path
 
     def is_saved_at(self, offset: int) -> bool:
         """Whether a start finds in snapshots what batches below `offset` say, which is where a segment begins."""
-        return offset == 0 or self._snapshot_offset >= offset
+        return offset == 0 or self.snapshot_offset >= offset
 
     def load(self, first_offset: int, at_most: int, snapshots: Sequence[int]) -> int:
         """Begin from the newest usable snapshot at or below `at_most`; returns from where on to replay batches.
@@ -217,7 +220,7 @@ class ProducerStateManager:
         self._entries.clear()
         self._open.clear()
         self._decided.clear()
-        self.end_offset, self._snapshot_offset = first_offset, -1
+        self.end_offset, self.snapshot_offset = first_offset, -1
         for offset in reversed(snapshots):
             if offset > at_most or not self._fs.exists(self.snapshot_path(offset)):
                 continue
@@ -231,7 +234,7 @@ class ProducerStateManager:
             open_transactions = [entry for entry in entries if entry.current_txn_first_offset >= 0]
             for entry in sorted(open_transactions, key=lambda entry: entry.current_txn_first_offset):
                 self._open[entry.current_txn_first_offset] = entry.producer_id
-            self.end_offset = self._snapshot_offset = offset
+            self.end_offset = self.snapshot_offset = offset
             break
         return max(self.end_offset, first_offset)
 
@@ -239,7 +242,7 @@ class ProducerStateManager:
         """Remove snapshot files above (after a truncation) or below (after retention) an offset."""
         for offset in self.snapshot_offsets():
             if (above is not None and offset > above) or (below is not None and offset < below):
-                self._remove_snapshot(offset)
+                self.remove_snapshot(offset)
 
     def remove_stray_snapshots(self, bases: Collection[int]) -> None:
         """Remove the snapshot files that no segment begins at, but for the newest: no recovery starts from them.
@@ -248,9 +251,10 @@ class ProducerStateManager:
         """
         for offset in self.snapshot_offsets()[:-1]:
             if offset not in bases:
-                self._remove_snapshot(offset)
+                self.remove_snapshot(offset)
 
-    def _remove_snapshot(self, offset: int) -> None:
+    def remove_snapshot(self, offset: int) -> None:
+        """Remove the snapshot file of that offset, if it is there."""
         with suppress(FileNotFoundError):  # the flush thread removes those of deleted segments
             self._fs.unlink(self.snapshot_path(offset))
 
