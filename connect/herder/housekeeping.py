@@ -43,6 +43,7 @@ class Housekeeping:
         """As the leader, forget the states and topics of connectors and tasks that were removed."""
         if not self._leadership.is_leader:
             return
+        await self._statuses.refresh()  # others have reported what they have stopped, and then joined
         state = self._configs.snapshot()
         for connector in self._statuses.connectors():
             remaining = set(state.tasks(connector))

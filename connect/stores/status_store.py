@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from ...client.errors import KafkaError
 from ..errors import DataError
 from . import status_records as records
 from .ids import ConnectorTaskId, parse_task_id
@@ -20,7 +21,7 @@ _QUEUE: Final = 1_000
 
 
 FLUSH_S: Final = 5.0
-"""Longest wait for writes before a rebalance, or at the end: a state that is not written is not worth more."""
+"""Longest wait for writes before a rebalance or at the end, and for reads behind it: a state is not worth more."""
 
 
 class StatusStore:
@@ -56,6 +57,13 @@ class StatusStore:
                 await self._queue.join()
         except TimeoutError:
             log.warning("the status topic was not written within %g s", FLUSH_S)
+
+    async def refresh(self) -> None:
+        """Read what others have written up to now, within FLUSH_S."""
+        try:
+            await self._topic.read_to_end(FLUSH_S)
+        except (TimeoutError, KafkaError) as error:
+            log.warning("the status topic was not read to its end: %s", str(error) or f"not within {FLUSH_S:g} s")
 
     def get(self, what: str | ConnectorTaskId) -> Status | None:
         """Return what is known of a connector or task."""
