@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from oncelog.protocol.errors import ErrorCode
-from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from oncelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -77,8 +77,19 @@ class Scene:
     async def topic(self, partitions: int = 1, **configs: str) -> str:
         self._topics += 1
         name = f"stalls-{self._topics}"
-        await self.wire.create_topic(name, partitions, **configs)
+        rows = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+        request = CreateTopicsRequest([CreatableTopic(name, partitions, -1, [], rows)], 60_000)
+        check(row.error_code for row in (await self.wire.call(request, 7)).topics)
+        async with asyncio.timeout(LIMIT_S):
+            while not await self._serves(name, partitions):  # noqa: ASYNC110 - it is not announced
+                await asyncio.sleep(0.2)
         return name
+
+    async def _serves(self, topic: str, partitions: int) -> bool:
+        """Whether all partitions are led; Apache Kafka creates them some time after it has answered."""
+        asked = [ListOffsetsPartition(index, -1, -1) for index in range(partitions)]
+        response = await self.wire.call(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), 7)
+        return not any(part.error_code for part in response.topics[0].partitions)
 
     async def fill(self, topic: str, megabytes: int, records: bytes, in_flight: int = 16) -> None:
         """Write the same batch again and again, acks=1."""
@@ -400,8 +411,14 @@ def main() -> None:
                 with tempfile.TemporaryDirectory(prefix="oncelog-stalls-") as directory:
                     home = Path(directory)
                     peer = _Oncelog(home, chosen.durability) if peer_name == "oncelog" else _Kafka(home)
-                    figures[peer_name].append(asyncio.run(measured(peer, case, acks, chosen.scale)))
-        cells = [f"{statistics.median(column):,.1f}" for peer in names for column in zip(*figures[peer], strict=True)]
+                    try:
+                        figures[peer_name].append(asyncio.run(measured(peer, case, acks, chosen.scale)))
+                    except (RuntimeError, TimeoutError) as error:
+                        console.print(f"{name} on {peer_name} was not measured: {error!r}")
+        cells = []
+        for peer_name in names:
+            columns = list(zip(*figures[peer_name], strict=True)) or [(), ()]
+            cells += [f"{statistics.median(column):,.1f}" if column else "-" for column in columns]
         console.print(f"{name}: {', '.join(cells)}")
         table.add_row(name, *cells)
     console.print(table)
