@@ -323,6 +323,21 @@ class GroupMembership:
             return code in _COORDINATOR_GONE or code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return False
 
+    async def confirm(self) -> bool:
+        """Ask the coordinator whether it counts this member in now; raises KafkaError where it does not answer.
+
+        Changes nothing: the heartbeats do, when they learn of it.
+        """
+        generation = self.generation
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        answer = await self._to_coordinator(request, self._config.session_timeout_ms / 1000)
+        return error_code(answer.error_code) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+
     async def _to_coordinator(self, request: Request[R], timeout_s: float) -> R:
         try:
             node_id = await self.coordinator(timeout_s)

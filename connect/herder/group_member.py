@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from ...client.cluster import Cluster
 from ...client.config import ConsumerConfig
 from ...client.consumer.membership import GroupMembership, Joined, JoinMember
+from ...client.errors import KafkaError
 from ..group.leader import Leader, needed_offset
 from ..group.protocol import (
     PROTOCOL_TYPE,
@@ -161,6 +162,14 @@ class WorkerGroupMember:
         elif received.delay_ms > 0:
             self._rejoin_at = asyncio.get_running_loop().time() + received.delay_ms / 1000
         return Rebalance(generation.generation_id, protocol, joined.is_leader, received, self._running)
+
+    async def confirm(self) -> bool:
+        """Return whether the coordinator counts this worker in now; True where it does not answer."""
+        try:
+            return await self._membership.confirm()
+        except KafkaError as error:
+            log.info("could not ask whether this worker is still in its group: %s", error)
+            return True
 
     async def leave(self, reason: str, *, still_running: bool = False) -> None:
         """Leave the group at once. The worker runs nothing any more, unless it comes back with what it runs."""

@@ -39,6 +39,9 @@ class GroupMember(Member, Identity, Protocol):
     async def start(self, timeout_s: float) -> None:
         """Reach the cluster; raises KafkaTimeoutError."""
 
+    async def confirm(self) -> bool:
+        """Return whether the coordinator counts this worker in now."""
+
     async def close(self) -> None:
         """Disconnect."""
 
@@ -115,5 +118,5 @@ class GroupWorker:
         if not self._config.exactly_once:
             return None
         return DistributedStartChecks(
-            task, generation, self._configs, self.fencing, self.requests, lambda: self.work.assigned
+            task, generation, self._configs, self.fencing, self.requests, self.member, lambda: self.work.assigned
         )

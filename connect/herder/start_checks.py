@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from ..errors import SupersededError
+from ..errors import NotReadyError, SupersededError
 from ..group.work import Work
 from ..stores.config_records import TargetState
 from ..stores.config_store import ConfigStore
 from ..stores.ids import ConnectorTaskId
 from .fencing import ZombieFencing
 from .requests import Requests
+
+
+class Confirms(Protocol):
+    """What the checks need of the worker's membership."""
+
+    async def confirm(self) -> bool:
+        """Return whether the coordinator counts this worker in now."""
 
 
 class DistributedStartChecks:
@@ -23,15 +31,21 @@ class DistributedStartChecks:
         configs: ConfigStore,
         fencing: ZombieFencing,
         requests: Requests,
+        member: Confirms,
         assigned: Callable[[], Work],
     ) -> None:
         self._task, self._generation = task, generation
         self._configs, self._fencing, self._requests = configs, fencing, requests
-        self._assigned = assigned
+        self._member, self._assigned = member, assigned
 
     async def fence_others(self) -> None:
-        """Fence the tasks of earlier sets of task settings, here or at the leader; raises ConnectError."""
+        """Fence the tasks of earlier sets of task settings, here or at the leader; raises ConnectError.
+
+        A worker that the group has dropped, and that does not know it yet, must not fence the task's new owner.
+        """
         await self._fencing.before_start(self._task.connector)
+        if not await self._member.confirm():
+            raise NotReadyError(f"the group does not count this worker in, so that it may not start task {self._task}")
 
     async def still_wanted(self) -> None:
         """Read the config topic to its end, and raise SupersededError where the task is not to run here any more."""

@@ -141,6 +141,21 @@ async def test_work_of_a_worker_that_dies_goes_to_the_others(bootstrap: str, fre
     await first.stop()
 
 
+async def test_a_member_learns_at_once_whether_it_is_still_counted_in(bootstrap: str, fresh_name: Names) -> None:
+    group = WorkerGroup(bootstrap, fresh_name("connect"), await config_store())
+    first = await group.add({"heartbeat.interval.ms": "5000"})
+    await group.until_even(first)
+    assert await first.member.confirm()
+    other = await group.add({"heartbeat.interval.ms": "5000"})
+    generation = first.member._membership.generation
+    other.member._membership.generation, kept = generation, other.member._membership.generation
+    await other.member.leave("in the name of the first one")
+    other.member._membership.generation = kept
+    assert not await first.member.confirm()
+    await other.die()
+    await first.die()
+
+
 async def test_new_tasks_are_assigned_when_a_worker_asks_for_a_rebalance(bootstrap: str, fresh_name: Names) -> None:
     group = WorkerGroup(bootstrap, fresh_name("connect"), await config_store())
     first, second = await group.add(), await group.add()

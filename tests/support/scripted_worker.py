@@ -136,6 +136,7 @@ class ScriptedMember:
         self.rebalances: deque[Rebalance] = deque()
         self.reasons: list[str] = []
         self.left: list[str] = []
+        self.counted_in = True
         self.owners: dict[str | ConnectorTaskId, str] = {}
         self._due = asyncio.Event()
         self._given = asyncio.Event()
@@ -162,6 +163,9 @@ class ScriptedMember:
 
     async def wait(self) -> None:
         await self._due.wait()
+
+    async def confirm(self) -> bool:
+        return self.counted_in
 
     async def join(self) -> Rebalance:
         while not self.rebalances:

@@ -148,6 +148,10 @@ class Membership:
             return None
         return Joined(self.generation, is_leader, assignment)
 
+    async def confirm(self) -> bool:
+        await asyncio.sleep(self._rng.random() * LATENCY_S)
+        return self.generation.member_id in self._coordinator.members
+
     def expelled(self) -> None:
         """Learn by a heartbeat that the group goes on without this member."""
         if self.generation.member_id not in self._coordinator.members:

@@ -587,6 +587,18 @@ def test_a_task_does_not_start_when_it_has_new_settings_or_was_stopped_or_revoke
     simulate(scenario())
 
 
+def test_a_worker_that_the_group_has_dropped_does_not_fence_the_new_owner_of_a_task() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        herder.member.counted_in = False
+        assert "does not count this worker in" in str(await failure(herder.work.checks[C0].fence_others()))
+        herder.member.counted_in = True
+        await herder.work.checks[C0].fence_others()
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_without_exactly_once_tasks_start_without_checks() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=1, exactly_once_source_support="preparing")
