@@ -139,9 +139,10 @@ async def test_the_replayed_topic_equals_the_table(
         worker = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             for number in range(kills + 1):
-                # The first kill interrupts the snapshot; later ones come while changes are made.
+                # The first kill interrupts the snapshot, later ones the changes: a transaction has three on average, so
+                # that there are enough for each wait, and some for the last.
                 wanted = topic.count + (count // (kills * 3) if number < kills else 0)
-                changes.allow(count // kills if number < kills else count)
+                changes.allow(count // (kills + 1) // 3 if number < kills else count)
                 while topic.count < wanted or (number == kills and -1 not in topic.rows):
                     for record in await consumer.poll(200):
                         topic.take(record.key, record.value)
