@@ -150,7 +150,7 @@ def session(source: str, topic: str) -> list[Step]:
         Step("PUT", "/admin/loggers/org.example", {"level": "DEBUG"}),
         Step("GET", "/admin/loggers/org.example"),
         Step("PUT", "/admin/loggers/org.example?scope=cluster", {"level": "INFO"}),
-        Step("PUT", "/admin/loggers/org.example?scope=bogus", {"level": "INFO"}),
+        Step("PUT", "/admin/loggers/org.example?scope=bogus", {"level": "ERROR"}),
         Step("PUT", "/admin/loggers/org.example", {"level": "LOUD"}),
         Step("PUT", "/admin/loggers/org.example", {}),
         Step("PUT", "/admin/loggers/org.example", {"level": None}),
