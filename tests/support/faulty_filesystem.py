@@ -201,7 +201,8 @@ class FaultyFileSystem:
 
     def used(self) -> int:
         def size(node: _Node) -> int:
-            return sum(map(size, node.names.values())) if node.directory else len(node.data)
+            # Threads may make files meanwhile: a list is made in one step.
+            return sum(map(size, list(node.names.values()))) if node.directory else len(node.data)
 
         return size(self.root)
 
