@@ -32,7 +32,7 @@ class Topic:
 
 
 class Metadata(Protocol):
-    """Topics with their settings, feature levels, settings of brokers, and producer ids.
+    """Topics with their settings, feature levels, and producer ids.
 
     Changes raise KafkaError at once where they are refused, and through the future (KAFKA_STORAGE_ERROR) where they
     cannot be kept. A change goes through even if the one who waits for it is cancelled.
@@ -97,10 +97,6 @@ class Metadata(Protocol):
     @property
     def features(self) -> Mapping[str, int]:
         """The finalized level of each feature (KIP-584)."""
-
-    @property
-    def broker_configs(self) -> Mapping[str, str]:
-        """Settings of this broker that were changed while it ran."""
 
     def set_feature(self, name: str, level: int) -> asyncio.Future[None]:
         """Finalize a feature at a level."""

@@ -24,7 +24,9 @@ from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 
 _KNOWN_LOG_CONFIGS: Final = 256
-"""Log settings that are kept, so that the next partition of a topic need not work them out."""
+"""Log settings that are kept, so that the next partition of a topic need not work them out.
+
+They hold as long as the process: the broker's own settings do not change while it runs."""
 
 
 class OffsetsOwner(Protocol):
@@ -59,16 +61,12 @@ class ReplicaManager:
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
         deleting = {topic.name for topic in self._metadata.deleting()}
-        configs: dict[str, LogConfig] = {}
         for log in list(self._log_manager.logs()):
             if log.topic == METADATA_TOPIC:
                 continue
             topic = self._metadata.topic(log.topic)
             if topic is not None and log.partition < topic.partitions:
-                config = configs.get(topic.name)
-                if config is None:
-                    config = configs[topic.name] = self.log_config(topic)
-                log.update_config(config)
+                log.update_config(self.log_config(topic))
             elif log.topic not in deleting:
                 self._strays.add(log.topic)
                 log.update_config(LogConfig(retention_ms=-1, retention_bytes=-1, durability=self._config.durability))
