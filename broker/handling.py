@@ -66,7 +66,6 @@ class Deferred(Generic[ResultT]):
 
 
 Answer: TypeAlias = Response | Deferred[Any] | None
-Execution: TypeAlias = Answer | Coroutine[Any, Any, Answer]
 Reply: TypeAlias = Answer | Coroutine[Any, Any, "Reply"] | Steps["Reply"]
 Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 

@@ -11,7 +11,6 @@ to learn which compression a broker takes, and would send uncompressed batches o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -24,7 +23,7 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.schema import Buffer
-from ..handling import Answer, Deferred, Execution, RequestContext, handles
+from ..handling import Answer, Deferred, Reply, RequestContext, handles
 from ..log import AT_ONCE_BYTES
 from ..steps import Steps, run_in_slices, run_slice
 from ..topic_names import INTERNAL_TOPICS
@@ -70,7 +69,7 @@ assert not TRANSACTIONAL & (_TO_OPEN | _TO_INSPECT)
 
 
 @handles(ProduceRequest, announced_from=0)
-def handle(context: RequestContext, request: ProduceRequest) -> Execution:
+def handle(context: RequestContext, request: ProduceRequest) -> Reply:
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all).")
     response = ProduceResponse()
@@ -102,10 +101,9 @@ async def _append_prepared(
     response: ProduceResponse,
     appends: list[ProduceAppend],
     preparing: Steps[bool],
-) -> Answer:
+) -> Reply:
     transactional = await run_in_slices(preparing)
-    execution = _append_known(context, request, response, appends, transactional)
-    return await execution if isinstance(execution, Coroutine) else execution
+    return _append_known(context, request, response, appends, transactional)
 
 
 def _append_known(
@@ -114,7 +112,7 @@ def _append_known(
     response: ProduceResponse,
     appends: list[ProduceAppend],
     transactional: bool,
-) -> Execution:
+) -> Reply:
     """Look into the batches of partitions that are known, then append them."""
     unfinished = _inspect(appends)
     if unfinished:
@@ -150,13 +148,12 @@ async def _append_inspected(
     appends: list[ProduceAppend],
     unfinished: list[ProduceAppend],
     transactional: bool,
-) -> Answer:
+) -> Reply:
     broker = context.broker
     for append in unfinished:
         await asyncio.sleep(0)
         await append.finish_inspection(broker.threads, broker.replica_manager.decompression_slots)
-    execution = _admit(context, request, response, appends, transactional)
-    return await execution if isinstance(execution, Coroutine) else execution
+    return _admit(context, request, response, appends, transactional)
 
 
 def _admit(
@@ -165,7 +162,7 @@ def _admit(
     response: ProduceResponse,
     appends: list[ProduceAppend],
     transactional: bool,
-) -> Execution:
+) -> Reply:
     """Append what may be appended now, or return the coroutine that waits until it may."""
     if transactional:
         if request.transactional_id is None:
@@ -263,10 +260,9 @@ async def _append_registered(
     response: ProduceResponse,
     appends: list[ProduceAppend],
     registration: Registration,
-) -> Answer:
+) -> Reply:
     await registered(context, registration, appends)
-    execution = _append(context, request, response, appends)
-    return await execution if isinstance(execution, Coroutine) else execution
+    return _append(context, request, response, appends)
 
 
 # ---- appending and answering
@@ -274,7 +270,7 @@ async def _append_registered(
 
 def _append(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
-) -> Execution:
+) -> Reply:
     if len(appends) > PARTITIONS_AT_ONCE:
         return _append_in_portions(context, request, response, appends)
     return _answer(context, request, response, appends, _append_each(context, request, appends))
