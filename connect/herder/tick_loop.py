@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from ...client.errors import RetriableError
 from ..group.protocol import ConnectProtocol
 from ..group.work import Work
 from ..settings.distributed import DistributedConfig
+from ..stopping import StoppedError, unless_stopped
 from ..stores.config_store import ConfigStore
 from .config_changes import ConfigChanges
 from .group_member import Rebalance
@@ -27,7 +28,6 @@ from .local_work import LocalWork
 from .requests import Requests
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 UNSYNCED_ATTEMPTS: Final = 5
 """How often a worker tries to read the config topic before it stops its work, as Kafka Connect does."""
@@ -60,10 +60,6 @@ class Follows(Protocol):
 
     async def restart_requested(self) -> None:
         """Restart what users have asked for."""
-
-
-class _StoppingError(Exception):
-    """The worker stops, in the midst of something that may be left undone."""
 
 
 class TickLoop:
@@ -111,7 +107,7 @@ class TickLoop:
                 if await self._tick():
                     first_tick_done()
                     await self._wait()
-        except _StoppingError:
+        except StoppedError:
             pass
 
     async def _tick(self) -> bool:
@@ -134,7 +130,7 @@ class TickLoop:
         if self._member.stops_before_joining:
             await self._work.stop(self._work.started)
         await self._follows.before_rebalance()
-        rebalance = await self._unless_stopping(self._member.join())
+        rebalance = await unless_stopped(self._member.join(), self._stopping)
         log.info(
             "generation %d, protocol %s, leader %s, delay %d ms: to run %s, to stop %s",
             rebalance.generation_id,
@@ -190,7 +186,7 @@ class TickLoop:
     async def _catch_up(self) -> bool:
         """Read the config topic to its end; returns False where that did not succeed in time."""
         try:
-            await self._unless_stopping(self._configs.refresh(self._config["worker.sync.timeout.ms"] / 1000))
+            await unless_stopped(self._configs.refresh(self._config["worker.sync.timeout.ms"] / 1000), self._stopping)
         except (TimeoutError, RetriableError):
             await self._lag_behind()
             return False
@@ -231,18 +227,4 @@ class TickLoop:
             await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _pause(self, seconds: float) -> None:
-        await self._unless_stopping(asyncio.sleep(seconds))
-
-    async def _unless_stopping(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Return what it returns; a stop cancels it, and raises _StoppingError."""
-        task = asyncio.create_task(doing)
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            task.cancel()  # without effect where it is done
-            await asyncio.gather(task, return_exceptions=True)
-        if task.cancelled():
-            raise _StoppingError
-        return task.result()
+        await unless_stopped(asyncio.sleep(seconds), self._stopping)

@@ -18,6 +18,7 @@ from ...client.values import RecordMetadata
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
 from ..errors import RetriableError, SupersededError
+from ..stopping import StoppedError, unless_stopped
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
 from ..stores.status_records import State
@@ -106,20 +107,15 @@ class TaskRunner:
 
     async def _start_unless_stopped(self) -> bool:
         """Start the delivery; returns False where the task is stopped before that is done."""
-        starting = asyncio.create_task(self._start_delivery(), name=f"start task {self.id}")
-        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            starting.cancel()  # without effect where it is done
-            await asyncio.gather(starting, return_exceptions=True)
-        if starting.cancelled():
+            await unless_stopped(self._start_delivery(), self._stopping, name=f"start task {self.id}")
+        except StoppedError:
             return False
-        if self._stopping.is_set() and starting.exception() is not None:
-            log.info("task %s was stopped while it started: %s", self.id, starting.exception())
+        except Exception as error:
+            if not self._stopping.is_set():
+                raise
+            log.info("task %s was stopped while it started: %s", self.id, error)
             return False
-        starting.result()
         return True
 
     async def _start_delivery(self) -> None:

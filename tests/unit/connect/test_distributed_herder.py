@@ -43,6 +43,18 @@ async def alone(cluster: Cluster, tasks: int = 0, **settings: str) -> Herder:
     return herder
 
 
+async def pair() -> tuple[Herder, Herder]:
+    """Start a leader that runs connector c and its first task, and a follower that runs the second."""
+    cluster = Cluster()
+    leader = await alone(cluster, tasks=2)
+    follower = await cluster.worker("w2")
+    leader.assign(["c"], [C0])
+    follower.assign([], [C1], leader=leader)
+    await leader.settle()
+    await follower.settle()
+    return leader, follower
+
+
 async def failure(awaitable: Any) -> Exception:
     try:
         await awaitable
@@ -212,13 +224,7 @@ def test_requests_wait_for_the_rebalance_and_are_refused_while_one_is_needed() -
 
 def test_a_follower_names_the_leader_for_what_only_the_leader_does() -> None:
     async def scenario() -> None:
-        cluster = Cluster()
-        leader = await alone(cluster, tasks=2)
-        follower = await cluster.worker("w2")
-        leader.assign(["c"], [C0])
-        follower.assign([], [C1], leader=leader)
-        await leader.settle()
-        await follower.settle()
+        leader, follower = await pair()
         ask = follower.herder
         for request in (
             ask.put_connector("d", {**CONFIG, "name": "d"}, None, replace=False),
@@ -275,13 +281,7 @@ def test_a_follower_sends_new_tasks_to_the_leader_until_it_takes_them() -> None:
 
 def test_a_restart_is_carried_out_by_each_worker_for_what_it_runs() -> None:
     async def scenario() -> None:
-        cluster = Cluster()
-        leader = await alone(cluster, tasks=2)
-        follower = await cluster.worker("w2")
-        leader.assign(["c"], [C0])
-        follower.assign([], [C1], leader=leader)
-        await leader.settle()
-        await follower.settle()
+        leader, follower = await pair()
         answer = await leader.herder.restart_connector_and_tasks(RestartRequest("c", False, True))
         assert [answer["connector"]["state"], *(task["state"] for task in answer["tasks"])] == ["RESTARTING"] * 3
         assert await leader.settle() == ["stop c-0", "stop c", "start c-0", "start c"]
