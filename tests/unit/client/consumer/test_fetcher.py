@@ -27,6 +27,16 @@ async def read(world: FetchWorld, count: int, most: int = 10, only: Collection[T
     return taken
 
 
+async def filled_by_three_of_six() -> FetchWorld:
+    """A fetcher whose buffer is full of the first three partitions, while the other three are paused."""
+    world = FetchWorld([[900] * 40] * 6, fetch_max_bytes=10_000, max_partition_fetch_bytes=5_000)
+    for partition in world.partitions[3:]:
+        world.subscription.state(partition).paused = True
+    world.fetcher.wake()
+    await asyncio.sleep(FILLED_S)
+    return world
+
+
 @in_virtual_time
 async def test_room_below_fetch_max_bytes_is_used_again() -> None:
     world = FetchWorld([[900] * 20] * 12, fetch_max_bytes=10_000, max_partition_fetch_bytes=5_000)
@@ -61,12 +71,8 @@ async def test_room_is_used_again_when_records_are_taken_one_by_one() -> None:
 
 @in_virtual_time
 async def test_paused_partitions_that_fill_the_buffer_do_not_hold_up_the_others() -> None:
-    world = FetchWorld([[900] * 40] * 6, fetch_max_bytes=10_000, max_partition_fetch_bytes=5_000)
+    world = await filled_by_three_of_six()
     states = [world.subscription.state(partition) for partition in world.partitions]
-    for state in states[3:]:
-        state.paused = True
-    world.fetcher.wake()
-    await asyncio.sleep(FILLED_S)
     for state in states:
         state.paused = not state.paused
     world.fetcher.wake()
@@ -76,12 +82,8 @@ async def test_paused_partitions_that_fill_the_buffer_do_not_hold_up_the_others(
 
 @in_virtual_time
 async def test_partitions_that_are_passed_over_and_fill_the_buffer_do_not_hold_up_the_others() -> None:
-    world = FetchWorld([[900] * 40] * 6, fetch_max_bytes=10_000, max_partition_fetch_bytes=5_000)
+    world = await filled_by_three_of_six()
     states = [world.subscription.state(partition) for partition in world.partitions]
-    for state in states[3:]:
-        state.paused = True
-    world.fetcher.wake()
-    await asyncio.sleep(FILLED_S)
     for state in states:
         state.paused = False
     world.fetcher.wake()
