@@ -127,11 +127,11 @@ class Dispatcher:
         self._authorize = authorize
         self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
-        # By API key and version, where the body has no fields of the extension: what decodes the header and the body.
+        # By API key and version, for bodies without fields of the extension: the decoders of header and body.
         self._plain: dict[tuple[int, int], tuple[HandledApi, Decode, Decode]] = {}
         self._modules = set(_handler_modules())
         self._complete = False
-        # By API key and version: what replaces the codes that the version does not know (None: nothing), what encodes.
+        # By API key and version: what replaces codes that the version does not know (None: all are known), the encoder.
         self._encoders: dict[
             tuple[int, int], tuple[Callable[[Any], None] | None, Callable[[Response, int], list[Buffer]]]
         ] = {}

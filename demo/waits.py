@@ -118,7 +118,7 @@ class Waits:
             return await asyncio.wrap_future(outcome)
 
     def state(self) -> list[str]:
-        """What the run waited for when it was cancelled, innermost first: for a failure's message."""
+        """What the run was waiting for when it was cancelled, innermost first; failure messages name it."""
         return self._cancelled
 
     async def _show(self, wait: Wait) -> None:

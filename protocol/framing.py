@@ -130,7 +130,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def header_decoder(api_key: int, version: int) -> Callable[[Buffer, int, int], tuple[RequestHeader, int]]:
-    """Return what decodes the header of an API's requests: a function of frame, position (0) and MAX_HEADER_TAGS."""
+    """Return the decoder of an API's request headers, called with frame, position (0) and MAX_HEADER_TAGS."""
     return _request_headers[request_header_version(api_key, version)]
 
 

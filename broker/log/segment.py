@@ -334,7 +334,7 @@ class LogSegment:
         return offsets, times, aborted
 
     def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn], IndexChecksums | None]:
-        """What the index files say, with their checksums (older releases wrote none). Raises CorruptIndex, OSError."""
+        """Read the index files and their checksums (None from older releases). Raises CorruptIndex, OSError."""
         contents = self._index_file(OFFSET_INDEX), self._index_file(TIME_INDEX), self._index_file(TXN_INDEX)
         checksums = None
         if self._fs.exists(self.path(CHECKSUMS)):

@@ -28,7 +28,7 @@ async def server_info(request: web.Request) -> web.Response:
 
 
 async def health(request: web.Request) -> web.Response:
-    """Return whether the worker can answer (KIP-1017): 503 while it starts, 500 where it does not come to it."""
+    """Return whether the worker can answer (KIP-1017): 503 while it starts, 500 when it is too busy."""
     herder = request.app[connectors.HERDER]
     if herder.ready is not None:
         return answer({"status": "starting", "message": f"{herder.ready}."}, 503)

@@ -1,4 +1,4 @@
-"""`StatusListener`: who hears what becomes of connectors and tasks."""
+"""`StatusListener`: receives the state changes of connectors and tasks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..stores.status_records import State
 
 
 class StatusListener(Protocol):
-    """Hears what connectors and tasks do."""
+    """Receives events of connectors and tasks."""
 
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
-        """A connector or task is in another state."""
+        """A connector or task has changed its state."""
 
     async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
         """A task writes to a topic for the first time."""
