@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from .json_output import print_json
 from .tables import print_list, print_table
 from .worker_rest import path, request, worker_options
 
@@ -26,7 +27,7 @@ def list_(url: str, as_json: bool) -> None:
     """
     known = request(url, "GET", "/connectors?expand=status&expand=info")
     if as_json:
-        _print(known)
+        print_json(known)
         return
     rows = []
     for name, each in sorted(known.items()):
@@ -56,7 +57,7 @@ def status(name: str, url: str, as_json: bool) -> int:
     known = request(url, "GET", path("connectors", name, "status"))
     parts = [("connector", known["connector"]), *((f"task {task['id']}", task) for task in known["tasks"])]
     if as_json:
-        _print(known)
+        print_json(known)
     else:
         rows = [[part, each["state"], each["worker_id"]] for part, each in parts]
         print_table(None, ["part", "state", "worker"], rows)
@@ -140,7 +141,7 @@ def validate(file: Path, url: str, as_json: bool) -> int:
     given = {**config, "name": name} if name else config
     report = request(url, "PUT", path("connector-plugins", plugin, "config", "validate"), given)
     if as_json:
-        _print(report)
+        print_json(report)
     else:
         for each in report["configs"]:
             for error in (each["value"] or {}).get("errors", []):
@@ -223,7 +224,7 @@ def offsets(name: str, file: Path | None, reset: bool, url: str, as_json: bool) 
     if file is None and not reset:
         known = request(url, "GET", where)
         if as_json:
-            _print(known)
+            print_json(known)
             return
         rows = [[_compact(each["partition"]), _compact(each["offset"])] for each in known["offsets"]]
         print_list(["partition", "offset"], rows, f"Connector {name} has no offsets yet.")
@@ -256,14 +257,14 @@ def plugins(plugin: str | None, all_kinds: bool, url: str, as_json: bool) -> Non
     if plugin is not None:
         keys = request(url, "GET", path("connector-plugins", plugin, "config"))
         if as_json:
-            _print(keys)
+            print_json(keys)
             return
         rows = [[key["name"], key["type"], _default(key), key["documentation"]] for key in keys]
         print_table(None, ["setting", "type", "default", "meaning"], rows)
         return
     known = request(url, "GET", f"/connector-plugins?connectorsOnly={str(not all_kinds).lower()}")
     if as_json:
-        _print(known)
+        print_json(known)
         return
     rows = [[each["class"], each["type"], each.get("version") or ""] for each in known]
     print_list(["class", "type", "version"], rows, "No plugins.")
@@ -308,7 +309,7 @@ def _done(answer: Any, as_json: bool, sentence: str) -> None:
     if not as_json:
         click.echo(sentence)
     elif answer is not None:
-        _print(answer)
+        print_json(answer)
 
 
 def _default(key: dict[str, Any]) -> str:
@@ -317,7 +318,3 @@ def _default(key: dict[str, Any]) -> str:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _print(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

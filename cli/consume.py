@@ -1,38 +1,39 @@
-"""`oncelog consume`: records to stdout.
+"""`oncelog consume`: print records to stdout.
 
-Owns: formats and when to stop. With a group, offsets are committed only for records that were written to stdout and
-flushed: after a crash a record may be printed again, never missed.
+Decides where to begin and when to stop. With a group, offsets are committed only for records that were written to
+stdout and flushed: after a crash a record may be printed again, never missed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, run
+from .parameters import time_of
+from .progress import Progress
+from .starting_points import POLL_MS, seek_to_last, seek_to_time
 
 if TYPE_CHECKING:
-    from ..client.consumer import Consumer, ConsumerRecord
-
-POLL_MS = 200
-TOMBSTONE = b"<tombstone>"
-"""How a record without a value is printed: `null` may be a text that somebody wrote. --format json is exact."""
+    from ..client.consumer import Consumer
+    from .record_formats import Format
 
 
 @click.command(short_help="Read records to stdout.")
 @click.argument("topics", nargs=-1, required=True)
-@click.option("--from-beginning", is_flag=True, help="Start at the first record where there is no committed position.")
-@click.option("--group", metavar="ID", help="Read as a member of this group, and commit what was printed.")
-@click.option("--partition", type=click.IntRange(0), help="Only this partition (of one topic, without --group).")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record where there is no committed offset.")
+@click.option("--from-time", type=time_of, metavar="TIME", help="Start at the first record since (without --group).")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Start N records before each partition's end.")
 @click.option("--offset", type=click.IntRange(0), help="Start at this offset (with --partition).")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition (of one topic, without --group).")
+@click.option("--group", metavar="ID", help="Read as a member of this group, and commit what was printed.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after so long without a record.")
-@click.option("--wait", is_flag=True, help="Wait for topics that do not exist yet.  [default: fail]")
 @click.option("--until-end", is_flag=True, help="Stop at what was the end when reading began.")
+@click.option("--wait", is_flag=True, help="Wait for topics that do not exist yet.  [default: fail]")
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
@@ -43,45 +44,69 @@ TOMBSTONE = b"<tombstone>"
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["value", "key-value", "json"]),
-    default="value",
-    show_default=True,
-    help="value: raw, <tombstone> for none. key-value: key, tab, value. json: one object per line, with offset and "
-    "headers.",
+    metavar="FORMAT",
+    help="value, key-value, json, or a template; see above.  [default: value]",
 )
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @bootstrap_option
 def consume(
     topics: tuple[str, ...],
     from_beginning: bool,
-    group: str | None,
-    partition: int | None,
+    from_time: int | None,
+    tail: int | None,
     offset: int | None,
+    partition: int | None,
+    group: str | None,
     max_messages: int | None,
     timeout: float | None,
-    wait: bool,
     until_end: bool,
+    wait: bool,
     isolation: str,
-    format_: str,
+    format_: str | None,
+    as_json: bool,
     bootstrap: str,
 ) -> int:
     """Print the records of TOPICS, each on a line, and wait for more until Ctrl-C.
 
-    Without --group and --from-beginning only records that come from now on are shown.
+    Without --group and a place to start only records that come from now on are printed. TIME is 2026-03-01T12:30
+    (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (so long ago), or milliseconds since 1970.
+
+    \b
+    FORMAT is one of
+      value        the value and a newline; <tombstone> for a record without a value
+      key-value    key, tab, value, newline
+      json         one object per line, with offset, timestamp and headers
+    or a template, as in kcat, that has to say \\n where a line ends:
+      %t topic   %p partition   %o offset   %T timestamp in ms   %h headers: name=value,name=value
+      %k key     %s value       %K %S their lengths in bytes, -1 for none   %R %S as 4 bytes   %% %
 
     \b
     oncelog consume orders --from-beginning --max-messages 10
     oncelog consume orders --group billing                       go on where the group stopped
-    oncelog consume orders --from-beginning --until-end --format json | jq .value
+    oncelog consume orders --from-beginning --until-end --json | jq .value
+    oncelog consume orders --tail 5 --until-end                  the last five of each partition
+    oncelog consume orders --from-time 15m --format '%T %k=%s\\n'
     oncelog consume orders --partition 0 --offset 42 --max-messages 1
     oncelog consume orders --timeout 5                           stop when 5 s pass without a record
-    oncelog consume orders --wait                                wait until somebody creates the topic
+    oncelog consume orders --wait                                wait until the topic is created
     """
     if partition is not None and (group is not None or len(topics) != 1):
         raise click.UsageError("--partition goes with one topic and without --group")
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition")
+    if from_beginning + sum(each is not None for each in (from_time, tail, offset)) > 1:
+        raise click.UsageError("--from-beginning, --from-time, --tail and --offset exclude each other")
+    if group is not None and (from_time is not None or tail is not None):
+        raise click.UsageError(
+            "--from-time and --tail go without --group: `oncelog group reset` sets where a group goes on"
+        )
     if until_end and group is not None:
         raise click.UsageError("--until-end goes without --group: use --timeout")
+    if as_json and format_ not in (None, "json"):
+        raise click.UsageError("--json and --format exclude each other")
+    from .record_formats import record_format
+
+    print_record = record_format("json" if as_json else format_ or "value")
 
     async def work() -> int:
         from ..client.consumer import Consumer
@@ -104,20 +129,24 @@ def consume(
                 assigned = _assign(consumer, known, partition)
                 if offset is not None:
                     consumer.seek(assigned[0], offset)
+                elif from_time is not None:
+                    await seek_to_time(consumer, assigned, from_time)
+                elif tail is not None:
+                    await seek_to_last(consumer, assigned, tail)
                 elif from_beginning:
                     await consumer.seek_to_beginning(*assigned)
                 else:
                     await consumer.seek_to_end(*assigned)
                 if until_end:
                     ends = await consumer.end_offsets(assigned)
-            await _print_all(consumer, _FORMATS[format_], max_messages, timeout, ends, commit=group is not None)
+            await _print_all(consumer, print_record, max_messages, timeout, ends, commit=group is not None)
         return 0
 
     return run(work())
 
 
 async def _partitions(consumer: Consumer, topic: str, *, wait: bool) -> list[int]:
-    """The partitions of a topic; fails if it does not exist, or waits until it does."""
+    """Return the partitions of a topic. Without one, fail, or with `wait` wait until it is created."""
     from ..client.errors import UnknownTopicError
 
     while True:
@@ -136,62 +165,42 @@ def _assign(consumer: Consumer, known: dict[str, list[int]], partition: int | No
     from ..client.values import TopicPartition
 
     partitions = []
-    for topic, found in known.items():
-        if partition is not None and partition not in found:
-            raise click.ClickException(f"topic {topic} has no partition {partition}: it has {len(found)}")
-        partitions += [TopicPartition(topic, index) for index in found if partition is None or index == partition]
+    for topic, indexes in known.items():
+        if partition is not None and partition not in indexes:
+            raise click.ClickException(f"topic {topic} has no partition {partition}: it has {len(indexes)}")
+        partitions += [TopicPartition(topic, index) for index in indexes if partition is None or index == partition]
     consumer.assign(partitions)
     return partitions
 
 
 async def _print_all(
     consumer: Consumer,
-    format_: Callable[[ConsumerRecord], bytes],
+    print_record: Format,
     max_messages: int | None,
     timeout: float | None,
     ends: dict[Any, int] | None,
     *,
     commit: bool,
 ) -> None:
-    from ..client.values import TopicPartition
-
     loop = asyncio.get_running_loop()
     out = sys.stdout.buffer
     last = loop.time()
     printed = 0
-    while True:
-        left = None if max_messages is None else max_messages - printed
-        records = await consumer.poll(timeout_ms=POLL_MS, max_records=left)
-        if records:
-            last = loop.time()
-            printed += len(records)
-            out.write(b"".join(map(format_, records)))
-            out.flush()
-            if commit:
-                await consumer.commit({TopicPartition(each.topic, each.partition): each.offset + 1 for each in records})
-        if max_messages is not None and printed >= max_messages:
-            return
-        if ends is not None and all([await consumer.position(each) >= end for each, end in ends.items()]):
-            return
-        if timeout is not None and loop.time() - last >= timeout:
-            return
-
-
-def _value(record: ConsumerRecord) -> bytes:
-    return (TOMBSTONE if record.value is None else record.value) + b"\n"
-
-
-def _key_value(record: ConsumerRecord) -> bytes:
-    return (b"null" if record.key is None else record.key) + b"\t" + _value(record)
-
-
-def _json(record: ConsumerRecord) -> bytes:
-    from .formats import record_as_json
-
-    line = record_as_json(
-        record.offset, record.timestamp, record.key, record.value, record.headers, record.topic, record.partition
-    )
-    return line.encode() + b"\n"
-
-
-_FORMATS = {"value": _value, "key-value": _key_value, "json": _json}
+    with Progress("records read", visible=not sys.stdout.isatty()) as progress:
+        while True:
+            left = None if max_messages is None else max_messages - printed
+            records = await consumer.poll(timeout_ms=POLL_MS, max_records=left)
+            if records:
+                last = loop.time()
+                printed += len(records)
+                out.write(b"".join(map(print_record, records)))
+                out.flush()
+                progress.show(printed)
+                if commit:
+                    await consumer.commit({each.topic_partition: each.offset + 1 for each in records})
+            if max_messages is not None and printed >= max_messages:
+                return
+            if ends is not None and all([await consumer.position(each) >= end for each, end in ends.items()]):
+                return
+            if timeout is not None and loop.time() - last >= timeout:
+                return

@@ -1,121 +1,160 @@
-"""`oncelog group`: list and describe consumer groups, and clear what fences their producers."""
+"""`oncelog group`: list and describe consumer groups, and their lag. `group_changes` has what changes them."""
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from .bootstrap import PATIENCE_MS, bootstrap_option, run
-from .tables import print_list, print_table
+from .bootstrap import bootstrap_option, connect_admin, run
+from .group_changes import CHANGES
+from .json_output import json_option, print_json
+from .tables import Item, print_items, print_items_table
 
 
-@click.group(short_help="List, describe and unfence consumer groups.")
+@click.group(short_help="List, describe, reset, delete and unfence consumer groups.")
 def group() -> None:
-    """List and describe consumer groups, and clear what fences their producers.
+    """List and describe consumer groups, change their offsets, and clear what fences their producers.
 
     \b
-    oncelog group list
-    oncelog group describe billing
+    oncelog group list --lag                          all groups, and how far behind they are
+    oncelog group lag                                 the same, partition by partition
+    oncelog group describe billing                    who reads what
+    oncelog group reset billing --to-time 2h          read the last two hours again
+    oncelog group delete-offsets billing --topic orders
+    oncelog group delete billing
     oncelog group unfence billing
     """
 
 
+for change in CHANGES:
+    group.add_command(change)
+
+
 @group.command("list")
+@click.option("--lag", "with_lag", is_flag=True, help="Add how many offsets each group is behind, in all.")
+@json_option
 @bootstrap_option
-def list_(bootstrap: str) -> None:
+def list_(with_lag: bool, as_json: bool, bootstrap: str) -> None:
     """Print all groups, one per line: name, state, protocol type."""
 
     async def work() -> None:
-        from ..client.admin import Admin
-
-        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
+        async with connect_admin(bootstrap) as admin:
             groups = sorted(await admin.list_groups(), key=lambda listed: listed.group_id)
-            rows = [[each.group_id, each.state or "-", each.protocol_type or "-"] for each in groups]
-            print_list(["group", "state", "protocol type"], rows, "There are no groups.")
+            items: list[dict[str, object]] = [
+                {"group": each.group_id, "state": each.state, "protocol_type": each.protocol_type} for each in groups
+            ]
+            if with_lag:
+                from .group_lag import lag_of_groups
+
+                lags = await lag_of_groups(admin, [each.group_id for each in groups])
+                for item, each in zip(items, groups, strict=True):
+                    known = [partition.lag for partition in lags[each.group_id].values() if partition.lag is not None]
+                    item["lag"] = sum(known) if known else None
+        columns = ["group", "state", "protocol_type", *([">lag"] if with_lag else [])]
+        print_items(columns, items, "There are no groups.", as_json=as_json)
 
     run(work())
 
 
 @group.command()
-@click.argument("name")
+@click.argument("names", nargs=-1)
+@json_option
 @bootstrap_option
-def describe(name: str, bootstrap: str) -> int:
+def lag(names: tuple[str, ...], as_json: bool, bootstrap: str) -> int:
+    """Print the lag of the groups NAMES, or of all groups, one partition per line.
+
+    Columns: group, topic, partition, committed offset, end of the partition, lag. Partitions in which a group has
+    committed nothing are left out.
+
+    \b
+    oncelog group lag
+    oncelog group lag billing | sort -t "$(printf '\\t')" -k6 -n
+    """
+
+    async def work() -> int:
+        from .group_lag import lag_of_groups
+
+        async with connect_admin(bootstrap) as admin:
+            groups = list(names) or sorted(each.group_id for each in await admin.list_groups())
+            lags = await lag_of_groups(admin, groups)
+            if names:
+                for name in [name for name in names if not lags[name]]:
+                    if (await admin.describe_groups([name]))[name].state == "Dead":
+                        raise click.ClickException(absent(name))
+        items = [
+            {"group": name, "topic": partition.topic, "partition": partition.partition, **lag._asdict()}
+            for name, partitions in lags.items()
+            for partition, lag in partitions.items()
+        ]
+        columns = ["group", "topic", ">partition", ">committed", ">end", ">lag"]
+        print_items(columns, items, "No group has committed offsets.", as_json=as_json)
+        return 0
+
+    return run(work())
+
+
+@group.command()
+@click.argument("name")
+@json_option
+@bootstrap_option
+def describe(name: str, as_json: bool, bootstrap: str) -> None:
     """Show the group NAME: its members, what each one reads, and how far behind it is.
 
     Lag is the number of offsets between what the group has committed and the end of the partition.
     """
 
-    async def work() -> int:
-        from ..client.admin import Admin
+    async def work() -> None:
+        from .group_lag import end_offsets, lag_of_groups
 
-        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
+        async with connect_admin(bootstrap) as admin:
             described = (await admin.describe_groups([name]))[name]
-            committed = await admin.group_offsets(name)
-            ends = await admin.list_offsets(dict.fromkeys(committed, -1)) if committed else {}
+            lags = (await lag_of_groups(admin, [name]))[name]
+            if not lags and described.state == "Dead":
+                raise click.ClickException(absent(name))
             readers = {partition: member for member in described.members for partition in member.partitions}
-            if not committed and described.state == "Dead":
-                click.echo(
-                    f"oncelog group describe: there is no group {name}. `oncelog group list` shows all.", err=True
-                )
-                return 1
-            rows = []
-            for partition in sorted({*committed, *readers}):
-                position = committed.get(partition)
-                end = ends[partition].offset if partition in ends else None
-                lag = None if position is None or end is None else end - position.offset
-                rows.append(
-                    [
-                        partition.topic,
-                        str(partition.partition),
-                        _number(None if position is None else position.offset),
-                        _number(end),
-                        _number(lag),
-                        readers[partition].member_id if partition in readers else "-",
-                    ]
-                )
-            title = f"{name}: {described.state}, {len(described.members)} member(s)"
-            print_table(title, ("topic", ">partition", ">committed", ">end", ">lag", "member"), rows)
-            return 0
+            ends = await end_offsets(admin, readers.keys() - lags.keys())
+        items: list[Item] = []
+        for partition in sorted({*lags, *readers}):
+            known, member = lags.get(partition), readers.get(partition)
+            items.append(
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": known and known.committed,
+                    "end": known.end if known else ends.get(partition),
+                    "lag": known and known.lag,
+                    "member": member and member.member_id,
+                    "client_id": member and member.client_id,
+                    "host": member and member.client_host,
+                }
+            )
+        if as_json:
+            members = [
+                {
+                    "member": member.member_id,
+                    "group_instance_id": member.group_instance_id,
+                    "client_id": member.client_id,
+                    "host": member.client_host,
+                }
+                for member in described.members
+            ]
+            print_json(
+                {
+                    "group": name,
+                    "state": described.state,
+                    "protocol_type": described.protocol_type,
+                    "protocol": described.protocol,
+                    "coordinator": described.coordinator,
+                    "members": members,
+                    "partitions": items,
+                }
+            )
+            return
+        title = f"{name}: {described.state}, {len(described.members)} member(s)"
+        print_items_table(title, ("topic", ">partition", ">committed", ">end", ">lag", "member"), items)
 
-    return run(work())
-
-
-@group.command(short_help="Let any producer commit the group's offsets again.")
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when stdin is not a terminal.")
-@bootstrap_option
-def unfence(name: str, yes: bool, bootstrap: str) -> int:
-    """Drop the claims of the group NAME: any producer may commit its offsets in a transaction again.
-
-    A producer that was initialised for the group's assignment (group-aware transactions) claims its input partitions.
-    From then on no producer of an older generation, or of none, can commit offsets on them: it gets
-    CONCURRENT_PRODUCER_COMMIT, and a stock client PRODUCER_FENCED. Claims go by themselves with the
-    last member, the group or its offsets. Clear them by hand when clients without generations are to take over a
-    group whose claims are still there. Stop the group-aware producers first: without claims nothing keeps two
-    producers from committing on one partition.
-    """
-
-    async def work() -> int:
-        from ..client.admin import Admin
-
-        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
-            claims = await admin.group_claims(name)
-            if not claims:
-                click.echo(f"Group {name} has no claims.")
-                return 0
-            for claim in claims:
-                click.echo(
-                    f"{claim.partition} is claimed by {claim.transactional_id}"
-                    f" (producer id {claim.producer_id}, generation {claim.generation_id})"
-                )
-            if not yes and sys.stdin.isatty():
-                click.confirm(f"Drop {len(claims)} claim(s) of group {name}?", abort=True)
-            click.echo(f"Dropped {len(await admin.unfence_group(name))} claim(s) of group {name}.")
-            return 0
-
-    return run(work())
+    run(work())
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def absent(name: str) -> str:
+    """Return the sentence for a group that does not exist."""
+    return f"there is no group {name}. `oncelog group list` prints all groups."

@@ -5,21 +5,26 @@ from __future__ import annotations
 import click
 
 from .bootstrap import bootstrap_option, run
+from .json_output import json_option, print_json
 
 TIMEOUT_S = 2.5
 """Below the three seconds after which Docker gives up a health check."""
 
 
-@click.command(short_help="Say whether a broker answers and can write.")
+@click.command(short_help="Check that a broker answers and can write.")
+@json_option
 @bootstrap_option
-def health(bootstrap: str) -> int:
+def health(as_json: bool, bootstrap: str) -> int:
     """Exit with 0 when the broker at --bootstrap answers a request and its data directory has not failed, else with 1.
 
     \b
     oncelog health --bootstrap 127.0.0.1:9092
     """
     problem = run(_problem(bootstrap))
-    click.echo(f"{bootstrap}: {problem or 'healthy'}", err=problem is not None)
+    if as_json:
+        print_json({"broker": bootstrap, "healthy": problem is None, "problem": problem})
+    else:
+        click.echo(f"{bootstrap}: {problem or 'healthy'}", err=problem is not None)
     return 1 if problem else 0
 
 
@@ -61,4 +66,4 @@ async def _ask(bootstrap: str) -> str | None:
         code = error_code(directory.error_code)
         if code is not ErrorCode.NONE:
             return f"the data directory {directory.log_dir} failed: {code.name}. See the broker's log"
-    return None if answer.results else "it names no data directory that works. See the broker's log"
+    return None if answer.results else "it has no data directory that works. See the broker's log"

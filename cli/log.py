@@ -1,12 +1,16 @@
-"""`oncelog log`: looking at, and repairing, the files of a data directory while no broker uses it."""
+"""`oncelog log`: look at and repair the files of a data directory while no broker uses it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
+
+from .json_output import json_option, print_json
 
 if TYPE_CHECKING:
     from ..broker.log.repair import Damage
@@ -119,7 +123,8 @@ def _record_line(record: Record, header: BatchHeader, as_json: bool) -> str:
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only say what is damaged and what would be cut off.")
 @click.option("--yes", is_flag=True, help="Do not ask before cutting.")
-def repair(directory: Path, dry_run: bool, yes: bool) -> int:
+@json_option
+def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Cut damaged partitions of a data DIRECTORY back to their last sound batch.
 
     What is cut off is saved in DIRECTORY/removed first, and stays there until you delete it. The broker must not be
@@ -136,23 +141,26 @@ def repair(directory: Path, dry_run: bool, yes: bool) -> int:
     from ..broker.ports import RealFileSystem
 
     filesystem = RealFileSystem()
+    repaired: Sequence[object] = []
     try:
         path = str(directory.absolute())
         damages = inspect(path, filesystem)
-        for damage in damages:
-            click.echo(_damage_lines(damage))
-        if not damages:
-            click.echo(f"{directory}: no damage found.")
-            return 0
-        if dry_run:
-            return 1
-        if not yes:
-            click.confirm(f"Repair {len(damages)} partition(s)?", abort=True)
-        repaired = cut(path, filesystem)
+        if not as_json:
+            for damage in damages:
+                click.echo(_damage_lines(damage))
+        if damages and not dry_run:
+            if not yes:
+                click.confirm(f"Repair {len(damages)} partition(s)?", abort=True, err=True)
+            repaired = cut(path, filesystem)
     except DataDirectoryError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"{len(repaired)} partition(s) repaired; what was cut off lies in {directory}/removed.")
-    return 0
+    if as_json:
+        print_json({"damages": [asdict(damage) for damage in damages], "repaired": len(repaired)})
+    elif not damages:
+        click.echo(f"{directory}: no damage found.")
+    elif not dry_run:
+        click.echo(f"{len(repaired)} partition(s) repaired; what was cut off lies in {directory}/removed.")
+    return 1 if damages and dry_run else 0
 
 
 def _damage_lines(damage: Damage) -> str:

@@ -3,8 +3,8 @@
 Importing this module must stay cheap: command modules import click only, and broker, client and rich inside of the
 function that needs them, so that --help answers at once and `serve` is up in a moment.
 
-A failure that we foresee is one sentence on stderr with its remedy, and exit code 1 (2 for wrong usage or settings). A
-traceback means a bug of ours.
+A foreseen failure is one sentence on stderr with its remedy, and exit code 1; wrong usage and wrong settings give exit
+code 2, and an interrupt 130. A traceback means a bug in oncelog.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import sys
 
 import click
 
+from .cluster import cluster
+from .completion import completion
 from .connect import connect
 from .consume import consume
-from .failures import explain
+from .failures import FAILURE, INTERRUPTED, USAGE, explain, is_setting
 from .group import group
 from .health import health
 from .log import log
@@ -38,14 +40,15 @@ def oncelog() -> None:
     oncelog consume orders --from-beginning           read them all, and wait for more
     oncelog consume orders --group billing            go on where the group stopped
     oncelog group describe billing                    who reads, and how far behind
+    oncelog group reset billing --to-time 2h          read the last two hours again
     oncelog txn list --state Ongoing                  transactions that are open now
 
-    All commands but serve and log talk to --bootstrap HOST:PORT, or $ONCELOG_BOOTSTRAP, or 127.0.0.1:9092. That may be
-    an Apache Kafka as well.
+    Commands that need a broker take --bootstrap HOST:PORT, else $ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. It may be
+    Apache Kafka as well. --json prints results as JSON. Exit codes: 0 success, 1 failure, 2 wrong usage.
     """
 
 
-for command in (serve, topic, produce, consume, group, txn, log, health, pipeline, connect):
+for command in (serve, topic, produce, consume, group, txn, cluster, log, health, pipeline, connect, completion):
     oncelog.add_command(command)
 
 
@@ -53,15 +56,18 @@ def main() -> None:
     """Entry point of the `oncelog` command; ends the process with its exit code."""
     try:
         code = oncelog.main(prog_name="oncelog", standalone_mode=False)
-    except click.ClickException as error:
+    except click.UsageError as error:
         error.show()
-        code = error.exit_code
+        code = USAGE
+    except click.ClickException as error:
+        click.echo(f"oncelog: {error.format_message()}", err=True)
+        code = FAILURE
     except (click.Abort, KeyboardInterrupt):
-        code = 130
+        code = INTERRUPTED
     except Exception as error:
         sentence = explain(error)
         if sentence is None:
             raise
         click.echo(f"oncelog: {sentence}", err=True)
-        code = 1
+        code = USAGE if is_setting(error) else FAILURE
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,7 +1,7 @@
-"""`oncelog produce`: records from the command line or from stdin, one per line.
+"""`oncelog produce`: write records from the command line or from stdin, one per line.
 
-Owns: turning lines into records. Reads ahead of the broker by a bounded number of lines only, so that any file may be
-piped through. With --txn everything is one transaction: all lines or none.
+It reads a bounded number of lines ahead of the broker, so that a file of any size may be piped through. With --txn
+everything is one transaction: all lines or none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, run
+from .json_output import json_option, print_json
+from .progress import Progress
 
 if TYPE_CHECKING:
     from ..client.producer import Producer
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 LINES_AHEAD = 64
 """Chunks of lines that may wait between the reading thread and the producer."""
 CHUNK = 64 * 1024
+PROGRESS_EVERY = 1000
+"""Records between two looks at the clock."""
 
 
 @click.command(short_help="Write records: --value, or lines from stdin.")
@@ -44,6 +48,7 @@ CHUNK = 64 * 1024
 @click.option(
     "--txn", metavar="ID", help="Send everything as one transaction of this transactional id: all or nothing."
 )
+@json_option
 @bootstrap_option
 def produce(
     topic: str,
@@ -55,6 +60,7 @@ def produce(
     compression: str,
     acks: str,
     txn: str | None,
+    as_json: bool,
     bootstrap: str,
 ) -> int:
     """Write records to TOPIC: each line of stdin is a value.
@@ -83,16 +89,18 @@ def produce(
         if txn is not None:
             settings["transactional_id"] = txn
         sent = 0
-        async with Producer(bootstrap_servers=bootstrap, **settings) as producer, _transaction(producer, txn):
-            async for line in _lines(value):
-                record_key, record_value = _split(line, fixed, separator)
-                await producer.enqueue(topic, record_value, key=record_key, partition=partition, headers=pairs)
-                sent += 1
-                if sent % 10_000 == 0:
-                    _progress(sent)
-            await producer.flush()
-        _progress(None)
-        if sys.stderr.isatty() or value is None:
+        with Progress("records sent") as progress:
+            async with Producer(bootstrap_servers=bootstrap, **settings) as producer, _transaction(producer, txn):
+                async for line in _lines(value):
+                    record_key, record_value = _split(line, fixed, separator)
+                    await producer.enqueue(topic, record_value, key=record_key, partition=partition, headers=pairs)
+                    sent += 1
+                    if sent % PROGRESS_EVERY == 0:
+                        progress.show(sent)
+                await producer.flush()
+        if as_json:
+            print_json({"topic": topic, "records": sent})
+        elif sys.stderr.isatty() or value is None:
             click.echo(f"{sent} record{'' if sent == 1 else 's'} written to {topic}.", err=True)
         return 0
 
@@ -109,8 +117,8 @@ def _header(text: str) -> tuple[str, bytes]:
 def _split(line: bytes, key: bytes | None, separator: bytes | None) -> tuple[bytes | None, bytes]:
     if separator is None:
         return key, line
-    head, found, tail = line.partition(separator)
-    return (head, tail) if found else (None, line)
+    head, match, tail = line.partition(separator)
+    return (head, tail) if match else (None, line)
 
 
 @contextlib.asynccontextmanager
@@ -122,17 +130,11 @@ async def _transaction(producer: Producer, txn: str | None) -> AsyncIterator[Non
         yield
 
 
-def _progress(sent: int | None) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K" if sent is None else f"\r{sent:,} records sent")
-        sys.stderr.flush()
-
-
 async def _lines(value: str | None) -> AsyncIterator[bytes]:
     if value is not None:
         yield value.encode()
         return
-    # A daemon thread reads, because a regular file can't be awaited, and a terminal must not hold up the end.
+    # A daemon thread reads: a regular file cannot be awaited, and waiting for a terminal must not delay the exit.
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[list[bytes] | BaseException | None] = asyncio.Queue(LINES_AHEAD)
 
@@ -149,7 +151,7 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
 
 
 def _read_lines(source: IO[bytes], put: Callable[[list[bytes] | BaseException | None], None]) -> None:
-    with contextlib.suppress(RuntimeError, asyncio.CancelledError):  # the loop is closed: nobody listens any more
+    with contextlib.suppress(RuntimeError, asyncio.CancelledError):  # the loop is closed: the command is over
         try:
             descriptor = source.fileno()
             rest = b""

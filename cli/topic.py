@@ -1,43 +1,43 @@
-"""`oncelog topic`: create, list, describe, delete."""
+"""`oncelog topic`: create, list, describe and delete topics. `topic_changes` has what changes existing ones."""
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from .bootstrap import PATIENCE_MS, bootstrap_option, run
-from .tables import print_list, print_table
+from .bootstrap import bootstrap_option, connect_admin, run
+from .confirmation import confirm, yes_option
+from .json_output import json_option, print_json, report
+from .parameters import name_and_value
+from .tables import print_items, print_items_table
+from .topic_changes import CHANGES
 
 
-@click.group(short_help="Create, list, describe and delete topics.")
+@click.group(short_help="Create, list, describe, change, trim and delete topics.")
 def topic() -> None:
-    """Create, list, describe and delete topics.
+    """Create, list, describe, change, trim and delete topics.
 
     \b
     oncelog topic create orders --partitions 3 --config retention.ms=86400000
     oncelog topic list
     oncelog topic describe orders
+    oncelog topic alter orders --set retention.ms=3600000 --unset cleanup.policy
+    oncelog topic add-partitions orders --num 2
+    oncelog topic trim orders --before-time 7d
     oncelog topic delete orders
     """
 
 
-def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--config")
-        settings[name] = value
-    return settings
+for change in CHANGES:
+    topic.add_command(change)
 
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many.  [default: the broker's num.partitions]")
-@click.option("--replication-factor", type=click.IntRange(1), help="[default: the broker's]")
-@click.option("--config", "pairs", multiple=True, metavar="NAME=VALUE", help="A setting of the topic; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="It is fine if the topic is there already.")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions.  [default: the broker's]")
+@click.option("--replication-factor", type=click.IntRange(1), help="Replicas per partition.  [default: the broker's]")
+@click.option("--config", "pairs", multiple=True, metavar="NAME=VALUE", help="A config of the topic; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
+@json_option
 @bootstrap_option
 def create(
     name: str,
@@ -45,6 +45,7 @@ def create(
     replication_factor: int | None,
     pairs: tuple[str, ...],
     if_not_exists: bool,
+    as_json: bool,
     bootstrap: str,
 ) -> None:
     """Create the topic NAME.
@@ -53,101 +54,119 @@ def create(
     oncelog topic create orders --partitions 3
     oncelog topic create audit --config retention.ms=-1 --if-not-exists
     """
-    configs = _settings(pairs)
+    configs = dict(name_and_value(pair, "--config") for pair in pairs)
 
     async def work() -> None:
-        from ..client.admin import Admin, NewTopic
+        from ..client.admin import NewTopic
         from ..protocol.errors import ErrorCode, KafkaError
 
-        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
+        async with connect_admin(bootstrap) as admin:
             new = NewTopic(name, partitions or -1, replication_factor or -1, configs)
+            created, sentence = True, f"Created topic {name}."
             try:
                 await admin.create_topics([new])
             except KafkaError as error:
-                if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
-                    click.echo(f"Topic {name} is there already.")
-                    return
-                raise
-            click.echo(f"Created topic {name}.")
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                    raise
+                created, sentence = False, f"Topic {name} exists already."
+            report(sentence, {"topic": name, "created": created}, as_json=as_json)
 
     run(work())
 
 
 @topic.command("list")
-@click.option("--internal", is_flag=True, help="With the broker's own topics.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
+@json_option
 @bootstrap_option
-def list_(internal: bool, bootstrap: str) -> None:
+def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
     """Print the names of all topics, one per line."""
 
     async def work() -> None:
-        from ..client.admin import Admin
-
-        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
+        async with connect_admin(bootstrap) as admin:
             names = sorted(await admin.list_topics(internal=internal))
-            print_list(["topic"], [[name] for name in names], "There are no topics.")
+            print_items(["topic"], [{"topic": name} for name in names], "There are no topics.", as_json=as_json)
 
     run(work())
 
 
 @topic.command()
 @click.argument("name")
+@click.option("--configs", "all_configs", is_flag=True, help="Print all configs, not only those set on the topic.")
+@json_option
 @bootstrap_option
-def describe(name: str, bootstrap: str) -> None:
-    """Show the topic NAME: partitions, their leaders, the offsets that are in them.
+def describe(name: str, all_configs: bool, as_json: bool, bootstrap: str) -> None:
+    """Show the topic NAME: its partitions with leaders and offsets, and its configs.
 
-    Offsets: `start` is the first that is still there; `end` is the next to be written; a read_committed reader gets up
-    to `stable`, which stays behind `end` while a transaction is open.
+    Offsets: `start` is the first offset that is still stored; `end` is the next one to be written; a read_committed
+    consumer reads up to `stable`, which stays behind `end` while a transaction is open. Configs are those set on the
+    topic itself; --configs adds what the broker sets and the defaults. --json always has all of them.
     """
 
     async def work() -> None:
-        from ..client.admin import Admin
+        from ..client.admin import ConfigResource, ResourceType
         from ..client.values import TopicPartition
+        from .configs import COLUMNS, TOPIC_CONFIG, config_items
 
-        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
+        async with connect_admin(bootstrap) as admin:
             metadata = (await admin.describe_topics([name]))[name]
             partitions = [TopicPartition(name, partition.index) for partition in metadata.partitions]
             start = await admin.list_offsets(dict.fromkeys(partitions, -2))
             end = await admin.list_offsets(dict.fromkeys(partitions, -1))
             stable = await admin.list_offsets(dict.fromkeys(partitions, -1), isolation_level="read_committed")
-            rows = []
-            for partition, row in zip(partitions, metadata.partitions, strict=True):
-                offsets = (start[partition].offset, stable[partition].offset, end[partition].offset)
-                rows.append([str(partition.partition), str(row.leader_id), *map(str, offsets)])
-            columns = (">partition", ">leader", ">start", ">stable", ">end")
-            print_table(f"{name}: {len(partitions)} partition(s)", columns, rows)
+            resource = ConfigResource(ResourceType.TOPIC, name)
+            configs = (await admin.describe_configs([resource]))[resource]
+        items = [
+            {
+                "partition": partition.partition,
+                "leader": row.leader_id,
+                "replicas": list(row.replicas),
+                "start": start[partition].offset,
+                "stable": stable[partition].offset,
+                "end": end[partition].offset,
+            }
+            for partition, row in zip(partitions, metadata.partitions, strict=True)
+        ]
+        if as_json:
+            print_json({"topic": name, "partitions": items, "configs": config_items(configs)})
+            return
+        columns = (">partition", ">leader", ">start", ">stable", ">end")
+        print_items_table(f"{name}: {len(partitions)} partition(s)", columns, items)
+        shown = {key: entry for key, entry in configs.items() if all_configs or entry.source == TOPIC_CONFIG}
+        if shown:
+            click.echo()
+            print_items_table(f"{name}: {len(shown)} config(s)", COLUMNS, config_items(shown))
 
     run(work())
 
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--if-exists", is_flag=True, help="It is fine if a topic is not there.")
-@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when stdin is not a terminal.")
+@click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
+@yes_option
+@json_option
 @bootstrap_option
-def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: str) -> int:
+def delete(names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool, bootstrap: str) -> int:
     """Delete the topics NAMES with all of their records.
 
     \b
     oncelog topic delete orders
     oncelog topic delete old-1 old-2 --yes --if-exists
     """
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True)
+    confirm(f"Delete {', '.join(names)} with all records?", yes=yes)
 
     async def work() -> int:
-        from ..client.admin import Admin
         from ..protocol.errors import ErrorCode
+        from .outcomes import print_outcomes
 
-        failed = 0
-        async with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS) as admin:
-            for name, error in (await admin.delete_topics(list(names), raise_errors=False)).items():
-                if error is None:
-                    click.echo(f"Deleted topic {name}.")
-                elif if_exists and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    click.echo(f"There is no topic {name}.")
-                else:
-                    click.echo(f"oncelog topic delete {name}: {error}", err=True)
-                    failed += 1
-        return 1 if failed else 0
+        async with connect_admin(bootstrap) as admin:
+            outcomes = await admin.delete_topics(names, raise_errors=False)
+        return print_outcomes(
+            outcomes,
+            "topic",
+            done="Deleted topic {}.",
+            absent="There is no topic {}.",
+            absent_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else None,
+            as_json=as_json,
+        )
 
     return run(work())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..client.admin import HangingTransaction, ProducerDescription, TransactionDescription
 from ..client.values import TopicPartition
-from .tables import print_table
+from .tables import print_items_table
 from .times import duration, moment
 from .transaction_words import STATES, UNKNOWN
 
@@ -17,21 +17,24 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-def sentences(one: TransactionDescription, now_ms: int) -> list[str]:
-    """State, since when, what time is left, and whose transaction it is."""
-    lines = [f"{one.transactional_id}: {one.state}", f"  {STATES.get(one.state, UNKNOWN)}"]
-    if one.started_ms is not None and one.partitions:
-        lines.append(f"  begun        {moment(one.started_ms, now_ms)}")
-    lines.append(f"  timeout      {duration(one.timeout_ms)}{_left(one, now_ms)}")
-    lines.append(f"  producer     id {one.producer_id}, epoch {one.producer_epoch}")
-    lines.append(f"  coordinator  broker {one.coordinator}")
-    if any(partition.topic == OFFSETS_TOPIC for partition in one.partitions):
+def sentences(transaction: TransactionDescription, now_ms: int) -> list[str]:
+    """Return lines with the state of a transactional id, its times, its producer and its coordinator."""
+    lines = [
+        f"{transaction.transactional_id}: {transaction.state}",
+        f"  {STATES.get(transaction.state, UNKNOWN)}",
+    ]
+    if transaction.started_ms is not None and transaction.partitions:
+        lines.append(f"  begun        {moment(transaction.started_ms, now_ms)}")
+    lines.append(f"  timeout      {duration(transaction.timeout_ms)}{_left(transaction, now_ms)}")
+    lines.append(f"  producer     id {transaction.producer_id}, epoch {transaction.producer_epoch}")
+    lines.append(f"  coordinator  broker {transaction.coordinator}")
+    if any(partition.topic == OFFSETS_TOPIC for partition in transaction.partitions):
         lines.append(f"  It also commits offsets of a consumer group: {OFFSETS_TOPIC} is among its partitions.")
     return lines
 
 
-def _left(one: TransactionDescription, now_ms: int) -> str:
-    deadline_ms = one.deadline_ms
+def _left(transaction: TransactionDescription, now_ms: int) -> str:
+    deadline_ms = transaction.deadline_ms
     if deadline_ms is None:
         return ""
     if deadline_ms > now_ms:
@@ -39,60 +42,78 @@ def _left(one: TransactionDescription, now_ms: int) -> str:
     return f", over since {duration(now_ms - deadline_ms)}: the coordinator is about to abort it"
 
 
-async def print_partitions(admin: Admin, one: TransactionDescription, now_ms: int) -> None:
-    """Print an open transaction's partitions, with the offsets that matter; see `oncelog txn describe --help`."""
-    rows = []
-    producers = await admin.describe_producers(one.partitions)
-    ends = await admin.list_offsets(dict.fromkeys(one.partitions, -1))
-    stable = await admin.list_offsets(dict.fromkeys(one.partitions, -1), isolation_level="read_committed")
-    for partition in one.partitions:
-        mine = [each for each in producers[partition] if each.producer_id == one.producer_id]
-        first = mine[0].transaction_start_offset if mine else None
-        last_ms = mine[0].last_timestamp_ms if mine and first is not None else -1
-        rows.append(
-            [
-                partition.topic,
-                str(partition.partition),
-                "-" if first is None else str(first),
-                "-" if last_ms < 0 else moment(last_ms, now_ms),
-                str(stable[partition].offset),
-                str(ends[partition].offset),
-                str(ends[partition].offset - stable[partition].offset),
-            ]
+async def partition_items(admin: Admin, transaction: TransactionDescription) -> list[dict[str, Any]]:
+    """Return an open transaction's partitions with their offsets; `oncelog txn describe --help` explains them."""
+    if not transaction.partitions:
+        return []
+    items = []
+    producers = await admin.describe_producers(transaction.partitions)
+    ends = await admin.list_offsets(dict.fromkeys(transaction.partitions, -1))
+    stable = await admin.list_offsets(dict.fromkeys(transaction.partitions, -1), isolation_level="read_committed")
+    for partition in transaction.partitions:
+        own = next((each for each in producers[partition] if each.producer_id == transaction.producer_id), None)
+        first = None if own is None else own.transaction_start_offset
+        items.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "first": first,
+                "last_record_ms": None if own is None or first is None else _known(own.last_timestamp_ms),
+                "stable": stable[partition].offset,
+                "end": ends[partition].offset,
+                "waiting": ends[partition].offset - stable[partition].offset,
+            }
         )
-    print_table(None, ("topic", ">partition", ">first", "last record", ">stable", ">end", ">waiting"), rows)
+    return items
 
 
-def print_hanging(found: Iterable[HangingTransaction], now_ms: int) -> None:
-    """Print hanging transactions, one per row."""
-    rows = []
-    for one in found:
-        last_ms = one.producer.last_timestamp_ms
-        rows.append(
-            [
-                one.partition.topic,
-                str(one.partition.partition),
-                str(one.producer.transaction_start_offset),
-                "-" if last_ms < 0 else moment(last_ms, now_ms),
-                str(one.producer.producer_id),
-                str(one.producer.producer_epoch),
-                one.transactional_id or "-",
-                one.why.value,
-            ]
-        )
-    columns = ("topic", ">partition", ">first", "last record", ">producer id", ">epoch", "transactional id", "why")
-    print_table(None, columns, rows)
+def print_partitions(items: Iterable[dict[str, Any]], now_ms: int) -> None:
+    """Print the partitions of an open transaction as a table."""
+    columns = ("topic", ">partition", ">first", "last_record", ">stable", ">end", ">waiting")
+    print_items_table(None, columns, [_with_moment(item, now_ms) for item in items])
 
 
-def no_such(where: TopicPartition, start_offset: int, known: Iterable[ProducerDescription]) -> str:
-    """No transaction is open from that offset on: says which are."""
-    starts = sorted(one.transaction_start_offset for one in known if one.transaction_start_offset is not None)
+def hanging_items(transactions: Iterable[HangingTransaction]) -> list[dict[str, Any]]:
+    """Return hanging transactions as items of a table."""
+    return [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "first": each.producer.transaction_start_offset,
+            "last_record_ms": _known(each.producer.last_timestamp_ms),
+            "producer_id": each.producer.producer_id,
+            "epoch": each.producer.producer_epoch,
+            "transactional_id": each.transactional_id,
+            "why": each.why.value,
+        }
+        for each in transactions
+    ]
+
+
+def print_hanging(items: Iterable[dict[str, Any]], now_ms: int) -> None:
+    """Print hanging transactions as a table."""
+    columns = ("topic", ">partition", ">first", "last_record", ">producer_id", ">epoch", "transactional_id", "why")
+    print_items_table(None, columns, [_with_moment(item, now_ms) for item in items])
+
+
+def _known(timestamp_ms: int) -> int | None:
+    return None if timestamp_ms < 0 else timestamp_ms
+
+
+def _with_moment(item: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    last_ms = item["last_record_ms"]
+    return {**item, "last_record": None if last_ms is None else moment(last_ms, now_ms)}
+
+
+def without_transaction(where: TopicPartition, start_offset: int, producers: Iterable[ProducerDescription]) -> str:
+    """Return the sentence for an offset at which no transaction begins, with those at which one does."""
+    starts = sorted(each.transaction_start_offset for each in producers if each.transaction_start_offset is not None)
     those = f"open ones begin at {', '.join(map(str, starts))}" if starts else "none is open there"
     return f"no transaction of {where} begins at offset {start_offset}: {those}"
 
 
-async def its_owner(admin: Admin, where: TopicPartition, producer: ProducerDescription) -> str:
-    """Why a transaction is not aborted by hand: whose it is, and what ends it."""
+async def why_not_by_hand(admin: Admin, where: TopicPartition, producer: ProducerDescription) -> str:
+    """Return why a transaction is not aborted by hand: which transactional id has it, and what ends it."""
     owners = await admin.list_transactions(producer_ids=[producer.producer_id])
     if not owners:
         return f"the transaction has ended meanwhile: nothing of producer id {producer.producer_id} is open in {where}"

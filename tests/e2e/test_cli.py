@@ -10,7 +10,6 @@ import pty
 import signal
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
@@ -18,40 +17,13 @@ from pathlib import Path
 import pytest
 from oncelog import Producer
 from support.broker import BrokerProcess
-
-ONCELOG = (sys.executable, "-P", "-m", "oncelog.cli")
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from support.command_line import ONCELOG, Run, command_line, done, done_json, failed
 
 
 @pytest.fixture
 def oncelog(bootstrap: str) -> Run:
     """`oncelog("topic", "list")` runs the command against the session's broker; `lines` go to its stdin."""
-
-    def run(*arguments: str, lines: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*ONCELOG, *arguments],
-            input=lines,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env=os.environ | {"ONCELOG_BOOTSTRAP": bootstrap},
-        )
-
-    return run
-
-
-def done(result: subprocess.CompletedProcess[str]) -> str:
-    assert result.returncode == 0, result.stderr
-    assert "Traceback" not in result.stderr
-    return result.stdout
-
-
-def failed(result: subprocess.CompletedProcess[str], *words: str) -> None:
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    for word in words:
-        assert word in result.stderr
+    return command_line(bootstrap)
 
 
 def read_all(oncelog: Run, topic: str, *options: str) -> list[str]:
@@ -69,7 +41,7 @@ def test_topic_from_creation_to_deletion(oncelog: Run, fresh_name: Callable[[str
     assert topic in done(oncelog("topic", "list")).splitlines()
     assert "3 partition(s)" in done(oncelog("topic", "describe", topic))
     failed(oncelog("topic", "create", topic), "TOPIC_ALREADY_EXISTS")
-    assert "there already" in done(oncelog("topic", "create", topic, "--if-not-exists"))
+    assert "exists already" in done(oncelog("topic", "create", topic, "--if-not-exists"))
     assert done(oncelog("topic", "delete", topic)) == f"Deleted topic {topic}.\n"
     assert topic not in done(oncelog("topic", "list")).splitlines()
     failed(oncelog("topic", "delete", topic), "UNKNOWN_TOPIC_OR_PARTITION")
@@ -99,6 +71,7 @@ def test_lines_come_back_in_order(oncelog: Run, fresh_name: Callable[[str], str]
     result = oncelog("produce", topic, lines="\n".join(lines))
     assert done(result) == ""
     assert f"{len(lines)} records written to {topic}." in result.stderr
+    assert done_json(oncelog("produce", fresh_name("other"), "--json", lines="a\nb\n"))["records"] == 2
     assert read_all(oncelog, topic) == lines
 
 
@@ -177,6 +150,52 @@ def test_group_goes_on_where_it_stopped(oncelog: Run, fresh_name: Callable[[str]
     failed(oncelog("group", "describe", fresh_name("nobody")), "there is no group")
 
 
+async def test_reading_begins_at_a_time_or_some_records_before_the_end(
+    oncelog: Run, bootstrap: str, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("starts")
+    done(oncelog("topic", "create", topic, "--partitions", "2", "--config", "retention.ms=-1"))
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(8):
+            await producer.send(topic, b"%d" % number, partition=0, timestamp_ms=1_000_000_000_000 + number * 1000)
+        await producer.send(topic, b"a", partition=1, timestamp_ms=1_000_000_000_000)
+    consume = ("consume", topic, "--until-end", "--format", "%s ")
+    assert done(oncelog(*consume, "--from-time", "2001-09-09T01:46:45Z")) == "5 6 7 "
+    assert done(oncelog(*consume, "--from-time", "1000000007000", "--partition", "0")) == "7 "
+    assert done(oncelog(*consume, "--from-time", "1h")) == ""
+    assert done(oncelog(*consume, "--tail", "2", "--partition", "0")) == "6 7 "
+    assert sorted(done(oncelog(*consume, "--tail", "3")).split()) == ["5", "6", "7", "a"]
+    assert done(oncelog("consume", topic, "--partition", "0", "--tail", "1", "--max-messages", "1")) == "7\n"
+
+
+async def test_tail_counts_records_and_not_what_else_takes_offsets(
+    oncelog: Run, bootstrap: str, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("tail")
+    done(oncelog("topic", "create", topic, "--partitions", "1"))
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
+        await producer.init_transactions()
+        for number in range(12):
+            await producer.begin_transaction()
+            await producer.send(topic, b"%d" % number)
+            await (producer.commit_transaction() if number % 4 == 0 else producer.abort_transaction())
+    tail = ("consume", topic, "--until-end", "--tail")
+    assert done(oncelog(*tail, "1")).split() == ["8"]
+    assert done(oncelog(*tail, "2")).split() == ["4", "8"]
+    assert done(oncelog(*tail, "9")).split() == ["0", "4", "8"]
+    assert done(oncelog(*tail, "2", "--isolation", "read_uncommitted")).split() == ["10", "11"]
+
+
+def test_records_are_printed_by_a_template(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("template")
+    done(oncelog("produce", topic, "--key", "k", "--value", "v", "--header", "h=1", "--partition", "0"))
+    assert done(oncelog("consume", topic, "--tail", "1", "--until-end", "--format", r"%t/%p/%o %k=%s (%S) %h\n")) == (
+        f"{topic}/0/0 k=v (1) h=1\n"
+    )
+    (record,) = [json.loads(line) for line in read_all(oncelog, topic, "--json")]
+    assert record["headers"] == [{"name": "h", "value": "1"}]
+
+
 def test_unknown_partition_and_contradicting_options(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("t")
     done(oncelog("produce", topic, "--value", "x"))
@@ -184,6 +203,10 @@ def test_unknown_partition_and_contradicting_options(oncelog: Run, fresh_name: C
     for arguments in (
         ("consume", topic, "--partition", "0", "--group", "g"),
         ("consume", topic, "--offset", "0"),
+        ("consume", topic, "--tail", "1", "--from-beginning"),
+        ("consume", topic, "--from-time", "1h", "--group", "g"),
+        ("consume", topic, "--format", "xml"),
+        ("consume", topic, "--format", "value", "--json"),
         ("produce", topic, "--key", "k", "--key-separator", ":"),
         ("produce", topic, "--txn", "t", "--acks", "1"),
         ("produce", topic, "--value", "v", "--header", "nonsense"),
@@ -284,6 +307,9 @@ def test_damaged_partition_is_repaired_after_saying_what_is_lost(tmp_path_factor
         assert "orders-0" in looked.stdout
         assert "from offset 1 on" in looked.stdout
         assert segment.read_bytes() == content
+        listed = oncelog("log", "repair", data, "--dry-run", "--json")
+        (damage,) = json.loads(listed.stdout)["damages"]
+        assert (damage["topic"], damage["partition"], damage["lost_from_offset"]) == ("orders", 0, 1)
         refused = oncelog("log", "repair", data, lines="n\n")
         assert refused.returncode == 130
         assert segment.read_bytes() == content

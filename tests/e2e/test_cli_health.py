@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -12,14 +13,16 @@ from oncelog import Broker
 from oncelog.broker.log.results import storage_error
 
 
-async def health(address: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "oncelog.cli", "health", "--bootstrap", address]
+async def health(address: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "health", "--bootstrap", address, *options]
     return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
 
 
 async def test_a_broker_that_serves_is_healthy(bootstrap: str) -> None:
     done = await health(bootstrap)
     assert (done.returncode, done.stderr) == (0, "")
+    known = json.loads((await health(bootstrap, "--json")).stdout)
+    assert known == {"broker": bootstrap, "healthy": True, "problem": None}
 
 
 async def test_nobody_at_the_address_is_not_healthy() -> None:

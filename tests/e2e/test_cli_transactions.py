@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -79,8 +80,11 @@ async def test_list_shows_what_the_filters_leave(oncelog: Run, producer: Produce
     assert await oncelog("txn", "list", "--longer-than", "3600", "--state", "Ongoing", "--matching", name) == (
         0,
         "",
-        "",
+        "No transactional id matches all filters.\n",
     )
+    assert json.loads((await oncelog("txn", "list", "--matching", name, "--json"))[1]) == [
+        {"transactional_id": name, "producer_id": int(producer_id), "state": "Ongoing", "coordinator": 1}
+    ]
     await producer.abort_transaction()
 
 
@@ -97,6 +101,12 @@ async def test_describe_tells_who_waits_for_what_and_how_long(oncelog: Run, prod
     row = next(line for line in lines if topic in line).split("\t")
     assert row[:3] == [topic, "1", "2"]
     assert row[4:] == ["2", "4", "2"]
+    described = json.loads((await oncelog("txn", "describe", name, "--json"))[1])
+    assert described["state"] == "Ongoing"
+    assert described["deadline_ms"] == described["started_ms"] + described["timeout_ms"]
+    (partition,) = described["partitions"]
+    assert partition.pop("last_record_ms") >= described["started_ms"] - 60_000
+    assert partition == {"topic": topic, "partition": 1, "first": 2, "stable": 2, "end": 4, "waiting": 2}
     await producer.commit_transaction()
     code, out, _ = await oncelog("txn", "describe", name)
     assert (code, "left" in out, topic in out) == (0, False, False)

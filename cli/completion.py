@@ -1,0 +1,24 @@
+"""`oncelog completion`: the script by which a shell completes commands and options."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script by which SHELL completes the commands and options of oncelog.
+
+    \b
+    source <(oncelog completion bash)                          now; in ~/.bashrc for every shell (bash 4.4 or newer)
+    oncelog completion zsh > ~/.zfunc/_oncelog                 in a directory of $fpath
+    oncelog completion fish > ~/.config/fish/completions/oncelog.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    generator = get_completion_class(shell)
+    assert generator is not None, shell
+    script = generator(context.find_root().command, {}, "oncelog", "_ONCELOG_COMPLETE")
+    click.echo(script.source_template % script.source_vars())

@@ -1,0 +1,245 @@
+"""Commands that change a consumer group: reset and delete its offsets, delete it, drop the claims of its producers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from .bootstrap import bootstrap_option, connect_admin, run
+from .confirmation import confirm, yes_option
+from .json_output import json_option, print_json, report
+from .parameters import TopicSelection, time_of, topic_selection
+from .tables import Item, print_items_table
+
+NO_MEMBERS: Final = ("Empty", "Dead")
+"""States of a group whose offsets may be changed from outside."""
+
+
+@click.command(short_help="Set the committed offsets of a group.")
+@click.argument("name")
+@click.option("--to-earliest", is_flag=True, help="To the first record that is still stored.")
+@click.option("--to-latest", is_flag=True, help="To the end: only new records are read.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="To this offset.")
+@click.option("--to-time", "--to-datetime", "to_time", type=time_of, metavar="TIME", help="To the first record since.")
+@click.option("--shift-by", type=int, metavar="N", help="N offsets forward, or back with -N.")
+@click.option(
+    "--topic", "topics", type=topic_selection, multiple=True, metavar="TOPIC[:PARTITION,...]",
+    help="Only this topic, or these partitions of it; may be repeated.  [default: all with committed offsets]",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show the new offsets, and change nothing.")
+@yes_option
+@json_option
+@bootstrap_option
+def reset(
+    name: str,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_time: int | None,
+    shift_by: int | None,
+    topics: tuple[TopicSelection, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    bootstrap: str,
+) -> None:
+    """Set the committed offsets of the group NAME, from which its consumers go on. The group must have no members.
+
+    TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (so long ago), or milliseconds since
+    1970. An offset outside of a partition becomes the partition's nearest end.
+
+    \b
+    oncelog group reset billing --to-earliest --dry-run
+    oncelog group reset billing --to-time 2h --topic orders
+    oncelog group reset billing --to-offset 42 --topic orders:0
+    oncelog group reset billing --shift-by -100 --yes
+    """
+    from .group_reset import Target, plan, selected_partitions
+
+    target = Target(to_earliest, to_latest, to_offset, to_time, shift_by)
+    if target.count != 1:
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
+
+    async def work() -> None:
+        async with connect_admin(bootstrap) as admin:
+            described = (await admin.describe_groups([name]))[name]
+            if described.state not in NO_MEMBERS:
+                raise click.ClickException(
+                    f"group {name} is {described.state} with {len(described.members)} member(s): its offsets cannot be"
+                    " reset. Stop its consumers first."
+                )
+            committed = {each: position.offset for each, position in (await admin.group_offsets(name)).items()}
+            partitions = await selected_partitions(admin, committed, topics)
+            moves = await plan(admin, committed, partitions, target)
+            if not moves:
+                raise click.ClickException(
+                    f"group {name} has no committed offsets there. --topic with another target than --shift-by sets"
+                    " first ones."
+                )
+            items: list[Item] = [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "committed": move.committed,
+                    "new_offset": move.new_offset,
+                    "lag": move.end - move.new_offset,
+                }
+                for each, move in moves.items()
+            ]
+            if not as_json:
+                title = f"{name}: {'would be' if dry_run else 'to be'} reset in {len(moves)} partition(s)"
+                print_items_table(title, ("topic", ">partition", ">committed", ">new_offset", ">lag"), items)
+            for each, move in moves.items():
+                if move.clamped:
+                    click.echo(f"{each} has no offset {move.wanted}: {move.new_offset} is the nearest.", err=True)
+            if not dry_run:
+                confirm(f"Reset {len(moves)} offset(s) of group {name}?", yes=yes)
+                await admin.alter_group_offsets(name, {each: move.new_offset for each, move in moves.items()})
+        if as_json:
+            print_json({"group": name, "dry_run": dry_run, "partitions": items})
+        elif not dry_run:
+            click.echo(f"Reset {len(moves)} offset(s) of group {name}.")
+
+    run(work())
+
+
+@click.command(short_help="Delete groups with their offsets.")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--if-exists", is_flag=True, help="Succeed if a group does not exist.")
+@yes_option
+@json_option
+@bootstrap_option
+def delete(names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool, bootstrap: str) -> int:
+    """Delete the groups NAMES with their committed offsets. A group that has members is refused.
+
+    \b
+    oncelog group delete billing
+    oncelog group delete old-1 old-2 --yes --if-exists
+    """
+    confirm(f"Delete {', '.join(names)} with all committed offsets?", yes=yes)
+
+    async def work() -> int:
+        from ..protocol.errors import ErrorCode, KafkaError
+        from .outcomes import print_outcomes
+
+        async with connect_admin(bootstrap) as admin:
+            outcomes = await admin.delete_groups(names, raise_errors=False)
+        for name, error in outcomes.items():
+            if error is not None and error.code is ErrorCode.NON_EMPTY_GROUP:
+                problem = f"group {name} has members. Stop its consumers first."
+                outcomes[name] = KafkaError(error.code, problem)
+        return print_outcomes(
+            outcomes,
+            "group",
+            done="Deleted group {}.",
+            absent="There is no group {}.",
+            absent_code=ErrorCode.GROUP_ID_NOT_FOUND if if_exists else None,
+            as_json=as_json,
+        )
+
+    return run(work())
+
+
+@click.command("delete-offsets", short_help="Delete a group's committed offsets of topics.")
+@click.argument("name")
+@click.option(
+    "--topic", "topics", type=topic_selection, multiple=True, required=True, metavar="TOPIC[:PARTITION,...]",
+    help="This topic, or these partitions of it; may be repeated.",
+)  # fmt: skip
+@yes_option
+@json_option
+@bootstrap_option
+def delete_offsets(name: str, topics: tuple[TopicSelection, ...], yes: bool, as_json: bool, bootstrap: str) -> None:
+    """Delete what the group NAME has committed for topics. No member of the group may be subscribed to them.
+
+    \b
+    oncelog group delete-offsets billing --topic orders
+    oncelog group delete-offsets billing --topic orders:0,1 --topic returns
+    """
+
+    async def work() -> None:
+        from ..protocol.errors import ErrorCode
+
+        async with connect_admin(bootstrap) as admin:
+            committed = await admin.group_offsets(name)
+            wanted = [
+                each
+                for each in sorted(committed)
+                if any(
+                    each.topic == topic and each.partition in (partitions or (each.partition,))
+                    for topic, partitions in topics
+                )
+            ]
+            if not wanted:
+                raise click.ClickException(f"group {name} has no committed offsets there.")
+            confirm(f"Delete {len(wanted)} offset(s) of group {name}?", yes=yes)
+            outcomes = await admin.delete_group_offsets(name, wanted, raise_errors=False)
+        for each, error in outcomes.items():
+            if error is not None and error.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+                raise click.ClickException(
+                    f"a member of group {name} is subscribed to {each.topic}: its offsets cannot be deleted."
+                    " Stop the group's consumers first."
+                )
+            if error is not None:
+                raise error
+        result = {
+            "group": name,
+            "deleted": [
+                {"topic": each.topic, "partition": each.partition, "committed": committed[each].offset}
+                for each in wanted
+            ],
+        }
+        report(f"Deleted {len(wanted)} offset(s) of group {name}.", result, as_json=as_json)
+
+    run(work())
+
+
+@click.command(short_help="Let any producer commit the group's offsets again.")
+@click.argument("name")
+@yes_option
+@json_option
+@bootstrap_option
+def unfence(name: str, yes: bool, as_json: bool, bootstrap: str) -> None:
+    """Drop the claims of the group NAME: any producer may commit its offsets in a transaction again.
+
+    A producer that was initialised for the group's assignment (group-aware transactions) claims its input partitions.
+    From then on no producer of an older generation, or of none, can commit offsets on them: it gets
+    CONCURRENT_PRODUCER_COMMIT, and a stock client PRODUCER_FENCED. Claims end with the group's last member, with the
+    group, or with its offsets. Clear them by hand when clients without generations are to take over a group whose
+    claims are still there. Stop the group-aware producers first: without claims nothing keeps two producers from
+    committing on one partition.
+    """
+
+    async def work() -> None:
+        async with connect_admin(bootstrap) as admin:
+            claims = await admin.group_claims(name)
+            if not as_json:
+                for claim in claims:
+                    click.echo(
+                        f"{claim.partition} is claimed by {claim.transactional_id}"
+                        f" (producer id {claim.producer_id}, generation {claim.generation_id})"
+                    )
+            if claims:
+                confirm(f"Drop {len(claims)} claim(s) of group {name}?", yes=yes)
+                claims = await admin.unfence_group(name)
+        result = {
+            "group": name,
+            "dropped": [
+                {
+                    "topic": claim.partition.topic,
+                    "partition": claim.partition.partition,
+                    "transactional_id": claim.transactional_id,
+                    "producer_id": claim.producer_id,
+                    "generation_id": claim.generation_id,
+                }
+                for claim in claims
+            ],
+        }
+        sentence = f"Dropped {len(claims)} claim(s) of group {name}." if claims else f"Group {name} has no claims."
+        report(sentence, result, as_json=as_json)
+
+    run(work())
+
+
+CHANGES: Final = (reset, delete, delete_offsets, unfence)

@@ -1,0 +1,66 @@
+"""How far consumer groups are behind: committed offsets beside the ends of their partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..client.values import TopicPartition
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..client.admin import Admin
+
+AT_ONCE: Final = 16
+"""Groups whose offsets are read at the same time."""
+
+
+class PartitionLag(NamedTuple):
+    """What a group has committed in a partition, where that ends, and the offsets between the two.
+
+    `end` and `lag` are None where the topic does not exist any more.
+    """
+
+    committed: int
+    end: int | None
+    lag: int | None
+
+
+async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, PartitionLag]]:
+    """Return the lag of groups in every partition that they have committed; KafkaError where it cannot be read."""
+    wanted = list(dict.fromkeys(group_ids))
+    room = asyncio.Semaphore(AT_ONCE)
+    committed: dict[str, dict[TopicPartition, int]] = {}
+
+    async def read(group_id: str, progress: Progress) -> None:
+        async with room:
+            offsets = await admin.group_offsets(group_id)
+        committed[group_id] = {partition: position.offset for partition, position in offsets.items()}
+        progress.show(len(committed), len(wanted))
+
+    with Progress("groups read") as progress:
+        async with asyncio.TaskGroup() as tasks:
+            for group_id in wanted:
+                tasks.create_task(read(group_id, progress))
+        ends = await end_offsets(admin, {partition for offsets in committed.values() for partition in offsets})
+    return {
+        group_id: {
+            partition: _lag(offset, ends.get(partition)) for partition, offset in sorted(committed[group_id].items())
+        }
+        for group_id in wanted
+    }
+
+
+async def end_offsets(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return where partitions end, without those whose topic does not exist any more."""
+    wanted = list(partitions)
+    if not wanted:
+        return {}
+    topics = set(await admin.list_topics(internal=True))
+    listed = await admin.list_offsets(dict.fromkeys((each for each in wanted if each.topic in topics), -1))
+    return {partition: end.offset for partition, end in listed.items()}
+
+
+def _lag(committed: int, end: int | None) -> PartitionLag:
+    return PartitionLag(committed, end, None if end is None else max(0, end - committed))

@@ -1,0 +1,67 @@
+"""Types of the command line's parameters: moments, and partitions of a topic."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import click
+
+_EPOCH_MS: Final = re.compile(r"[0-9]{12,16}")
+_DURATION: Final = re.compile(r"-?([0-9]+) ?(ms|s|m|min|h|d)(?: ago)?")
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def moment_ms(text: str, now_ms: int) -> int:
+    """Return a moment in milliseconds since the epoch; raises ValueError for a text that is none.
+
+    `2026-03-01`, `2026-03-01T12:30` (local time), `2026-03-01T12:30:00Z`, `15m` (ago), `1772368200000`, `now`.
+    """
+    if text == "now":
+        return now_ms
+    if _EPOCH_MS.fullmatch(text):
+        return int(text)
+    if duration := _DURATION.fullmatch(text):
+        return now_ms - int(duration[1]) * _UNITS_MS[duration[2]]
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def time_of(text: str) -> int:
+    """Return a moment as `moment_ms` does, for the parameter type of an option."""
+    try:
+        return moment_ms(text, round(time.time() * 1000))
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is not a time. Write 2026-03-01T12:30 (add Z or +02:00 unless it is local time), or 15m, 2h, 3d"
+            " for so long ago, or milliseconds since 1970."
+        ) from None
+
+
+class TopicSelection(NamedTuple):
+    """A topic and some of its partitions; none stands for all of them."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+    def includes(self, partition: tuple[str, int]) -> bool:
+        """Whether a (topic, partition) pair is among them."""
+        topic, index = partition
+        return topic == self.topic and (not self.partitions or index in self.partitions)
+
+
+def topic_selection(text: str) -> TopicSelection:
+    """Read `orders` or `orders:0,1`, for the parameter type of an option."""
+    topic, colon, partitions = text.partition(":")
+    if not topic or (colon and not re.fullmatch(r"[0-9]+(,[0-9]+)*", partitions)):
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:PARTITION,PARTITION")
+    return TopicSelection(topic, tuple(sorted({int(each) for each in partitions.split(",") if each})))
+
+
+def name_and_value(pair: str, option: str) -> tuple[str, str]:
+    """Split NAME=VALUE; raises BadParameter for what is not that."""
+    name, equals, value = pair.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
+    return name, value

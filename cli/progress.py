@@ -1,0 +1,45 @@
+"""How far a long command is: one line on stderr that is written over, where stderr is a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Final, Self
+
+INTERVAL_S: Final = 0.1
+"""How often the line is written at most."""
+
+_CLEAR_LINE: Final = "\r\x1b[K"
+
+
+class Progress:
+    """`with Progress("groups read") as progress: progress.show(3, total=10)` shows `3 of 10 groups read`."""
+
+    def __init__(self, what: str, *, visible: bool = True) -> None:
+        self._what = what
+        self._visible = visible and sys.stderr.isatty()
+        self._shown_s = -INTERVAL_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def show(self, count: int, total: int | None = None) -> None:
+        """Write the line anew, unless it was written a moment ago."""
+        if not self._visible or (now_s := time.monotonic()) - self._shown_s < INTERVAL_S:
+            return
+        self._shown_s = now_s
+        of_all = "" if total is None else f" of {total:,}"
+        sys.stderr.write(f"{_CLEAR_LINE}{count:,}{of_all} {self._what}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._visible:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()

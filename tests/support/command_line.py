@@ -1,0 +1,50 @@
+"""The `oncelog` command as users run it: one process per command, against one broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+ONCELOG = (sys.executable, "-P", "-m", "oncelog.cli")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def command_line(bootstrap: str) -> Run:
+    """`run("topic", "list")` runs the command against a broker; `lines` go to its stdin."""
+
+    def run(*arguments: str, lines: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ONCELOG, *arguments],
+            input=lines,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=os.environ | {"ONCELOG_BOOTSTRAP": bootstrap},
+        )
+
+    return run
+
+
+def done(result: subprocess.CompletedProcess[str]) -> str:
+    """Check that a command has succeeded, and return its stdout."""
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
+
+def done_json(result: subprocess.CompletedProcess[str]) -> Any:
+    """Check that a command has succeeded, and return the JSON that it has printed."""
+    return json.loads(done(result))
+
+
+def failed(result: subprocess.CompletedProcess[str], *words: str, code: int = 1) -> None:
+    """Check that a command has failed with a sentence that has these words."""
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
