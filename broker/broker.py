@@ -98,11 +98,13 @@ class Broker:
             }
         )
         self._ids = ids = ids or SystemRandomIds()
+        self._files = PooledFileSystem(
+            fs or RealFileSystem(), descriptors.open_files(self.config.max_open_files), self.threads.lock
+        )
         self.log_manager = LogManager(
             self.data_dir,
-            fs=PooledFileSystem(
-                fs or RealFileSystem(), descriptors.open_files(self.config.max_open_files), self.threads.lock()
-            ),
+            fs=self._files,
+            crowding=self._files.crowding,
             clock=self.clock,
             ids=ids,
             threads=self.threads,
@@ -280,6 +282,7 @@ class Broker:
         except (DataDirectoryError, OSError) as error:
             self._running = False
             raise BrokerStartError(f"The data directory {self.data_dir} can't be used: {error}") from error
+        self._files.relieve_with(self.threads)
         try:
             self.metadata.start()
         except KafkaError as error:

@@ -32,11 +32,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any, Final, TypeVar
 
+from .descriptor_relief import Crowding, DescriptorRelief
 from .descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from .ports import Buffer, File, FileLock, FileSystem
+from .ports import Buffer, File, FileLock, FileSystem, Threads
 
 T = TypeVar("T")
 
@@ -49,10 +49,22 @@ class PooledFile:
 
     `order` is the list of the pool that has the file while it has a descriptor, `pins` counts the calls in progress.
     `written` counts the beginnings and ends of writes; a sync covers the count at its beginning (`synced`, -1 before
-    the first one). All of it is changed under the pool's lock.
+    the first one). `pool_sync` is held while the pool syncs the file. All of it is changed under the pool's lock.
     """
 
-    __slots__ = ("_pool", "closed", "failure", "inner", "order", "path", "pins", "removed", "synced", "written")
+    __slots__ = (
+        "_pool",
+        "closed",
+        "failure",
+        "inner",
+        "order",
+        "path",
+        "pins",
+        "pool_sync",
+        "removed",
+        "synced",
+        "written",
+    )
 
     def __init__(self, pool: DescriptorPool, path: str) -> None:
         self._pool = pool
@@ -65,6 +77,7 @@ class PooledFile:
         self.closed = False
         self.removed = False
         self.failure: OSError | None = None
+        self.pool_sync: AbstractContextManager[Any] | None = None
 
     def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
         inner = self._begin_write()
@@ -95,30 +108,56 @@ class PooledFile:
             self.unpin()
 
     def fdatasync(self) -> None:
-        pool = self._pool
-        with pool.lock:
-            if self.failure is not None and self.failure.errno in NO_SPACE:
-                error, self.failure = self.failure, None
-                pool.move(self, pool.dirty)
-                raise OSError(error.errno, error.strerror, self.path)
-            self._check_failure()
-            if self.inner is None and not self.closed and (self.removed or self.synced == self.written):
-                return  # synced before its descriptor was closed; of a removed file nothing is left to sync
-        inner = self._pin()
+        inner = self._begin_sync()
+        if inner is None:
+            return
         try:
-            covered = self.written
-            try:
-                inner.fdatasync()
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    self.keep_failure(error)
-                raise
-            with pool.lock:
-                self.synced = max(self.synced, covered)
-                if self.synced == self.written and self.order is pool.dirty:
-                    pool.move(self, pool.clean)
+            self.sync_pinned(inner)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                self.keep_failure(error)
+            raise
         finally:
             self.unpin()
+
+    def _begin_sync(self) -> File | None:
+        """Pin the file when no sync of the pool is under way; None when nothing is left to sync.
+
+        Raises the error of an earlier sync.
+        """
+        pool = self._pool
+        while True:
+            with pool.lock:
+                pool_sync = self.pool_sync
+                if pool_sync is None:
+                    if self.failure is not None and self.failure.errno in NO_SPACE:
+                        error, self.failure = self.failure, None
+                        pool.move(self, pool.dirty)
+                        raise OSError(error.errno, error.strerror, self.path)
+                    self._check_failure()
+                    inner = self.inner
+                    if inner is not None and not self.closed:
+                        self.pins += 1
+                        self.order.move_to_end(self)
+                        return inner
+                    if not self.closed and (self.removed or self.synced == self.written):
+                        return None  # it was synced before its descriptor was closed, or need not be
+            if pool_sync is not None:
+                with pool_sync:
+                    pass
+            else:
+                pool.acquire(self)
+                self.unpin()
+
+    def sync_pinned(self, inner: File) -> None:
+        """Sync the pinned file, and note what that covers; raises OSError."""
+        pool = self._pool
+        covered = self.written
+        inner.fdatasync()
+        with pool.lock:
+            self.synced = max(self.synced, covered)
+            if self.synced == self.written and self.order is pool.dirty:
+                pool.move(self, pool.clean)
 
     def keep_failure(self, error: OSError) -> None:
         """Raise `error` in every later call that writes or syncs."""
@@ -190,15 +229,17 @@ class PooledFile:
 class DescriptorPool:
     """The descriptors of the files of one `PooledFileSystem`, and the names of the files."""
 
-    def __init__(self, fs: FileSystem, capacity: int, lock: AbstractContextManager[Any]) -> None:
+    def __init__(self, fs: FileSystem, capacity: int, new_lock: Callable[[], AbstractContextManager[Any]]) -> None:
         assert capacity > 0
         self.capacity = capacity
-        self.lock = lock
+        self.lock = new_lock()
+        self.relief: DescriptorRelief | None = None
         # Files with a descriptor, used longest ago first: all bytes synced; some not; never closed by the pool.
         self.clean: OrderedDict[PooledFile, None] = OrderedDict()
         self.dirty: OrderedDict[PooledFile, None] = OrderedDict()
         self.kept: OrderedDict[PooledFile, None] = OrderedDict()
         self._fs = fs
+        self._new_lock = new_lock
         # Files that are not closed: directory → name → handles.
         self._handles: dict[str, dict[str, set[PooledFile]]] = {}
 
@@ -209,7 +250,7 @@ class DescriptorPool:
     def acquire(self, file: PooledFile, *, create: bool = False) -> File:
         """Pin `file`, opened if it has no descriptor; raises OSError."""
         shortage: OSError | None = None
-        all_in_use = False
+        beyond_capacity = False
         while True:
             with self.lock:
                 if file.closed:
@@ -220,7 +261,7 @@ class DescriptorPool:
                     return inner
                 if file.removed:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.path)
-                if all_in_use or len(self) < self.capacity:
+                if beyond_capacity or len(self) < self.capacity:
                     try:
                         inner = self._fs.open(file.path, create=create)
                     except OSError as error:
@@ -233,32 +274,84 @@ class DescriptorPool:
                         file.order[file] = None
                         file.pins += 1
                         self._remember(file)
-                        return inner
+                        break
             if not self.evict():
                 if shortage is not None:
                     raise shortage
-                all_in_use = True
+                beyond_capacity = True
+        if beyond_capacity:
+            self._ask_for_relief()
+        return inner
 
     def evict(self) -> bool:
-        """Close the descriptor that was used longest ago, synced first if need be; False when all are in use."""
-        while True:
-            with self.lock:
-                file = next((file for file in self.clean if not file.pins), None)
-                if file is not None:
-                    inner = self._take(file)
-                    break
-                unsynced = list(islice((file for file in self.dirty if not file.pins), _SYNCED_AT_ONCE))
-            if not unsynced:
+        """Close the descriptor that was used longest ago, synced first if need be; False when none can be closed.
+
+        On the event loop nothing is synced once there is `relief`.
+        """
+        while not self._close_clean():
+            if self._ask_for_relief() or not self.sync_oldest():
                 return False
-            for file in unsynced:
-                try:
-                    file.fdatasync()
-                except OSError as error:  # raised by its log's next write or sync
-                    if error.errno in NO_SPACE:
-                        file.keep_failure(error)
-        if inner is not None:
-            inner.close()
+            for _ in range(_SYNCED_AT_ONCE - 1):
+                self.sync_oldest()
+        if self.is_short():
+            self._ask_for_relief()
         return True
+
+    def _close_clean(self) -> bool:
+        """Close a descriptor that needs no sync; False when there is none, or all are in use."""
+        with self.lock:
+            file = next((file for file in self.clean if not file.pins), None)
+            inner = None if file is None else self._take(file)
+        if inner is None:
+            return False
+        inner.close()
+        return True
+
+    def sync_oldest(self) -> bool:
+        """Sync the file that was used longest ago; False when none has unsynced bytes, or all are in use.
+
+        An error is left to the next write or sync of its log. Above `capacity` a descriptor is closed, too.
+        """
+        with self.lock:
+            file = next((file for file in self.dirty if not file.pins), None)
+            inner = None if file is None else file.inner
+            if file is None or inner is None:
+                return False
+            file.pins += 1
+            under_way = file.pool_sync = self._new_lock()
+            under_way.__enter__()
+        try:
+            file.sync_pinned(inner)
+        except OSError as error:
+            file.keep_failure(error)
+        finally:
+            with self.lock:
+                file.pool_sync = None
+            under_way.__exit__(None, None, None)
+            file.unpin()
+        if self.is_over_capacity():
+            self._close_clean()
+        return True
+
+    def _ask_for_relief(self) -> bool:
+        """Have files synced by threads, if the caller is on the event loop and that has relief."""
+        relief = self.relief
+        if relief is None or not relief.is_here:
+            return False
+        relief.begin()
+        return True
+
+    def unsynced(self) -> int:
+        """How many files have unsynced bytes."""
+        return len(self.dirty)
+
+    def is_over_capacity(self) -> bool:
+        """Whether more descriptors are open than should be."""
+        return len(self) > self.capacity
+
+    def is_short(self) -> bool:
+        """Whether few descriptors are left that can be closed without a sync."""
+        return len(self) >= self.capacity and len(self.clean) < self.capacity // 4
 
     def retried(self, call: Callable[[], T]) -> T:
         """Call what needs a descriptor for itself; where there is none, close one of ours and try once more."""
@@ -341,12 +434,22 @@ class DescriptorPool:
 class PooledFileSystem:
     """A `FileSystem` over `fs` whose files have about `capacity` descriptors at most.
 
-    `lock` guards the bookkeeping, as calls come from any thread; None: a lock of the threading module.
+    `new_lock` makes the locks that guard the bookkeeping, as calls come from any thread.
     """
 
-    def __init__(self, fs: FileSystem, capacity: int, lock: AbstractContextManager[Any] | None = None) -> None:
-        self.pool = DescriptorPool(fs, capacity, threading.Lock() if lock is None else lock)
+    def __init__(
+        self,
+        fs: FileSystem,
+        capacity: int,
+        new_lock: Callable[[], AbstractContextManager[Any]] = threading.Lock,
+    ) -> None:
+        self.pool = DescriptorPool(fs, capacity, new_lock)
+        self.crowding = Crowding()
         self._fs = fs
+
+    def relieve_with(self, threads: Threads) -> None:
+        """From now on sync nothing on the event loop, which is running, to spare descriptors."""
+        self.pool.relief = DescriptorRelief(self.pool, threads, self.crowding)
 
     def open(self, path: str, *, create: bool = False) -> PooledFile:
         file = PooledFile(self.pool, path)

@@ -19,6 +19,7 @@ from .markers import Marker, TopicPartition
 from .metadata import Metadata, Topic
 from .partition import Partition
 from .ports import Clock
+from .slices import in_slices
 from .steps import Steps
 from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
@@ -27,6 +28,10 @@ _KNOWN_LOG_CONFIGS: Final = 256
 """Log settings that are kept, so that the next partition of a topic need not work them out.
 
 They hold as long as the process: the broker's own settings do not change while it runs."""
+
+
+_MARKED_PER_TURN: Final = 50
+"""Partitions that get their markers in one turn of the event loop."""
 
 
 class OffsetsOwner(Protocol):
@@ -187,7 +192,9 @@ class ReplicaManager:
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
             results.append(codes)
-            for key in marker.partitions:
+            async for key in in_slices(marker.partitions, _MARKED_PER_TURN):
+                while (end := self._log_manager.crowding.end) is not None:
+                    await asyncio.shield(end)
                 try:
                     waiting.append((codes, key, self._append_marker(key, marker)))
                 except KafkaError as error:

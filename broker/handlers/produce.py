@@ -50,6 +50,9 @@ PARTITIONS_AT_ONCE: Final = 100
 
 _PARTITIONS_PER_STEP: Final = 20
 
+_BETWEEN_LOOKS: Final = 10
+"""Appends after which it is looked whether more files may be opened."""
+
 SMALL_BATCH_BYTES: Final = 8192
 """Plain batches of up to so many bytes, a thousand records at most, are checked when they are appended."""
 
@@ -65,6 +68,7 @@ _FEW: Final = AT_ONCE_BYTES // (_WORTH_OF_SMALL_BYTE * SMALL_BATCH_BYTES)
 # What a batch needs before it is appended, as bits; TRANSACTIONAL is one of them: it must be registered.
 _TO_OPEN: Final = 0x100
 _TO_INSPECT: Final = 0x200
+assert PARTITIONS_AT_ONCE % _BETWEEN_LOOKS == 0
 assert not TRANSACTIONAL & (_TO_OPEN | _TO_INSPECT)
 
 
@@ -271,21 +275,35 @@ async def _append_registered(
 def _append(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Reply:
-    if len(appends) > PARTITIONS_AT_ONCE:
-        return _append_in_portions(context, request, response, appends)
-    return _answer(context, request, response, appends, _append_each(context, request, appends))
+    crowding = context.broker.log_manager.crowding
+    if len(appends) <= _BETWEEN_LOOKS and crowding.end is None:  # as below, for nearly every request
+        return _answer(context, request, response, appends, _append_each(context, request, appends))
+    waiting: list[ProduceAppend] = []
+    for start in range(0, len(appends), _BETWEEN_LOOKS):
+        if start == PARTITIONS_AT_ONCE or crowding.end is not None:
+            return _append_in_portions(context, request, response, appends, start, waiting)
+        waiting += _append_each(context, request, appends[start : start + _BETWEEN_LOOKS])
+    return _answer(context, request, response, appends, waiting)
 
 
 async def _append_in_portions(
-    context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    appends: list[ProduceAppend],
+    begin: int,
+    waiting: list[ProduceAppend],
 ) -> Answer:
-    waiting: list[ProduceAppend] = []
-    for start in range(0, len(appends), PARTITIONS_AT_ONCE):
-        portion = appends[start : start + PARTITIONS_AT_ONCE]
-        if start:
+    """Append what is left from `begin` on, while others come in between."""
+    crowding = context.broker.log_manager.crowding
+    for start in range(begin, len(appends), _BETWEEN_LOOKS):
+        portion = appends[start : start + _BETWEEN_LOOKS]
+        if start == begin or start % PARTITIONS_AT_ONCE == 0:
             await asyncio.sleep(0)
-            if request.transactional_id is not None:
-                verify_again(context, request.transactional_id, portion)
+        while (end := crowding.end) is not None:
+            await asyncio.shield(end)
+        if request.transactional_id is not None:
+            verify_again(context, request.transactional_id, portion)
         waiting += _append_each(context, request, portion)
     return _answer(context, request, response, appends, waiting)
 

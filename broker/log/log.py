@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord
 from ...protocol.errors import KafkaError
+from ..descriptor_relief import Crowding
 from ..ports import Buffer
 from ..steps import Steps
 from .batch_inspection import Inspection
@@ -230,6 +231,10 @@ class Logs(Protocol):
     @property
     def path(self) -> str:
         """Where the logs are, for messages."""
+
+    @property
+    def crowding(self) -> Crowding:
+        """Whether appends to many logs have to wait; a single append need not look."""
 
     def space(self) -> tuple[int, int]:
         """(all, usable) bytes of where the logs are; raises OSError."""

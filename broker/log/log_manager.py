@@ -27,6 +27,7 @@ from typing import Any, Final
 import structlog
 
 from ...protocol.errors import KafkaError
+from ..descriptor_relief import Crowding
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Clock, FileSystem, Lane, RandomIds, Threads
 from ..slices import in_slices
@@ -86,6 +87,7 @@ class LogManager:
         ids: RandomIds,
         threads: Threads | None = None,
         config: LogConfig = UNTIL_CONFIGURED,
+        crowding: Crowding | None = None,
         node_id: int = 1,
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
         decision_reserve_bytes: int = DEFAULT_DECISION_RESERVE_BYTES,
@@ -99,6 +101,7 @@ class LogManager:
         self.offline: dict[TopicPartition, KafkaError] = {}
         self.lost: dict[TopicPartition, int] = {}
         self.failed: KafkaError | None = None
+        self.crowding = crowding or Crowding()
         self.clean_start = False
         self._fs = fs
         self._clock = clock

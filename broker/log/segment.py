@@ -117,7 +117,8 @@ class LogSegment:
         """Make the empty `.log` file (cutting one that a crash left behind) and empty indexes."""
         file = self._fs.open(self.path(), create=True)
         try:
-            file.truncate(0)
+            if file.size():  # a file that nothing was written to needs no sync before its descriptor is closed
+                file.truncate(0)
         except OSError:
             file.close()
             # The log goes on in the segment before, beyond this one's base: at the next start it would look damaged.

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
 from collections.abc import Callable
 
 import pytest
+from oncelog.broker.broker import Broker
 from oncelog.broker.pooled_files import PooledFileSystem
 from oncelog.broker.ports import RealFileSystem
+from oncelog.broker.threads import RealThreads
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.faulty_filesystem import FaultyFileSystem
+from support.raw_connection import RawConnection, batch
+
+
+def syncs_of_this_thread(disk: FaultyFileSystem) -> list[str]:
+    """The files that this thread syncs from now on, while any number of others do, too."""
+    seen: list[str] = []
+    here = threading.current_thread()
+
+    def note(operation: str, path: str) -> None:
+        if operation == "fdatasync" and threading.current_thread() is here:
+            seen.append(path)
+
+    disk.before = note
+    return seen
 
 
 @pytest.fixture
@@ -236,3 +254,126 @@ def test_a_sync_that_found_no_space_is_raised_by_one_sync_and_the_next_one_may_s
     file.write_at([b"kept"], 0)
     file.fdatasync()
     assert below._get("/data/a").disk == b"kept"
+
+
+async def room(fs: PooledFileSystem) -> None:
+    """Wait until the pool is not crowded."""
+    async with asyncio.timeout(10):
+        while (end := fs.crowding.end) is not None:
+            await asyncio.shield(end)
+
+
+async def test_files_written_on_the_event_loop_are_synced_by_threads_before_their_descriptors_are_closed(
+    disk: FaultyFileSystem,
+) -> None:
+    fs = PooledFileSystem(disk, 4)
+    threads = RealThreads()
+    fs.relieve_with(threads)
+    here = syncs_of_this_thread(disk)
+    files = [fs.open(f"/d/{number}", create=True) for number in range(40)]
+    for number, file in enumerate(files):
+        file.write_at([b"%d" % number], 0)
+    await room(fs)
+    assert disk.open_files <= 4
+    assert here == []
+    assert sum(disk._get(f"/d/{number}").disk == b"%d" % number for number in range(40)) >= 36
+    threads.close()
+
+
+async def test_an_error_of_a_sync_in_a_thread_is_raised_by_the_file_that_it_hit(disk: FaultyFileSystem) -> None:
+    fs = PooledFileSystem(disk, 1)
+    threads = RealThreads()
+    fs.relieve_with(threads)
+    a = fs.open("/d/a", create=True)
+    a.write_at([b"x"], 0)
+    disk.fail("fdatasync")
+    fs.open("/d/b", create=True)
+    assert fs.crowding.end is not None
+    await room(fs)
+    with pytest.raises(OSError, match="an earlier sync failed"):
+        a.fdatasync()
+    threads.close()
+
+
+async def test_descriptors_that_cannot_be_closed_hold_nobody_up(disk: FaultyFileSystem) -> None:
+    fs = PooledFileSystem(disk, 1)
+    threads = RealThreads()
+    fs.relieve_with(threads)
+    fs.open("/d/a", create=True)
+    fs.unlink("/d/a")  # its descriptor stays open until it is closed
+    b, c = (fs.open(f"/d/{name}", create=True) for name in "bc")
+    for file in (b, c):
+        file.write_at([b"x"], 0)
+    fs.open("/d/d", create=True)
+    assert fs.crowding.end is not None
+    await room(fs)
+    assert [disk._get(f"/d/{name}").disk for name in "bc"] == [b"x", b"x"]
+    threads.close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_sync_beside_one_of_the_pool_learns_that_that_one_failed(disk: FaultyFileSystem, number: int) -> None:
+    """Linux reports a failed writeback to one sync of a descriptor only: the other one succeeds."""
+    fs = PooledFileSystem(disk, 1)
+    a = fs.open("/d/a", create=True)
+    a.write_at([b"x"], 0)
+    syncing, go_on = threading.Event(), threading.Event()
+    outcomes: list[object] = []
+
+    def hold_the_sync(operation: str, _: str) -> None:
+        if operation == "fdatasync":
+            disk.before = None
+            syncing.set()
+            assert go_on.wait(10)
+            disk.fail("fdatasync", number)
+
+    def sync() -> None:
+        try:
+            a.fdatasync()
+        except OSError as error:
+            outcomes.append(error.errno)
+        else:
+            outcomes.append("synced")
+
+    disk.before = hold_the_sync
+    evicting = threading.Thread(target=lambda: fs.open("/d/b", create=True))
+    evicting.start()
+    assert syncing.wait(10)
+    beside = threading.Thread(target=sync)
+    beside.start()
+    beside.join(0.05)  # a sync that does not wait ends by then
+    go_on.set()
+    evicting.join()
+    beside.join()
+    assert outcomes == [number]
+
+
+@pytest.mark.parametrize("durability", ["os", "flush"])
+async def test_a_broker_never_syncs_on_its_event_loop_however_many_partitions_are_written(durability: str) -> None:
+    disk = FaultyFileSystem()
+    config = {"max.open.files": "16", "durability": durability, "logging.level": "error"}
+    async with Broker("/data", config=config, fs=disk) as broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("t", 1_000)
+        here = syncs_of_this_thread(disk)
+        note, most = disk.before, 0
+
+        def count(operation: str, path: str) -> None:
+            nonlocal most
+            most = max(most, disk.open_files)
+            note(operation, path)
+
+        disk.before = count
+        for _ in range(3):
+            await asyncio.gather(*(produce(broker, range(first, first + 250)) for first in range(0, 1_000, 250)))
+        disk.before = None
+        assert here == []
+        assert most <= 16 + 40, "each request looks before its next ten partitions"
+
+
+async def produce(broker: Broker, partitions: range) -> None:
+    """A record to each partition, acknowledged when it is appended."""
+    rows = [PartitionProduceData(index, batch(b"%d" % index)) for index in partitions]
+    request = ProduceRequest(None, 1, 30_000, [TopicProduceData("t", partition_data=rows)])
+    async with RawConnection(broker.address) as wire:
+        (answer,) = (await wire.call(request, 9)).responses
+    assert {row.error_code for row in answer.partition_responses} == {0}

@@ -540,6 +540,7 @@ def test_a_segment_that_could_not_be_begun_leaves_no_file_behind(fs: FaultyFileS
         if operation == "truncate" and path.endswith("01.log"):
             raise OSError(errno.ENOSPC, "no space")
 
+    fs.open(f"{log.directory}/{1:020}.log", create=True).write_at([b"left by a crash"], 0)
     fs.before = full
     with pytest.raises(KafkaError):
         log.append(batch("b" * 150))
