@@ -40,6 +40,14 @@ class MissingConfigError(ConfigValueError):
         self.name = name
 
 
+class WrongClassError(ConfigValueError):
+    """A setting names a class that is a plugin of another kind, or none."""
+
+    def __init__(self, name: str, cls: str, interface: str) -> None:
+        ConnectError.__init__(self, f"Class class {cls} does not implement the {interface} interface")
+        self.name = name
+
+
 class IllegalTransactionRequestError(ConnectError):
     """A task asked to commit and to abort the same transaction (KIP-618)."""
 
@@ -65,6 +73,16 @@ class NotFoundError(ConnectError):
 
 class AlreadyExistsError(ConnectError):
     """There is a connector of that name already (409)."""
+
+
+class SinkConnectorError(BadRequestError):
+    """A connector is a sink connector, which workers of oncelog do not run (400)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is a sink connector, and workers of oncelog run source connectors only. Create it in a group of "
+            "workers of Kafka Connect, which read the same topics."
+        )
 
 
 class ForbiddenError(ConnectError):

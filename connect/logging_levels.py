@@ -31,6 +31,7 @@ def all_levels() -> dict[str, dict[str, Any]]:
 
 def level_of(name: str) -> dict[str, Any]:
     """Return the level that is in force for a logger; raises NotFoundError."""
+    name = _known_as(name)
     if name != "root" and not isinstance(logging.root.manager.loggerDict.get(name), logging.Logger):
         raise NotFoundError(f"Logger {name} not found.")
     number = _logger(name).getEffectiveLevel()
@@ -45,6 +46,7 @@ def set_level(name: str, level: str) -> list[str]:
     """
     if level.upper() not in LEVELS:
         raise NotFoundError(f"invalid log level '{level}'.")
+    name = _known_as(name)
     below = [
         each
         for each, logger in logging.root.manager.loggerDict.items()
@@ -56,6 +58,10 @@ def set_level(name: str, level: str) -> list[str]:
         _logger(each).setLevel(number)
         _modified[each] = int(time.time() * 1000)
     return names
+
+
+def _known_as(name: str) -> str:
+    return "root" if name.lower() == "root" else name
 
 
 def _logger(name: str) -> logging.Logger:

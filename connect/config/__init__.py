@@ -10,11 +10,13 @@ from .key import REQUIRED, ConfigKey, Importance, Recommender, Width
 from .types import Password, Type
 from .validation import ConfigValue
 from .validators import (
+    NonEmptyList,
     NonEmptyString,
     NonNull,
     OneOf,
     OneOfIgnoringCase,
     Range,
+    RegularExpression,
     Validator,
     at_least,
     between,
@@ -26,6 +28,7 @@ __all__ = [
     "ConfigKey",
     "ConfigValue",
     "Importance",
+    "NonEmptyList",
     "NonEmptyString",
     "NonNull",
     "OneOf",
@@ -33,6 +36,7 @@ __all__ = [
     "Password",
     "Range",
     "Recommender",
+    "RegularExpression",
     "Type",
     "Validator",
     "Width",

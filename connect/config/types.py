@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
-from ..errors import ConfigValueError, ConnectError
+from ..errors import ConfigValueError, ConnectError, WrongClassError
 from ..plugins import class_name, load_class
 
 _BLANK: Final = "".join(map(chr, range(33)))
@@ -145,6 +145,21 @@ def _class(name: str, value: object) -> type:
 
 def _password(name: str, value: object) -> Password:
     return value if isinstance(value, Password) else Password(_string(name, value))
+
+
+class Implements:
+    """A class of a kind of plugins."""
+
+    def __init__(self, base: type) -> None:
+        self._base = base
+
+    def __call__(self, name: str, value: object) -> None:
+        """Raise WrongClassError for another class."""
+        if isinstance(value, type) and not issubclass(value, self._base):
+            raise WrongClassError(name, class_name(value), self._base.__name__)
+
+    def __str__(self) -> str:
+        return f"class that implements {self._base.__name__}"
 
 
 _PARSERS: Final[dict[Type, Callable[[str, object], Any]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,39 @@ class NonNull:
 
     def __str__(self) -> str:
         return "non-null string"
+
+
+class NonEmptyList:
+    """A list with at least one element."""
+
+    def __call__(self, name: str, value: list[str] | None) -> None:
+        """Raise ConfigValueError for an empty list, and for None."""
+        if not value:
+            raise ConfigValueError(name, None if value is None else "[]", "Empty list")
+
+    def __str__(self) -> str:
+        return "non-empty list"
+
+
+class RegularExpression:
+    """A regular expression; groups may be named as in Java."""
+
+    def __call__(self, name: str, value: str | None) -> None:
+        """Raise ConfigValueError for a text that cannot be compiled, and for None."""
+        try:
+            compiled(value or "")
+        except re.error as error:
+            raise ConfigValueError(name, value, f"Invalid regex: {error}") from None
+        if value is None:
+            raise ConfigValueError(name, None, "Invalid regex: there is none")
+
+    def __str__(self) -> str:
+        return "valid regex"
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression in which groups may be named as in Java, `(?<name>…)`; raises re.error."""
+    return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", pattern))
 
 
 class NonEmptyString:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import ConfigDef
 from ..data.schema import OPTIONAL_BYTES, Schema, SchemaType
 from ..errors import DataError
 from .converter import Converter, SchemaAndValue
@@ -12,11 +11,6 @@ from .converter import Converter, SchemaAndValue
 
 class ByteArrayConverter(Converter):
     """Kafka Connect's org.apache.kafka.connect.converters.ByteArrayConverter."""
-
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the converter's settings: none are needed."""
-        return ConfigDef()
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return the bytes; raises DataError for other types."""

@@ -20,8 +20,9 @@ class InternalRequests:
 
     async def put_task_configs(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
         """Write the settings of a connector's tasks; raises as `check_signature` and the write do."""
+        configs = _task_configs(body)
         self._check(body, signature, algorithm)
-        await self._group.requests.run(partial(self._group.task_configs.write, connector, _task_configs(body)))
+        await self._group.requests.run(partial(self._group.task_configs.write, connector, configs))
 
     async def fence(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
         """Fence the producers of a connector's earlier tasks; raises as `check_signature` and the fencing do."""

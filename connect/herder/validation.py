@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ..api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
@@ -11,7 +12,7 @@ from ..config.report import merged, validation_report
 from ..config.types import Type, parse
 from ..converters.converter import HeaderConverter
 from ..data.text import java_text
-from ..errors import BadRequestError, ConfigValueError, ConnectError
+from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from ..plugins import PluginKind, installed, load_class
 from ..task.calls import Calls
 from ..task.topics import topic_groups
@@ -31,7 +32,7 @@ async def validate_connector(
     connector: SourceConnector = cls()
     name = config["connector.class"]
     given = {key: value for key, value in config.items() if value is not None}
-    table = enriched(table, config)
+    table = enriched(_without_unknown_versions(table, given), config)
     values = {value.name: value for value in table.validate(config)}
     _check_exactly_once(connector, given, values, exactly_once)
     _check_topic_groups(given, values)
@@ -47,6 +48,9 @@ async def validate_connector(
         calls.close()
     keys = {**table.keys, **own.keys}
     groups = dict.fromkeys([*table.groups, *own.groups])
+    for outcome in outcomes:
+        if outcome.name in config and config[outcome.name] is None:
+            outcome.value = None
     report = validation_report(str(name), keys, [*values.values(), *outcomes], groups)
     reports = [report, _overrides(given, override_policy)]
     reports += [_converter_report(kind, given) for kind in _CONVERTERS]
@@ -54,7 +58,7 @@ async def validate_connector(
 
 
 def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:
-    """Return the class that a connector's settings name; raises BadRequestError."""
+    """Return the class that a connector's settings name; raises BadRequestError, SinkConnectorError."""
     name = config.get("connector.class")
     if name is None:
         raise BadRequestError(f"Connector config {java_text(config)} contains no connector type")
@@ -63,6 +67,8 @@ def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:
         if not issubclass(cls, SourceConnector):
             raise ConnectError(f"{name} is no source connector")
     except ConnectError as error:
+        if name.rpartition(".")[2].removesuffix("Connector").endswith("Sink"):
+            raise SinkConnectorError(name) from error
         available = ", ".join(plugin for plugin, _ in installed([PluginKind.SOURCE]))
         raise BadRequestError(
             f"Failed to find any class that implements Connector and which name matches {name}, available connectors "
@@ -118,6 +124,29 @@ def _check_exactly_once(
             )
 
 
+class _NoVersion:
+    """The recommendation for the version of a class that is not there: none."""
+
+    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
+        return []
+
+    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
+        return False
+
+
+def _without_unknown_versions(table: ConfigDef, given: Mapping[str, str]) -> ConfigDef:
+    """Return the table without a version of converters that cannot be loaded."""
+    unknown = set()
+    for kind in _CONVERTERS:
+        try:
+            parse("", given.get(f"{kind}.converter"), Type.CLASS)
+        except ConfigValueError:
+            unknown.add(f"{kind}.converter.plugin.version")
+    return ConfigDef(
+        *(replace(key, default=None, recommender=_NoVersion()) if key.name in unknown else key for key in table)
+    )
+
+
 def _check_topic_groups(given: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
     try:
         topic_groups(given)
@@ -144,7 +173,7 @@ def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
 
 def _overrides(given: Mapping[str, str], policy: str) -> Json:
     values = []
-    for prefix in ("producer.override.", "admin.override."):
+    for prefix in ("producer.override.", "admin.override.", "consumer.override."):
         for name, value in given.items():
             if not name.startswith(prefix):
                 continue

@@ -11,14 +11,16 @@ from typing import Any
 from aiohttp import web
 
 from ..errors import BadRequestError, ConnectError
+from .negotiation import require_json
 
 
 async def read_json(request: web.Request) -> Any:
-    """Return the body's JSON; raises HTTPUnsupportedMediaType for another content type, ConnectError for other text."""
-    if request.headers.get("Content-Type") is not None and request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType
+    """Return the body's JSON; raises HTTPUnsupportedMediaType for a body without a type, ConnectError for no JSON."""
+    body = await request.read()
+    if body:
+        require_json(request.headers.get("Content-Type"))
     try:
-        return json.loads(await request.read())
+        return json.loads(body, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
         raise ConnectError(f"the body is not JSON: {error}") from None
 
@@ -32,7 +34,7 @@ def settings(given: Any) -> dict[str, str | None]:
     """Return settings as text, null being kept; raises ConnectError for what is no object of plain values."""
     if not isinstance(given, dict):
         raise ConnectError(f"settings are a JSON object, not {type(given).__name__}")
-    return {name: _text(name, value) for name, value in given.items()}
+    return {name: plain_text(name, value) for name, value in given.items()}
 
 
 def known_fields(given: Any, *names: str) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def check_name(config: dict[str, str | None], name: str) -> dict[str, str | None
     return config
 
 
-def _text(name: str, value: Any) -> str | None:
+def plain_text(name: str, value: Any) -> str | None:
+    """Return a JSON value as the text of a setting, null being kept; raises ConnectError for a list or an object."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -66,3 +69,7 @@ def _text(name: str, value: Any) -> str | None:
     if isinstance(value, int | float):
         return str(value)
     raise ConnectError(f'the setting "{name}" is text, not {type(value).__name__}')
+
+
+def _not_json(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON")

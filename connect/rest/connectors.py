@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
+from urllib.parse import quote
 
 from aiohttp import web
-from yarl import URL
 
 from ..errors import ConnectError, NotFoundError
 from ..herder.herder import Herder, Put
 from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
 from ..stores.config_records import RestartRequest, TargetState
 from ..stores.ids import ConnectorTaskId
-from .bodies import check_name, known_fields, read_json, read_settings, settings
+from .bodies import check_name, known_fields, plain_text, read_json, read_settings, settings
 from .errors import answer
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 HERDER: Final = web.AppKey("herder", Herder)
 
@@ -29,7 +32,7 @@ def _name(request: web.Request) -> str:
 
 def _task(request: web.Request) -> ConnectorTaskId:
     number = request.match_info["task"]
-    if not number.isdecimal() or not number.isascii():
+    if not _NUMBER.fullmatch(number) or not -(2**31) <= int(number) < 2**31:
         raise web.HTTPNotFound
     return ConnectorTaskId(_name(request), int(number))
 
@@ -65,7 +68,7 @@ async def create(request: web.Request) -> web.Response:
     if body.get("config") is None:
         raise ConnectError('the field "config" is missing: {"name": …, "config": {…}}')
     config = settings(body["config"])
-    name = str(body["name"] if body.get("name") is not None else config.get("name") or "").strip()
+    name = (plain_text("name", body.get("name")) or "").strip()
     state = body.get("initial_state")
     wanted = {"RUNNING": TargetState.STARTED, "PAUSED": TargetState.PAUSED, "STOPPED": TargetState.STOPPED}
     if state is not None and str(state).upper() not in wanted:
@@ -207,8 +210,8 @@ def _object(given: dict[str, Any], name: str) -> dict[str, Any] | None:
 def _put_answer(request: web.Request, put: Put) -> web.Response:
     if not put.created:
         return answer(put.info)
-    location = request.url.origin() / "connectors" / put.info["name"]
-    return answer(put.info, 201, {"Location": str(URL(location))})
+    location = f"{request.url.origin()}/connectors/{quote(put.info['name'], safe='+;,@&=$')}"
+    return answer(put.info, 201, {"Location": location})
 
 
 def _signature(request: web.Request) -> tuple[str | None, str | None]:
@@ -218,9 +221,7 @@ def _signature(request: web.Request) -> tuple[str | None, str | None]:
 
 ROUTES: Final = (
     web.get("/connectors", list_connectors),
-    web.get("/connectors/", list_connectors),
     web.post("/connectors", create),
-    web.post("/connectors/", create),
     web.get("/connectors/{name}", info),
     web.get("/connectors/{name}/config", config),
     web.put("/connectors/{name}/config", put_config),

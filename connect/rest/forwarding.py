@@ -24,11 +24,11 @@ _PASSED_ON: Final = ("Authorization", "Content-Type", SIGNATURE_HEADER, ALGORITH
 
 async def forward_to_target(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer here, or with the answer of the worker that the RequestTargetError names."""
-    forward = request.query.get("forward", "").lower()
+    hops = request.query.get("forward", "").lower()
     try:
         return await handler(request)
     except RequestTargetError as error:
-        if forward == "false":
+        if hops not in ("", "true"):
             return error_answer(
                 409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
             )
@@ -38,7 +38,7 @@ async def forward_to_target(request: web.Request, handler: Handler) -> web.Strea
                 "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was "
                 "underway.",
             )
-        return await _forwarded(request, error.url, "false" if forward else "true")
+        return await _forwarded(request, error.url, "false" if hops else "true")
 
 
 async def _forwarded(request: web.Request, worker: str, forward: str) -> web.StreamResponse:
@@ -49,7 +49,12 @@ async def _forwarded(request: web.Request, worker: str, forward: str) -> web.Str
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
             session.request(
-                request.method, url, data=await request.read(), headers=headers, allow_redirects=False
+                request.method,
+                url,
+                data=await request.read(),
+                headers=headers,
+                skip_auto_headers=["Content-Type"],
+                allow_redirects=False,
             ) as answer,
         ):
             kept = {name: answer.headers[name] for name in ("Content-Type", "Location") if name in answer.headers}

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from ..api.connector import SourceConnector
 from ..config.report import key_info
-from ..errors import BadRequestError, ConnectError, NotFoundError
+from ..errors import BadRequestError, ConnectError, NotFoundError, SinkConnectorError
 from ..plugins import PluginKind, class_name, installed, load_class
 from ..settings.connector import source_config_def
 from ..version import VERSION
@@ -19,7 +19,7 @@ from .errors import answer
 
 async def plugins(request: web.Request) -> web.Response:
     """Return the source connectors, or with ?connectorsOnly=false all plugins."""
-    only = request.query.get("connectorsOnly", "true").lower() != "false"
+    only = (request.query.get("connectorsOnly") or "true").lower() == "true"
     names = installed([PluginKind.SOURCE] if only else list(PluginKind))
     return answer([{"class": name, "type": kind.value, "version": _version(name, kind)} for name, kind in names])
 
@@ -47,6 +47,8 @@ async def validate(request: web.Request) -> web.Response:
         raise BadRequestError(f"Included connector type {given} does not match request type {name}")
     try:
         return answer(await request.app[HERDER].validate(config))
+    except SinkConnectorError:
+        raise
     except BadRequestError as error:  # Kafka Connect wraps it, and so answers 500
         raise ConnectError(str(error)) from error
 
@@ -72,7 +74,6 @@ def _version(name: str, kind: PluginKind) -> str:
 
 ROUTES: Final = (
     web.get("/connector-plugins", plugins),
-    web.get("/connector-plugins/", plugins),
     web.get("/connector-plugins/{plugin}/config", plugin_config),
     web.put("/connector-plugins/{plugin}/config/validate", validate),
 )

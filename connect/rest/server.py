@@ -16,6 +16,7 @@ from ..worker.metrics import CONTENT_TYPE
 from . import connectors, loggers, plugins
 from .errors import Handler, answer, errors, timeouts
 from .forwarding import forwarding
+from .negotiation import negotiation
 
 HEALTH_TIMEOUT_S: Final = 10.0
 """Kafka Connect's bound of a health check."""
@@ -60,10 +61,12 @@ ROOT: Final = (
 
 def application(herder: Herder, max_body_bytes: int) -> web.Application:
     """Return the endpoints on a herder."""
-    app = web.Application(middlewares=[errors, timeouts, forwarding], client_max_size=max_body_bytes)
+    app = web.Application(middlewares=[errors, timeouts, negotiation, forwarding], client_max_size=max_body_bytes)
     app[connectors.HERDER] = herder
     for table in (ROOT, connectors.ROUTES, plugins.ROUTES, loggers.ROUTES):
-        app.add_routes(table)
+        for each in table:
+            for path in sorted({each.path, each.path.removesuffix("/") + "/"}):
+                app.add_routes([web.route(each.method, path, each.handler)])
     methods: dict[str, set[str]] = {}
     for route in list(app.router.routes()):
         assert route.resource is not None

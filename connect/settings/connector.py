@@ -17,6 +17,8 @@ from ..config import (
     Width,
     at_least,
 )
+from ..config.types import Implements
+from ..converters.converter import Converter, HeaderConverter
 from ..errors import ConfigValueError, ConnectError
 from ..plugins import PluginKind, installed, load_class
 from ..version import VERSION
@@ -60,14 +62,21 @@ def _name(name: str, value: str | None) -> None:
         return
     if not value:
         raise ConfigValueError(name, value, "String may not be empty")
-    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in value):
-        raise ConfigValueError(name, value, "String may not contain control sequences")
+    if any(map(_is_control, value)):
+        found = ", ".join(str(ord(each)) for each in value if _is_control(each))
+        problem = f"String may not contain control sequences but had the following ASCII chars: {found}"
+        raise ConfigValueError(name, value, problem)
+
+
+def _is_control(character: str) -> bool:
+    return ord(character) < 32 or 127 <= ord(character) < 160
 
 
 def _unique(name: str, value: list[str] | None) -> None:
-    aliases = value or []
-    if len(set(aliases)) < len(aliases):
-        raise ConfigValueError(name, aliases, "Duplicate alias provided.")
+    if value is None:
+        raise ConfigValueError(name, None, "entry must be non null")
+    if len(set(value)) < len(value):
+        raise ConfigValueError(name, value, "Duplicate alias provided.")
 
 
 def _not_empty(name: str, value: str | None) -> None:
@@ -77,9 +86,11 @@ def _not_empty(name: str, value: str | None) -> None:
 
 def _converter(name: str, order: int, default: str | None, display: str, kind: PluginKind, doc: str) -> list[ConfigKey]:
     version = f"{name}.plugin.version"
+    base = Converter if kind is PluginKind.CONVERTER else HeaderConverter
     return [
         ConfigKey(
-            name, Type.CLASS, default, _LOW, doc, None, _COMMON, order, _SHORT, f"{display} class", (), _Installed(kind)
+            name, Type.CLASS, default, _LOW, doc, Implements(base), _COMMON, order, _SHORT, f"{display} class", (),
+            _Installed(kind),
         ),
         ConfigKey(
             version, Type.STRING, default and VERSION, _LOW, f"Version of the {display.lower()}.", None, _COMMON,
@@ -138,22 +149,23 @@ def _rows(key_converter: str | None, value_converter: str | None, header_convert
              "Topic Creation", 1, _LONG, "Topic Creation Groups", _unique),
         _row("exactly.once.support", Type.STRING, "requested", _MEDIUM,
              "required: refuse the connector unless it says that it can do exactly-once. requested: run it as it is.",
-             _EXACTLY_ONCE, 2, _SHORT, "Exactly once support", OneOfIgnoringCase("requested", "required")),
+             _EXACTLY_ONCE, 2, _SHORT, "Exactly once support", OneOfIgnoringCase("required", "requested")),
         _row("transaction.boundary", Type.STRING, "poll", _MEDIUM,
              "Where transactions end: poll (after each batch), interval (of time) or connector (where it says so).",
-             _EXACTLY_ONCE, 3, _SHORT, "Transaction Boundary", OneOfIgnoringCase("poll", "interval", "connector")),
+             _EXACTLY_ONCE, 3, _SHORT, "Transaction Boundary", OneOfIgnoringCase("interval", "poll", "connector")),
         _row("transaction.boundary.interval.ms", Type.LONG, None, _LOW,
-             "Length of transactions with transaction.boundary=interval; by default offset.flush.interval.ms.",
-             _EXACTLY_ONCE, 4, _SHORT, "Transaction boundary interval", _positive_or_unset),
+             "Length of transactions with transaction.boundary=interval; by default offset.flush.interval.ms. "
+             "0: each batch.",
+             _EXACTLY_ONCE, 4, _SHORT, "Transaction boundary interval", _not_negative),
         _row("offsets.storage.topic", Type.STRING, None, _LOW,
              "A topic of its own for the connector's offsets; by default the worker's.",
              "offsets.topic", 1, _LONG, "Offsets topic", _not_empty),
     ]  # fmt: skip
 
 
-def _positive_or_unset(name: str, value: int | None) -> None:
+def _not_negative(name: str, value: int | None) -> None:
     if value is not None:
-        at_least(1)(name, value)
+        at_least(0)(name, value)
 
 
 def source_config_def(worker: Mapping[str, Any]) -> ConfigDef:

@@ -53,6 +53,8 @@ def _check(data: Any, what: str) -> None:
     for name, value in data.items():
         if not isinstance(name, str):
             raise DataError(f"a source {what} has the key {name!r}, which is not text")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise DataError(f"a source {what} has {value} under {name!r}: whole numbers have 64 bits at most")
         if not isinstance(value, _PLAIN):
             raise DataError(
                 f"a source {what} has {type(value).__name__} under {name!r}: only text, numbers, truth values and null "

@@ -35,6 +35,17 @@ _NAMES: Final = {
 }
 
 
+def _check_spec(name: str, spec: list[str] | None) -> None:
+    if not spec:
+        raise ConfigValueError(name, spec, "Must specify at least one field to cast.")
+    targets = [text.strip().rpartition(":") for text in spec]
+    for _, _, target in targets:
+        if target.strip().lower() not in _TARGETS:
+            raise ConfigValueError(name, spec, f"Invalid cast type {target!r}: one of {', '.join(_TARGETS)}")
+    if len(spec) > 1 and not all(colon for _, colon, _ in targets):
+        raise ConfigValueError(name, spec, "Cast transformations that specify a type for the whole take only that")
+
+
 class Cast(PartTransformation):
     """Kafka Connect's transform of that name."""
 
@@ -48,7 +59,12 @@ class Cast(PartTransformation):
         """Return the transform's settings."""
         return ConfigDef(
             ConfigKey(
-                "spec", Type.LIST, REQUIRED, Importance.HIGH, "field:type,field2:type, or one type for the whole."
+                "spec",
+                Type.LIST,
+                REQUIRED,
+                Importance.HIGH,
+                "field:type,field2:type, or one type for the whole.",
+                _check_spec,
             ),
             ConfigKey(
                 "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
@@ -63,17 +79,11 @@ class Cast(PartTransformation):
         spec = self.settings["spec"]
         for text in spec:
             field, colon, target = text.strip().rpartition(":")
-            kind = _TARGETS.get(target.strip().lower())
-            if kind is None:
-                raise ConfigValueError("spec", spec, f"Invalid cast type {target!r}: one of {', '.join(_TARGETS)}")
+            kind = _TARGETS[target.strip().lower()]
             if colon:
                 self._fields[field.strip()] = kind
             else:
                 self._whole = kind
-        if not spec or (self._whole is not None and len(spec) > 1):
-            raise ConfigValueError(
-                "spec", spec, "Cast transformations that specify a type for the whole take only that"
-            )
 
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record with other types; raises DataError for a value that cannot be cast."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from ..api.records import SourceRecord
-from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type, Width
-from ..config.types import parse
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type, Validator, Width
+from ..config.types import Implements, parse
 from ..errors import ConfigValueError
 from ..plugins import PluginKind, installed, load_class
+from ..version import VERSION
 from .transformation import Configured, Predicate, Transformation
 
 
@@ -63,7 +64,7 @@ def enriched(table: ConfigDef, settings: Mapping[str, str | None]) -> ConfigDef:
 
 
 def _aliases(settings: Mapping[str, Any], what: str) -> list[str]:
-    return [alias for alias in parse(what, settings.get(what) or "", Type.LIST) if alias]
+    return list(parse(what, settings.get(what) or "", Type.LIST))
 
 
 def _plugin(settings: Mapping[str, str], prefix: str, base: type[Any]) -> Any:
@@ -74,6 +75,17 @@ def _plugin(settings: Mapping[str, str], prefix: str, base: type[Any]) -> Any:
     own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
     plugin.configure(own)
     return plugin
+
+
+class _Versions:
+    def __init__(self, known: bool) -> None:
+        self._known = known
+
+    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
+        return [VERSION] if self._known else []
+
+    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
+        return True
 
 
 class _Installed:
@@ -91,45 +103,53 @@ def _keys(
     settings: Mapping[str, str | None], prefix: str, alias: str, group: str, kind: PluginKind, base: type[Configured]
 ) -> list[ConfigKey]:
     word = kind.value
-
-    def check(name: str, value: Any) -> None:
-        if value is not None and not (isinstance(value, type) and issubclass(value, base)):
-            raise ConfigValueError(name, value, f"must be a subclass of {base.__name__}")
-
-    keys = [
-        ConfigKey(
-            f"{prefix}type", Type.CLASS, REQUIRED, Importance.HIGH, f"Class for the '{alias}' {word}.", check, group, 0,
-            Width.LONG, f"{word.capitalize()} type for {alias}", (), _Installed(kind),
-        ),
-        ConfigKey(
-            f"{prefix}plugin.version", Type.STRING, None, Importance.HIGH, f"Version of the '{alias}' {word}.", None,
-            group, 1, Width.LONG, f"{word.capitalize()} version for {alias}",
-        ),
-    ]  # fmt: skip
     try:
         cls = parse(f"{prefix}type", settings.get(f"{prefix}type"), Type.CLASS)
     except ConfigValueError:
         cls = None  # reported with the setting itself
-    if cls is not None and issubclass(cls, base):
-        for order, key in enumerate(cls.config_def(), 2):
-            keys.append(
-                replace(
-                    key, name=prefix + key.name, group=group, order=order, display_name=key.display_name or key.name
-                )
-            )
-        if base is Transformation:
-            keys.append(
-                ConfigKey(
-                    f"{prefix}predicate", Type.STRING, None, Importance.MEDIUM,
-                    "The alias of a predicate that decides whether the transformation applies.", None, group, 98,
-                    Width.LONG, "Predicate",
-                )
-            )  # fmt: skip
-            keys.append(
-                ConfigKey(
-                    f"{prefix}negate", Type.BOOLEAN, False, Importance.MEDIUM,
-                    "Whether the transformation applies where the predicate does not.", None, group, 99,
-                    Width.LONG, "Negate",
-                )
-            )  # fmt: skip
+    known = cls is not None and issubclass(cls, base)
+    keys = [
+        ConfigKey(
+            f"{prefix}type", Type.CLASS, REQUIRED, Importance.HIGH, f"Class for the '{alias}' {word}.",
+            Implements(base), group, 0, Width.LONG, f"{word.capitalize()} type for {alias}", (), _Installed(kind),
+        ),
+        ConfigKey(
+            f"{prefix}plugin.version", Type.STRING, VERSION if known else None, Importance.HIGH,
+            f"Version of the '{alias}' {word}.", None, group, 1, Width.LONG,
+            f"{word.capitalize()} version for {alias}", (), _Versions(known),
+        ),
+    ]  # fmt: skip
+    if cls is None or not issubclass(cls, base):
+        return keys
+    own = [*cls.config_def(), *(_CONDITION if base is Transformation else ())]
+    for order, key in enumerate(sorted(own, key=_place), 2):
+        named = replace(key, name=prefix + key.name, group=group, order=order)
+        keys.append(
+            replace(named, display_name=key.display_name or key.name, validator=_without_prefix(prefix, key.validator))
+        )
     return keys
+
+
+_CONDITION: Final = (
+    ConfigKey(
+        "predicate", Type.STRING, None, Importance.MEDIUM,
+        "The alias of a predicate that decides whether the transformation applies.",
+    ),
+    ConfigKey(
+        "negate", Type.BOOLEAN, False, Importance.MEDIUM,
+        "Whether the transformation applies where the predicate does not.",
+    ),
+)  # fmt: skip
+
+
+def _place(key: ConfigKey) -> tuple[int, bool, int, str]:
+    """Return the place of a setting among those of its plugin, as Kafka's ConfigDef orders them."""
+    return key.order, not key.required, list(Importance).index(key.importance), key.name
+
+
+def _without_prefix(prefix: str, validator: Validator | None) -> Validator | None:
+    """Return a validator whose messages name the setting as the plugin does."""
+    if validator is None:
+        return None
+    check = validator
+    return lambda name, value: check(name.removeprefix(prefix), value)

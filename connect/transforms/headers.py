@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..api.records import Header, SourceRecord
-from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, Type
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, NonNull, OneOf, Type
 from ..data.inference import parse_text
 from ..errors import ConfigValueError
 from .structs import SchemaCache, field_value, struct_of, with_fields
@@ -20,8 +20,8 @@ class InsertHeader(Transformation):
         """Return the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("header", Type.STRING, REQUIRED, high, "The name of the header."),
-            ConfigKey("value.literal", Type.STRING, REQUIRED, high, "The value, as text."),
+            ConfigKey("header", Type.STRING, REQUIRED, high, "The name of the header.", NonNull()),
+            ConfigKey("value.literal", Type.STRING, REQUIRED, high, "The value, as text.", NonNull()),
         )
 
     def configure(self, config: Any) -> None:
@@ -41,7 +41,9 @@ class DropHeaders(Transformation):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """Return the transform's settings."""
-        return ConfigDef(ConfigKey("headers", Type.LIST, REQUIRED, Importance.HIGH, "The names of the headers."))
+        return ConfigDef(
+            ConfigKey("headers", Type.LIST, REQUIRED, Importance.HIGH, "The names of the headers.", NonEmptyList())
+        )
 
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record without these headers."""
@@ -62,10 +64,14 @@ class HeaderFrom(PartTransformation):
         """Return the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("fields", Type.LIST, REQUIRED, high, "The fields."),
-            ConfigKey("headers", Type.LIST, REQUIRED, high, "The names of the headers, in the same order."),
+            ConfigKey("fields", Type.LIST, REQUIRED, high, "The fields.", NonEmptyList()),
+            ConfigKey(
+                "headers", Type.LIST, REQUIRED, high, "The names of the headers, in the same order.", NonEmptyList()
+            ),
             ConfigKey("operation", Type.STRING, REQUIRED, high, "move or copy.", OneOf("move", "copy")),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, high, "Write a default in place of null."),
+            ConfigKey(
+                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+            ),
         )
 
     def configure(self, config: Any) -> None:

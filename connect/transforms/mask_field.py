@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ..api.records import SourceRecord
-from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, NonEmptyString, Type
 from ..data.schema import INTEGER_BITS, Schema, SchemaType
 from ..data.struct import check
 from ..errors import ConfigValueError, DataError
@@ -27,7 +27,7 @@ class MaskField(PartTransformation):
     def config_def(cls) -> ConfigDef:
         """Return the transform's settings."""
         return ConfigDef(
-            ConfigKey("fields", Type.LIST, REQUIRED, Importance.HIGH, "Fields to mask."),
+            ConfigKey("fields", Type.LIST, REQUIRED, Importance.HIGH, "Fields to mask.", NonEmptyList()),
             ConfigKey("replacement", Type.STRING, None, Importance.LOW, "Put into text and numbers.", NonEmptyString()),
             ConfigKey(
                 "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..api.records import SourceRecord
-from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOfIgnoringCase, Type
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, OneOfIgnoringCase, Type
 from ..data.schema import struct
 from ..errors import DataError
 from .field_paths import field_path, value_at
@@ -22,11 +22,11 @@ class ExtractField(PartTransformation):
         medium, high = Importance.MEDIUM, Importance.HIGH
         return ConfigDef(
             ConfigKey("field", Type.STRING, REQUIRED, medium, "The field; with V2 a path such as a.b."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
             ConfigKey(
                 "field.syntax.version", Type.STRING, "V1", high, "V1: a name. V2: a path (KIP-821).",
                 OneOfIgnoringCase("V1", "V2"),
             ),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
         )  # fmt: skip
 
     def apply(self, record: SourceRecord) -> SourceRecord:
@@ -80,8 +80,10 @@ class ValueToKey(Transformation):
         """Return the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("fields", Type.LIST, REQUIRED, high, "Fields of the value that make the key."),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, high, "Write a default in place of null."),
+            ConfigKey("fields", Type.LIST, REQUIRED, high, "Fields of the value that make the key.", NonEmptyList()),
+            ConfigKey(
+                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+            ),
         )
 
     def apply(self, record: SourceRecord) -> SourceRecord:

@@ -6,7 +6,8 @@ import re
 from typing import Any, Final
 
 from ..api.records import SourceRecord
-from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, RegularExpression, Type
+from ..config.validators import compiled
 from ..data.logical import from_milliseconds
 from ..errors import ConfigValueError, DataError
 from .date_patterns import DatePattern
@@ -23,18 +24,21 @@ class RegexRouter(Transformation):
         """Return the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("regex", Type.STRING, REQUIRED, high, "Regular expression for the whole name of a topic."),
+            ConfigKey(
+                "regex",
+                Type.STRING,
+                REQUIRED,
+                high,
+                "Regular expression for the whole name of a topic.",
+                RegularExpression(),
+            ),
             ConfigKey("replacement", Type.STRING, REQUIRED, high, "The new name; $1 is the first group."),
         )
 
     def configure(self, config: Any) -> None:
         """Take settings; raises ConfigValueError."""
         super().configure(config)
-        text = re.sub(r"\(\?<(?=\w)", "(?P<", self.settings["regex"])
-        try:
-            self._regex = re.compile(text)
-        except re.error as error:
-            raise ConfigValueError("regex", self.settings["regex"], f"Invalid regex: {error}") from None
+        self._regex = compiled(self.settings["regex"])
 
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record for its topic."""

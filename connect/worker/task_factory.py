@@ -158,7 +158,11 @@ class TaskFactory:
     def _boundary(self, settings: ConnectorConfig) -> Boundary:
         match settings.transaction_boundary:
             case "interval":
-                interval_ms = settings["transaction.boundary.interval.ms"] or self._config["offset.flush.interval.ms"]
+                interval_ms = settings["transaction.boundary.interval.ms"]
+                if interval_ms == 0:
+                    return PollBoundary()
+                if interval_ms is None:
+                    interval_ms = self._config["offset.flush.interval.ms"]
                 return IntervalBoundary(interval_ms / 1000, asyncio.get_running_loop().time)
             case "connector":
                 return ConnectorBoundary()

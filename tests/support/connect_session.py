@@ -5,7 +5,9 @@ Each step is (method, path, body). `WAIT` asks until the answer has settled, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 FILE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 
@@ -17,6 +19,8 @@ class Step(NamedTuple):
     path: str
     body: Any = None
     until: tuple[str, ...] | None = None
+    headers: Mapping[str, str | None] | None = None
+    """Headers besides the content type JSON; None takes one away."""
 
 
 def session(source: str, topic: str) -> list[Step]:
@@ -163,4 +167,108 @@ def session(source: str, topic: str) -> list[Step]:
         Step("DELETE", "/connectors/files"),
         Step("DELETE", "/connectors/files"),
         Step("GET", "/connectors"),
+    ]
+
+
+def odd_requests(source: str, topic: str) -> list[Step]:
+    """Return what careless clients ask: other formats, malformed paths and bodies, unusual names and flags."""
+    config = {"connector.class": "FileStreamSource", "file": source, "topic": topic}
+    transforms = "org.apache.kafka.connect.transforms."
+    plugin = "/connector-plugins/FileStreamSource/config/validate"
+    offsets = "/connectors/odd/offsets"
+    text, xml = {"Content-Type": "text/plain"}, {"Accept": "application/xml"}
+    named = {"name": "odd", "config": config}
+    return [
+        # formats
+        *(Step(*each, headers=text) for each in [("GET", "/"), ("GET", "/connectors"), ("DELETE", "/connectors/odd")]),
+        *(Step("GET", path, headers=xml) for path in ("/", "/health", "/connectors/odd", "/admin/loggers", "/nothing")),
+        Step("PUT", "/connectors/odd/pause", headers=xml),
+        Step("POST", "/connectors", named, headers={"Content-Type": "application/x-www-form-urlencoded"}),
+        Step("POST", "/connectors", named, headers={"Content-Type": None}),
+        Step("PATCH", "/connectors/odd/config", {}, headers={"Content-Type": "application/json-patch+json"}),
+        Step("GET", "/connectors", headers={"Accept": "text/html, application/json;q=0.9"}),
+        Step("POST", "/connectors/odd/tasks", b"{}"),
+        # methods and paths
+        Step("HEAD", "/connectors/odd"),
+        Step("OPTIONS", "/nothing"),
+        Step("GET", "/connectors/odd/restart"),
+        *(Step("GET", path) for path in ("/health/", "/connectors//", "/connectors/%zz", "/connectors/a%20b/status/")),
+        *(Step("GET", f"/connectors/odd/tasks/{task}/status") for task in ("-1", "+1", "99999999999", "x")),
+        *(Step("GET", f"/connectors?{query}") for query in ("expand=", "expand=INFO", "expand=info,status", "bogus=1")),
+        *(Step("DELETE", f"/connectors/odd?forward={value}") for value in ("maybe", "TRUE", "false")),
+        # bodies
+        *(
+            Step("POST", "/connectors", body)
+            for body in (b"null", b'"x"', b'{"name":{},"config":{}}', b'{"name":"odd","config":{"a":NaN}}', b"{} {}")
+        ),
+        Step("POST", "/connectors", {"config": {**config, "name": "odd"}}),
+        Step("POST", "/connectors", {"name": "odd", "config": {**config, "name": " odd "}}),
+        Step("POST", "/connectors", {**named, "initial_state": ["PAUSED"]}),
+        *(
+            Step("PUT", "/admin/loggers/x", body)
+            for body in ([], None, {"level": ""}, {"level": ["INFO"]}, {"level": {}}, b"null", b"{")
+        ),
+        Step("GET", "/admin/loggers/ROOT"),
+        # names
+        *(
+            step
+            for name in ("a b", "ä", "a+b", "..", "日本")
+            for step in (
+                Step("POST", "/connectors", {"name": name, "config": config, "initial_state": "stopped"}),
+                Step("GET", f"/connectors/{quote(name, safe='')}/config/"),
+                Step("DELETE", f"/connectors/{quote(name, safe='')}"),
+            )
+        ),
+        # validation
+        *(
+            Step("PUT", plugin, {**config, "name": "odd", **settings})
+            for settings in (
+                {"batch.size": "0"},
+                {"batch.size": None},
+                {"key.converter": "nope"},
+                {"key.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter"},
+                {"transforms": None},
+                {"transforms": "a,"},
+                {"transforms": "a", "transforms.a.type": f"{transforms}Filter", "transforms.a.predicate": "p"},
+                {"transforms": "a", "transforms.a.type": f"{transforms}RegexRouter", "transforms.a.regex": "("},
+                {"transforms": "a", "transforms.a.type": f"{transforms}HeaderFrom$Value"},
+                {"predicates": "p", "predicates.p.type": f"{transforms}predicates.TopicNameMatches"},
+                {"predicates": "p", "predicates.p.type": f"{transforms}Filter"},
+                {"transaction.boundary": "interval", "transaction.boundary.interval.ms": "0"},
+                {"consumer.override.x": "1"},
+            )
+        ),
+        *(
+            Step("GET", f"/connector-plugins/{name}/config")
+            for name in (
+                "ByteArray",
+                f"{transforms}ValueToKey",
+                f"{transforms}predicates.HasHeaderKey",
+                "Long",
+                "Filter",
+            )
+        ),
+        # offsets of a stopped connector
+        Step("POST", "/connectors", {**named, "initial_state": "Stopped"}),
+        Step("GET", "/connectors/odd/status", until=("STOPPED",)),
+        *(
+            Step("PATCH", offsets, body)
+            for body in (
+                {"offsets": {}},
+                {"offsets": [None]},
+                {"offsets": [{"offset": {"position": 1}}]},
+                {"offsets": [{"partition": [], "offset": None}]},
+                {"offsets": [{"partition": {"filename": source}, "offset": 7}]},
+                {"offsets": [{"partition": {"filename": source}, "offset": {"position": 10**20}}]},
+                {"offsets": [], "extra": 1},
+            )
+        ),
+        Step("DELETE", offsets, {"x": 1}),
+        *(
+            Step("POST", f"/connectors/odd/restart{flags}")
+            for flags in ("?includeTasks=1", "?includeTasks=", "?includeTasks=TRUE", "/")
+        ),
+        Step("PATCH", "/connectors/odd/config", {"batch.size": -1}),
+        Step("PATCH", "/connectors/odd/config", {"name": None}),
+        Step("DELETE", "/connectors/odd/"),
     ]

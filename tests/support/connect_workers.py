@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import aiohttp
 from oncelog import Admin, Consumer, ConsumerRecord, TopicPartition
 from oncelog.connect.process import DistributedWorker
+from yarl import URL
 
 from .apache_kafka.connect import JavaWorker
 
@@ -33,21 +34,24 @@ class Rest:
         self.session, self.url, self._changed = session, url, changed
 
     async def __call__(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str | None] | None = None
     ) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body)
-        sent = {**({"Content-Type": "application/json"} if body is not None else {}), **(headers or {})}
+        given = {**({"Content-Type": "application/json"} if body is not None else {}), **(headers or {})}
+        sent = {name: value for name, value in given.items() if value is not None}
         skipped = ["Content-Type"]  # Kafka Connect answers 415 to the one that aiohttp would send
-        url = self.url + path
+        url = URL(self.url + path, encoded=True)
         async with self.session.request(method, url, data=data, headers=sent, skip_auto_headers=skipped) as response:
             text = await response.text()
             is_json = text and (response.content_type == "application/json" or text[0] in "{[")
             return response.status, json.loads(text) if is_json else text or None
 
-    async def settled(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    async def settled(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str | None] | None = None
+    ) -> tuple[int, Any]:
         """Ask again while the group rebalances, as Kafka Connect's clients do."""
         async with asyncio.timeout(ANSWER_S):
-            while (answer := await self(method, path, body))[0] == 409 and _rebalancing(answer[1]):
+            while (answer := await self(method, path, body, headers))[0] == 409 and _rebalancing(answer[1]):
                 await self._changed()
         return answer
 
@@ -66,7 +70,7 @@ class Rest:
 
 
 def _rebalancing(answer: Any) -> bool:
-    return any(text in answer["message"] for text in ("stale configuration", "rebalance"))
+    return isinstance(answer, dict) and any(text in answer["message"] for text in ("stale configuration", "rebalance"))
 
 
 def states(connector: str, *tasks: str) -> Callable[[Any], bool]:

@@ -40,7 +40,7 @@ class FileStreamSourceTask(SourceTask):
         values = SETTINGS.parse(config)
         self._path: str | None = values["file"] or None
         self._topic: str = values["topic"]
-        self._batch_size: int = values["batch.size"]
+        self._batch_size: int = max(1, values["batch.size"])
         self._partition = None if self._path is None else {"filename": self._path}
         self._position = 0
         if self._partition is not None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ...api.records import SourceRecord
-from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type
-from ...errors import ConfigValueError
+from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, RegularExpression, Type
+from ...config.validators import compiled
 from ..transformation import Predicate
 
 
@@ -18,15 +17,12 @@ class TopicNameMatches(Predicate):
     def config_def(cls) -> ConfigDef:
         """Return the predicate's settings."""
         doc = "Regular expression for the whole name of a topic."
-        return ConfigDef(ConfigKey("pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, NonEmptyString()))
+        return ConfigDef(ConfigKey("pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, RegularExpression()))
 
     def configure(self, config: Any) -> None:
         """Take settings; raises ConfigValueError."""
         super().configure(config)
-        try:
-            self._pattern = re.compile(self.settings["pattern"])
-        except re.error as error:
-            raise ConfigValueError("pattern", self.settings["pattern"], f"Invalid regex: {error}") from None
+        self._pattern = compiled(self.settings["pattern"])
 
     def test(self, record: SourceRecord) -> bool:
         """Return whether the topic matches."""

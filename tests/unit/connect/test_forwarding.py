@@ -34,6 +34,7 @@ async def worker(stack: AsyncExitStack, error: Exception | None) -> str:
             "body": (await request.read()).decode(),
             "signature": request.headers.get(SIGNATURE_HEADER),
             "algorithm": request.headers.get(ALGORITHM_HEADER),
+            "content_type": request.headers.get("Content-Type"),
         }
         return answer(asked, 201, {"Location": "/connectors/f1"})
 
@@ -45,13 +46,14 @@ async def worker(stack: AsyncExitStack, error: Exception | None) -> str:
     return str(server.make_url("/"))
 
 
-async def ask(url: str, query: str = "") -> tuple[int, dict[str, object], str | None]:
+async def ask(url: str, query: str = "", **headers: str) -> tuple[int, dict[str, object], str | None]:
     async with (
         ClientSession() as session,
         session.post(
             f"{url.rstrip('/')}/connectors/f1/tasks?x=1%2B1{query}",
             data=b"[]",
-            headers={SIGNATURE_HEADER: "c2ln", ALGORITHM_HEADER: "HmacSHA256"},
+            headers={SIGNATURE_HEADER: "c2ln", ALGORITHM_HEADER: "HmacSHA256", **headers},
+            skip_auto_headers=["Content-Type"],
         ) as answered,
     ):
         return answered.status, await answered.json(), answered.headers.get("Location")
@@ -60,8 +62,14 @@ async def ask(url: str, query: str = "") -> tuple[int, dict[str, object], str | 
 async def test_a_follower_forwards_to_the_leader(stack: AsyncExitStack) -> None:
     follower = await worker(stack, NotLeaderError(await worker(stack, None)))
     asked = {"method": "POST", "body": "[]", "signature": "c2ln", "algorithm": "HmacSHA256"}
-    expected = {**asked, "query": {"x": "1+1", "forward": "true"}}
+    expected = {**asked, "query": {"x": "1+1", "forward": "true"}, "content_type": None}
     assert await ask(follower) == (201, expected, "/connectors/f1")
+
+
+async def test_the_content_type_is_forwarded_as_it_was(stack: AsyncExitStack) -> None:
+    follower = await worker(stack, NotLeaderError(await worker(stack, None)))
+    _, asked, _ = await ask(follower, **{"Content-Type": "text/csv"})
+    assert asked["content_type"] == "text/csv"
 
 
 async def test_a_request_is_forwarded_twice_at_most(stack: AsyncExitStack) -> None:
@@ -77,7 +85,7 @@ async def test_a_request_is_forwarded_twice_at_most(stack: AsyncExitStack) -> No
 
 async def test_a_request_that_must_not_be_forwarded_is_a_conflict(stack: AsyncExitStack) -> None:
     follower = await worker(stack, NotLeaderError(await worker(stack, None)))
-    status, body, _ = await ask(follower, "&forward=false")
+    status, body, _ = await ask(follower, "&forward=maybe")
     message = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
     assert (status, body) == (409, {"error_code": 409, "message": message})
 

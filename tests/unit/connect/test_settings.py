@@ -135,7 +135,7 @@ def test_the_settings_of_a_connector_are_those_of_kafka_connect() -> None:
         ("name", "a\nb"),
         ("transforms", "a,a"),
         ("transaction.boundary", "sometimes"),
-        ("transaction.boundary.interval.ms", "0"),
+        ("transaction.boundary.interval.ms", "-1"),
         ("errors.tolerance", "some"),
         ("offsets.storage.topic", " "),
     ],

@@ -329,14 +329,17 @@ def test_validation_shows_the_settings_of_each_transform() -> None:
         "transforms.a.plugin.version",
         "transforms.a.regex",
         "transforms.a.replacement",
-        "transforms.a.predicate",
         "transforms.a.negate",
+        "transforms.a.predicate",
         "transforms.b.type",
         "transforms.b.plugin.version",
     ]
     errors = {outcome.name: outcome.errors for outcome in table.validate(given) if outcome.errors}
     assert errors == {
-        "transforms.a.regex": ['Missing required configuration "transforms.a.regex" which has no default value.'],
+        "transforms.a.regex": [
+            'Missing required configuration "transforms.a.regex" which has no default value.',
+            "Invalid value null for configuration regex: Invalid regex: there is none",
+        ],
         "transforms.a.replacement": [
             'Missing required configuration "transforms.a.replacement" which has no default value.'
         ],

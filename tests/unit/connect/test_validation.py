@@ -1,0 +1,126 @@
+"""What the validation of a connector says, measured with Kafka Connect 4.1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from oncelog.connect.errors import SinkConnectorError
+from oncelog.connect.herder.validation import validate_connector
+from oncelog.connect.settings.connector import source_config_def
+
+TRANSFORMS = "org.apache.kafka.connect.transforms."
+CONVERTERS = {f"{kind}.converter": "org.apache.kafka.connect.json.JsonConverter" for kind in ("key", "value")}
+FILE = {"name": "f1", "connector.class": "FileStreamSource", "topic": "lines"}
+
+
+async def report(**settings: str | None) -> dict[str, Any]:
+    table = source_config_def({**CONVERTERS, "header.converter": "SimpleHeaderConverter"})
+    return await validate_connector({**FILE, **settings}, table, exactly_once=True, override_policy="All")
+
+
+async def errors(**settings: str | None) -> dict[str, list[str]]:
+    given = await report(**settings)
+    values = [config["value"] for config in given["configs"] if config["value"]]
+    return {value["name"]: value["errors"] for value in values if value["errors"]}
+
+
+async def transform_errors(kind: str, **settings: str) -> dict[str, list[str]]:
+    named = {f"transforms.a.{name}": value for name, value in settings.items()}
+    found = await errors(**{"transforms": "a", "transforms.a.type": TRANSFORMS + kind, **named})
+    return {name.removeprefix("transforms.a."): messages for name, messages in found.items()}
+
+
+@pytest.mark.parametrize("size", ["0", "-5"])
+async def test_file_stream_source_takes_any_batch_size(size: str) -> None:
+    assert await errors(**{"batch.size": size}) == {}
+
+
+async def test_a_null_setting_of_the_connector_has_no_value() -> None:
+    given = await report(**{"batch.size": None})
+    value = next(config["value"] for config in given["configs"] if config["value"]["name"] == "batch.size")
+    assert (value["value"], value["errors"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "messages"),
+    [
+        ("RegexRouter", {"regex": "(", "replacement": "x"}, {"regex": 1}),
+        ("DropHeaders", {}, {"headers": 2}),
+        ("HeaderFrom$Key", {}, {"fields": 2, "headers": 2, "operation": 2}),
+        (
+            "HeaderFrom$Key",
+            {"fields": "", "headers": "", "operation": "x"},
+            {"fields": 1, "headers": 1, "operation": 1},
+        ),
+        ("InsertHeader", {}, {"header": 2, "value.literal": 2}),
+        ("MaskField$Value", {}, {"fields": 2}),
+        ("ValueToKey", {}, {"fields": 2}),
+        ("Cast$Value", {}, {"spec": 2}),
+        ("Cast$Value", {"spec": "x:y"}, {"spec": 1}),
+        ("Cast$Value", {"spec": "int8,x:int8"}, {"spec": 1}),
+        ("Cast$Value", {"spec": "x:int8"}, {}),
+    ],
+)
+async def test_wrong_settings_of_a_transform_are_found_by_the_validation(
+    kind: str, settings: dict[str, str], messages: dict[str, int]
+) -> None:
+    found = await transform_errors(kind, **settings)
+    assert {name: len(texts) for name, texts in found.items()} == messages
+
+
+async def test_messages_name_a_setting_as_the_transform_does() -> None:
+    found = await transform_errors("TimestampConverter$Value", **{"target.type": "x"})
+    assert found["target.type"] == [
+        "Invalid value x for configuration target.type: String must be one of: string, unix, Date, Time, Timestamp"
+    ]
+
+
+async def test_settings_of_a_transform_come_in_the_order_of_kafka_connect() -> None:
+    given = await report(**{"transforms": "a", "transforms.a.type": TRANSFORMS + "TimestampConverter$Value"})
+    shown = [config["definition"] for config in given["configs"] if config["definition"]]
+    own = [key for key in shown if key["name"].startswith("transforms.a.")]
+    assert [key["name"].removeprefix("transforms.a.") for key in own] == [
+        "type",
+        "plugin.version",
+        "target.type",
+        "field",
+        "format",
+        "negate",
+        "predicate",
+        "replace.null.with.default",
+        "unix.precision",
+    ]
+    assert [key["order"] for key in own] == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "interface"),
+    [
+        ("key.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter", "Converter"),
+        ("header.converter", TRANSFORMS + "Filter", "HeaderConverter"),
+        ("transforms.a.type", TRANSFORMS + "predicates.RecordIsTombstone", "Transformation"),
+        ("predicates.p.type", TRANSFORMS + "Filter", "Predicate"),
+    ],
+)
+async def test_a_plugin_of_another_kind_is_refused(name: str, value: str, interface: str) -> None:
+    aliases = {"transforms": "a", "predicates": "p", "transforms.a.type": "Filter", "predicates.p.type": "HasHeaderKey"}
+    found = await errors(**{**aliases, "predicates.p.name": "h", name: value})
+    assert found[name] == [f"Class class {value} does not implement the {interface} interface"]
+
+
+async def test_a_converter_that_cannot_be_loaded_has_no_version() -> None:
+    given = await report(**{"key.converter": "nope"})
+    value, definition = next(
+        (config["value"], config["definition"])
+        for config in given["configs"]
+        if config["value"]["name"] == "key.converter.plugin.version"
+    )
+    assert (value["value"], value["recommended_values"], value["visible"]) == (None, [], False)
+    assert definition["default_value"] is None
+
+
+@pytest.mark.parametrize("name", ["org.apache.kafka.connect.file.FileStreamSinkConnector", "FileStreamSink"])
+async def test_a_sink_connector_is_refused_with_the_remedy(name: str) -> None:
+    with pytest.raises(SinkConnectorError, match=r"source connectors only.*Kafka Connect"):
+        await errors(**{"connector.class": name, "topics": "a"})
