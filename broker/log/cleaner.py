@@ -275,14 +275,17 @@ class Cleaner:
     def _keep(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, is_last: bool
     ) -> bytes | memoryview | None:
-        """What stays of a batch: itself, a smaller one, or None."""
-        if header.base_offset >= plan.end_offset:
-            return batch  # the keys did not fit into memory so far
+        """What stays of a batch: itself, a smaller one, or None.
+
+        Of aborted records nothing stays, wherever they are in the group: its new segment names no aborted transaction.
+        """
         must_stay = is_last or (header.has_producer and plan.holds_producer_state(header))
         if header.is_transactional and not header.is_control:
             plan.undecided.add(header.producer_id)
             if plan.is_aborted(header):
                 return _rewrite(header, b"", 0, -1, None) if must_stay else None
+        if header.base_offset >= plan.end_offset:
+            return batch  # the keys did not fit into memory so far
         try:
             if header.is_control:
                 return self._keep_marker(plan, header, batch, must_stay=must_stay)

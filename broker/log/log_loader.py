@@ -150,7 +150,7 @@ class _Loader:
         self._epochs: list[tuple[int, int]] = []
         self._flushed_offset = 0  # by the mark in the partition's own directory, which a sync of its names went before
         self._recovery_point = 0
-        self._altered = False  # a file that holds records was made, cut or removed
+        self._altered = False  # a file was made, cut or removed, which a loss of power must not undo
 
     def load(self) -> int:
         """Do it all; returns the log end offset."""
@@ -175,6 +175,7 @@ class _Loader:
         for base, kind in files:
             if kind in INDEXES and base not in bases:
                 self._fs.unlink(self._path(base, kind))
+                self._altered = True
         start = self._point.log_start_offset
         if start is None:
             start = bases[0] if bases else 0
@@ -476,7 +477,9 @@ class _Loader:
         pass.
         """
         if self._snapshots and self._snapshots[-1] > end_offset:
+            # Gone on disk before the log is shown: they know of batches that are lost, and other batches come there.
             self.producers.remove_snapshots(above=end_offset)
+            self._altered = True
         position = self.producers.load(self.segments[0].base_offset, end_offset, self._snapshots)
         first = min((start for segment, start in self._scanned_from.items() if segment in self.changed), default=None)
         once = first is None or position <= first
@@ -525,7 +528,7 @@ class _Loader:
 
     def _make_durable(self, end_offset: int) -> None:
         """Sync what was scanned, and the indexes made again, before any of it is shown."""
-        if self._point.fresh or (self._point.clean and not self.changed):
+        if self._point.fresh or (self._point.clean and not (self.changed or self._altered)):
             return  # a fresh log is synced with its first records
         active = self.segments[-1]
         # The name of an empty segment may not be on disk, nor that of its directory, but after a clean stop.

@@ -288,7 +288,10 @@ class GroupMembership:
                 return  # a rebalance has begun meanwhile, and answers it
             if error is not None:
                 self._put_back(group, old, member, error)
-            elif request.supports_skipping_assignment:
+                return
+            # Its session may have ended while it waited for the disk, which a parked JoinGroup outlives.
+            self._rebalance.keep_alive(group, member)
+            if request.supports_skipping_assignment:
                 response = joined(group, member.member_id)
                 response.skip_assignment = group.is_leader(member.member_id)
                 answer_join(member, response)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
+from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, LogManager, PartitionLog
@@ -214,6 +217,52 @@ def test_what_was_saved_of_records_that_a_loss_of_power_took_is_not_believed_lat
     fs.kill()
     point = LoadPoint(recovery_point=log.log_end_offset, same_boot=True)
     assert everything(open_log(fs, point=point, index_interval_bytes=100)) == before
+
+
+class _LosesNames(random.Random):
+    """A loss of power that takes every change of a directory that was not synced, and no byte of a file."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+    def choice(self, seq: Sequence[str]) -> str:
+        return "whole"
+
+
+def test_a_snapshot_of_producers_whose_batches_were_lost_does_not_come_back(fs: FaultyFileSystem) -> None:
+    """Its removal is on disk before the log is shown: a second loss of power would have a batch that is sent again
+    answered as the repetition of one that is not there."""
+
+    def numbered(sequence: int) -> bytearray:
+        return batch(*"abcde", producer_id=1, producer_epoch=0, base_sequence=sequence)
+
+    log = open_log(fs)
+    log.append(batch("first"))
+    log.flush()
+    size = log.size
+    log.append(numbered(0))
+    log.append(numbered(5))
+    snapshot = log.producers.take_snapshot()
+    assert snapshot is not None
+    sync_path(fs, snapshot)
+    fs.sync_directory(DIRECTORY)
+    with closing(fs.open(FIRST)) as file:
+        file.truncate(size)
+        file.fdatasync()
+    fs.crash(_LosesNames())
+
+    log = open_log(fs, point=LoadPoint(recovery_point=1))
+    assert log.log_end_offset == 1
+    log.append(numbered(0))
+    log.append(batch(*"0123456789"))
+    log.flush()
+    fs.crash(_LosesNames())
+
+    log = open_log(fs, point=LoadPoint(recovery_point=1))
+    assert log.log_end_offset == 16
+    result = log.append(numbered(5))
+    assert not result.duplicate
+    assert result.base_offset == 16
 
 
 def test_records_that_were_not_on_disk_are_scanned_after_a_loss_of_power_whatever_was_saved(

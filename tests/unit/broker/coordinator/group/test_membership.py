@@ -492,6 +492,23 @@ async def test_a_static_take_over_is_answered_when_it_is_durable() -> None:
 
 
 @in_virtual_time
+async def test_a_static_member_that_waited_for_the_disk_longer_than_its_session_is_watched_again() -> None:
+    async with GroupWorld() as world:
+        joined = await world.join(instance="a")
+        await world.sync(joined, {joined.member_id: b"mine"}, instance="a")
+        world.log.disk.flush_on_ask = False
+        back = world.join(instance="a")
+        await asyncio.sleep(3 * SESSION_MS / 1000)
+        assert not back.done(), "the disk takes its time"
+        world.log.disk.flush()
+        assert (await back).error_code == 0
+        await asyncio.sleep(0.9 * SESSION_MS / 1000)
+        assert world.state() == "Stable", "its session begins with the answer"
+        await asyncio.sleep(0.2 * SESSION_MS / 1000)
+        assert world.state() == "Empty", "a member that never shows up again does not keep its partitions"
+
+
+@in_virtual_time
 async def test_a_static_take_over_that_cannot_be_stored_is_taken_back() -> None:
     async with GroupWorld() as world:
         joined = await world.join(instance="a")
