@@ -62,8 +62,8 @@ DEFAULT_DECISION_RESERVE_BYTES: Final = 16 * 1024 * 1024
 _CLOSED_PER_TURN: Final = 10
 """Logs that a stop writes or closes in one turn of the event loop."""
 
-_RETAINED_PER_TURN: Final = 5
-"""Logs that retention looks at in one turn of the event loop; each may begin a new segment."""
+_RETAINED_PER_TURN: Final = 1
+"""Logs that retention looks at in one turn of the event loop; each may begin a new segment, which takes files."""
 
 UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
 """For logs whose settings are not known yet: nothing is deleted."""
@@ -116,10 +116,12 @@ class LogManager:
         # What the checkpoint files say, or will when what is on its way is written.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
-        # What waits for the log start offsets to be on disk, and the newest write of them.
+        # What waits for the log start offsets to be on disk, and the newest write of them: whether it has yet to begin,
+        # and whether one before it is under way.
         self._behind_start_offsets: list[Callable[[], None]] = []
         self._start_offsets_write: asyncio.Future[None] | None = None
         self._start_offsets_scheduled = False
+        self._start_offsets_under_way = False
         # Deleted partitions that the file of log start offsets may still name.
         self._former: set[TopicPartition] = set()
         # Partitions that are being deleted, and whose directories may still have their names.
@@ -569,7 +571,10 @@ class LogManager:
             self.directory.write_offsets(LOG_START_OFFSETS, [(*key, offset) for key, offset in offsets.items()])
 
     def _start_offset_moved(self, then: Callable[[], None]) -> None:
-        """Put a log start offset on disk, in one write with all others that move until it begins; then call `then`."""
+        """Put a log start offset on disk, in one write with all others that move until it begins; then call `then`.
+
+        One write is under way at most. The next one begins when it has ended, with what has moved meanwhile.
+        """
         if self._flusher is None:
             self._note_start_offsets()
             self._write_start_offsets()
@@ -581,11 +586,15 @@ class LogManager:
             loop = asyncio.get_running_loop()
             self._start_offsets_write = loop.create_future()
             self._start_offsets_write.add_done_callback(lambda done: done.cancelled() or done.exception())
-            loop.call_soon(self._begin_start_offsets_write, self._start_offsets_write)
+            if not self._start_offsets_under_way:
+                loop.call_soon(self._begin_start_offsets_write)
 
-    def _begin_start_offsets_write(self, done: asyncio.Future[None]) -> None:
+    def _begin_start_offsets_write(self) -> None:
         assert self._flusher is not None
+        assert self._start_offsets_write is not None
+        done = self._start_offsets_write
         self._start_offsets_scheduled = False
+        self._start_offsets_under_way = True
         self._note_start_offsets()
         behind, self._behind_start_offsets = self._behind_start_offsets, []
         former = set(self._former)
@@ -598,12 +607,14 @@ class LogManager:
                     then()
             else:
                 self._behind_start_offsets = behind + self._behind_start_offsets  # `_look` tries again
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
+            if not done.done():
+                if error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(error)
+            self._start_offsets_under_way = False
+            if self._start_offsets_scheduled:
+                self._begin_start_offsets_write()
 
         self._flusher.submit(self._write_start_offsets, "log start offset checkpoint").add_done_callback(ended)
 
@@ -697,6 +708,8 @@ class LogManager:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        with suppress(KafkaError):  # it was logged, and the next start begins at the older offsets
+            await self.start_offsets_on_disk()
         unclean = {partition_directory(*key) for key in self.offline}
         if self.failed is None:
             # Files are made first, and records synced then: a file system makes files much faster while nothing is

@@ -48,24 +48,91 @@ async def test_retention_records_the_start_offsets_of_many_partitions_in_few_wri
     await filled(manager, 100)
     writes: list[str] = []
     blocking: list[str] = []
+    all_moved = threading.Event()
 
     def note(operation: str, path: str) -> None:
         if operation == "rename" and CHECKPOINT in path:
             writes.append(path)
+            assert all_moved.wait(10), "a disk is slower than the retention of 100 partitions"
         if operation in ("fdatasync", "sync_directory") and threading.current_thread() is threading.main_thread():
             blocking.append(path)
 
     fs.before = note
     clock.now += 5000
     await manager._retain_all()
+    all_moved.set()
+    await manager.start_offsets_on_disk()
     await settle(manager)
     assert all(log.log_start_offset == 5 for log in manager.logs())
-    assert 0 < len(writes) <= 25
+    assert len(writes) == 2, "what moved during the first write is in the second one"
     assert blocking == []
     await settle(manager)
     assert len(manager.directory.read_offsets(CHECKPOINT) or ()) == 100
     assert [len(segments(fs, number)) for number in range(100)] == [1] * 100
     await manager.stop()
+
+
+async def test_a_start_offset_that_moves_during_a_failing_write_is_recorded_by_the_next_one(
+    fs: FaultyFileSystem,
+) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 2)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fail_once(operation: str, path: str) -> None:
+        if CHECKPOINT in path and not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+            raise OSError(errno.EIO, "failed on purpose")
+
+    fs.before = fail_once
+    log, other = manager.get("t", 0), manager.get("t", 1)
+    assert log is not None
+    assert other is not None
+    log.delete_records_before(-1)
+    async with asyncio.timeout(10):
+        while not begun.is_set():
+            await asyncio.sleep(0)
+    first = asyncio.ensure_future(manager.start_offsets_on_disk())
+    await asyncio.sleep(0)
+    other.delete_records_before(-1)
+    second = asyncio.ensure_future(manager.start_offsets_on_disk())
+    go_on.set()
+    with pytest.raises(KafkaError, match="failed on purpose"):
+        await first
+    await second
+    await settle(manager)
+    assert manager.directory.read_offsets(CHECKPOINT) == {("t", 0): 5, ("t", 1): 5}
+    assert [len(segments(fs, number)) for number in range(2)] == [1, 1]
+    await manager.stop()
+
+
+async def test_a_stop_records_what_moved_during_a_write(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 2)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, path: str) -> None:
+        if operation == "rename" and CHECKPOINT in path and not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+
+    fs.before = hold
+    logs = list(manager.logs())
+    logs[0].delete_records_before(-1)
+    async with asyncio.timeout(10):
+        while not begun.is_set():
+            await asyncio.sleep(0)
+    logs[1].delete_records_before(-1)
+    stopping = asyncio.ensure_future(manager.stop())
+    await asyncio.sleep(0)
+    go_on.set()
+    await stopping
+    manager = new_manager(fs)
+    manager.open()
+    assert [log.log_start_offset for log in manager.logs()] == [5, 5]
+    assert [len(segments(fs, number)) for number in range(2)] == [1, 1]
+    manager.abandon()
 
 
 async def test_no_segment_goes_before_the_new_start_is_recorded(fs: FaultyFileSystem) -> None:
