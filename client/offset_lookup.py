@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from ..protocol.errors import ErrorCode, KafkaError, error_code
@@ -30,10 +30,16 @@ class ListedOffset(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool, timeout_s: float
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool,
+    timeout_s: float,
+    on_found: Callable[[Mapping[TopicPartition, ListedOffset]], None] = lambda found: None,
 ) -> dict[TopicPartition, ListedOffset]:
     """Return per partition what there is for a timestamp in ms, or for -1 the end, -2 the start, -3 the latest time.
 
+    `on_found` is called with the partitions of each answer, so that one partition need not wait for another one.
     Under read_committed the end is the last stable offset. Raises KafkaTimeoutError, naming what is missing, at once
     what does not pass by itself, and UnknownTopicError after MISSING_TOPIC_ATTEMPTS answers that say so.
     """
@@ -41,6 +47,13 @@ async def list_offsets(
     missing = dict(wanted)
     why: KafkaError | None = None
     attempt = absent = 0
+
+    async def ask(node_id: int, part: Mapping[TopicPartition, int]) -> KafkaError | None:
+        offsets, problem = await _ask(cluster, node_id, part, read_committed)
+        found.update(offsets)
+        on_found(offsets)
+        return problem
+
     try:
         async with asyncio.timeout(timeout_s):
             while missing:
@@ -50,8 +63,7 @@ async def list_offsets(
                     assert why is not None
                     raise UnknownTopicError(why.code, why.message)
                 answers = await asyncio.gather(
-                    *(_ask(cluster, node, part, read_committed) for node, part in groups.items()),
-                    return_exceptions=True,
+                    *(ask(node_id, part) for node_id, part in groups.items()), return_exceptions=True
                 )
                 for answer in answers:
                     if isinstance(answer, KafkaError):
@@ -60,10 +72,6 @@ async def list_offsets(
                             raise answer
                     elif isinstance(answer, BaseException):
                         raise answer
-                    else:
-                        offsets, problem = answer
-                        why = problem or why
-                        found.update(offsets)
                 missing = {one: timestamp for one, timestamp in wanted.items() if one not in found}
                 if missing:
                     cluster.request_refresh()
@@ -147,9 +155,8 @@ async def _ask(
             tp = TopicPartition(answered.name, data.partition_index)
             if data.error_code:
                 code = error_code(data.error_code)
-                problem = error_for(code, f"{tp}: {code.text}")
-                if not code.retriable:
-                    raise problem
+                if problem is None or problem.retriable:
+                    problem = error_for(code, f"{tp}: {code.text}")
             else:
                 found[tp] = ListedOffset(data.offset, data.timestamp, data.leader_epoch)
     return found, problem

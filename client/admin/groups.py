@@ -107,7 +107,9 @@ async def group_offsets(
         return request, version
 
     answer, version, _ = await calls.of_group(group_id, build, _fetch_codes, f"read the offsets of group {group_id!r}")
-    found = read_offset_fetch(answer, version)
+    found, problem = read_offset_fetch(answer, version)
+    if problem is not None:
+        raise problem
     return {one: position for one, position in found.items() if position is not None}
 
 

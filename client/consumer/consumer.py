@@ -32,6 +32,7 @@ from .listener import RebalanceListener
 from .missing_topics import MissingTopics
 from .positions import Positions
 from .record import ConsumerRecord, OffsetAndTimestamp
+from .repeated_refresh import RepeatedRefresh
 from .subscription import EARLIEST, LATEST, SubscriptionState
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ class Consumer:
             self._coordinator = ConsumerCoordinator(cluster, self.config, self._subscription, self._look_again)
         committed = self._coordinator.offsets if self._coordinator is not None else None
         self._positions = Positions(cluster, self.config, self._subscription, committed, self._look_again)
+        self._repeated_refresh = RepeatedRefresh(cluster)
         cluster.on_metadata(self._metadata_changed)
         self._open = True
         topics, pattern, listener = self._wish
@@ -141,6 +143,7 @@ class Consumer:
             log.warning("the consumer was closed before its group had answered: its session will time out")
         finally:
             self._open = False
+            self._repeated_refresh.close()
             await self._fetcher.close()
             await self._cluster.close()
 
@@ -168,7 +171,7 @@ class Consumer:
             assert pattern is not None
             self._subscription.subscribe_pattern(re.compile(pattern))
             self._cluster.track_all()
-        self._awake.set()
+        self._look_again()
 
     async def unsubscribe(self) -> None:
         """Give everything up and leave the group."""
@@ -502,5 +505,7 @@ class Consumer:
 
     def _look_again(self) -> None:
         if self._open and not self._closed:
+            watched = () if self._coordinator is None else self._coordinator.watched_topics
+            self._repeated_refresh.look({*self._subscription.wanted_topics(), *watched}, self._subscription.assigned)
             self._fetcher.wake()
             self._awake.set()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from enum import Enum
 from typing import Any
 
@@ -115,6 +115,11 @@ class ConsumerCoordinator:
             or self.membership.failure is not None
             or self._joined_subscription != self._subscription.generation
         )
+
+    @property
+    def watched_topics(self) -> Collection[str]:
+        """The topics that the members want, as far as this one leads the group and watches over them."""
+        return self._watched or ()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return who commits offsets within a transaction (KIP-447)."""

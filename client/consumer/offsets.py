@@ -9,7 +9,7 @@ extension PENDING_TRANSACTION. Past the timeout that is PendingTransactionError.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from ...protocol.errors import PENDING_TRANSACTION, ErrorCode, KafkaError, error_code
@@ -33,6 +33,8 @@ from .membership import CHANNEL, Generation, GroupMembership, MemberState
 from .protocol import group_by_topic
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Found = dict[TopicPartition, OffsetAndMetadata | None]
+"""Committed offsets; None where there is none."""
 
 LAST_FETCH_OF_ONE_GROUP: Final = 7
 
@@ -140,27 +142,36 @@ class CommittedOffsets:
     # -- reading
 
     async def fetch(
-        self, partitions: Collection[TopicPartition], *, timeout_s: float
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        self,
+        partitions: Collection[TopicPartition],
+        *,
+        timeout_s: float,
+        on_found: Callable[[Found], None] = lambda found: None,
+    ) -> Found:
         """Return the committed offset of each partition, None where there is none; waits for undecided transactions.
 
+        `on_found` is called with the partitions of each answer, so that one partition need not wait for another one.
         Raises KafkaTimeoutError, PendingTransactionError being one, or what does not pass by itself.
         """
-        if not partitions:
-            return {}
+        found: Found = {}
         async with _Retrying(self._cluster, timeout_s, f"read offsets of group {self._membership.group_id}") as again:
-            while True:
+            while missing := [one for one in partitions if one not in found]:
                 try:
-                    found = await self._fetch(partitions)
-                    return {one: found.get(one) for one in partitions}
+                    answer, problem = await self._fetch(missing)
+                    found |= answer
+                    if answer:
+                        on_found(answer)
+                    if problem is not None:
+                        raise problem
                 except KafkaError as error:
                     if not _passes(error):
                         raise
                     if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
                         self._membership.forget_coordinator()
                     await again.wait(error)
+        return found
 
-    async def _fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def _fetch(self, partitions: Collection[TopicPartition]) -> tuple[Found, KafkaError | None]:
         membership = self._membership
         node_id = await membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
         connection = await self._cluster.connection(node_id, CHANNEL)
@@ -180,7 +191,9 @@ class CommittedOffsets:
         except KafkaError:
             membership.forget_coordinator()
             raise
-        return read_offset_fetch(answer, version)
+        found, problem = read_offset_fetch(answer, version)
+        # Where nothing is refused, what is left out has no offset.
+        return {one: found.get(one) for one in partitions if one in found or problem is None}, problem
 
     async def _call(self, request: OffsetCommitRequest):  # type: ignore[no-untyped-def]
         node_id = await self._membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
@@ -191,9 +204,13 @@ class CommittedOffsets:
             raise
 
 
-def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Return what an answer for one group says; raises the first error in it."""
-    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:
+    """Return what an answer for one group says, and an error of a partition in it; raises an error of the group.
+
+    Of several errors it is one that does not pass, if there is one.
+    """
+    found: Found = {}
+    problem: KafkaError | None = None
     if version <= LAST_FETCH_OF_ONE_GROUP:
         top, topics = answer.error_code, answer.topics
     else:
@@ -205,17 +222,22 @@ def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> dict[TopicPa
             partition = TopicPartition(topic.name, data.partition_index)
             if data.error_code:
                 code = error_code(data.error_code)
-                if code in _PENDING:
-                    raise PendingTransactionError(
+                if problem is not None and not _passes(problem):
+                    continue
+                problem = (
+                    PendingTransactionError(
                         code, f"a transaction that commits offsets of {partition} is not decided yet"
                     )
-                raise error_for(code, f"committed offset of {partition}: {code.text}")
+                    if code in _PENDING
+                    else error_for(code, f"committed offset of {partition}: {code.text}")
+                )
+                continue
             found[partition] = (
                 OffsetAndMetadata(data.committed_offset, data.metadata or "", data.committed_leader_epoch)
                 if data.committed_offset >= 0
                 else None
             )
-    return found
+    return found, problem
 
 
 def _passes(error: KafkaError) -> bool:

@@ -1,28 +1,28 @@
 """Where reading begins: `Positions` finds an offset for every assigned partition that has none yet.
 
-The committed offset of the group first; where there is none, what auto.offset.reset says. Found in the background, one
-look-up at a time, so that a poll is not held up by a partition whose offsets cannot be told yet. A partition that is
+The committed offset of the group first; where there is none, what auto.offset.reset says. Found in the background: a
+partition whose offsets cannot be told yet holds up neither a poll nor the other partitions. A partition that is
 assigned anew, or sought elsewhere, meanwhile (its `incarnation` is another) keeps what it has.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine, Mapping
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import KafkaTimeoutError, PendingTransactionError
-from ..offset_lookup import list_offsets
-from ..values import TopicPartition
+from ..offset_lookup import ListedOffset, list_offsets
+from ..values import OffsetAndMetadata, TopicPartition
 from .errors import NoOffsetForPartitionError
 from .offsets import CommittedOffsets
 from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
 
 
 class Positions:
-    """See the module's docstring. `changed` is called after each look-up."""
+    """See the module's docstring. `changed` is called when a position was found, and when a look-up has ended."""
 
     def __init__(
         self,
@@ -38,36 +38,47 @@ class Positions:
         self._timeout_s = config.default_api_timeout_ms / 1000
         self._subscription = subscription
         self._committed = committed
-        self._changed = changed
-        self._task: asyncio.Task[None] | None = None
+        self._notify = changed
+        self._progress = asyncio.Event()
+        self._under_way: dict[asyncio.Task[None], frozenset[int]] = {}
+        """Each look-up, with the incarnations of the partitions that it is for."""
+        self._ended: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
+        """What the last look-up that ended failed with."""
 
     def find(self) -> None:
-        """Have a position found for every partition that lacks one; raises why the last look-up failed for good."""
-        if self._task is not None:
-            if not self._task.done():
-                return
-            done, self._task = self._task, None
+        """Have a position found for every partition that lacks one; raises why a look-up failed for good."""
+        while self._ended:
+            done = self._ended.pop(0)
             error = None if done.cancelled() else done.exception()
             if error is not None and not (isinstance(error, KafkaError) and error.retriable):
                 raise error
-        if any(state.position is None for state in self._subscription.assigned.values()):
-            self._task = asyncio.create_task(self._find(), name="positions")
-            self._task.add_done_callback(lambda _: self._changed())
+        known = frozenset[int]().union(*self._under_way.values())
+        states = [
+            state
+            for state in self._subscription.assigned.values()
+            if state.position is None and state.incarnation not in known
+        ]
+        if fresh := [state for state in states if state.reset_to is None]:
+            if self._committed is None:
+                self._begin_as_set(fresh)
+            else:
+                self._look_up(self._go_to_committed(self._committed, fresh), fresh)
+        if resets := [state for state in states if state.reset_to is not None]:
+            self._look_up(self.look_up_resets(resets), resets)
 
     async def of(self, partition: TopicPartition, timeout_s: float) -> int:
         """Return a partition's position; raises KafkaTimeoutError where it is not known within the timeout."""
-        failure: BaseException | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 while (position := self._subscription.state(partition).position) is None:
+                    self._progress.clear()
                     self.find()
-                    if self._task is not None:
-                        task = self._task
-                        await asyncio.wait({task})
-                        failure = None if task.cancelled() else task.exception()
+                    await self._progress.wait()
         except TimeoutError as late:
             if isinstance(late, KafkaError):
                 raise
+            failure = self._failure
             text = f"the position of {partition} is not known within {timeout_s * 1000:.0f} ms"
             if isinstance(failure, PendingTransactionError):
                 raise PendingTransactionError(failure.code, f"{text}: {failure.message}") from late
@@ -77,17 +88,18 @@ class Positions:
 
     def start_over(self) -> None:
         """What is being looked up may have been read before it was committed: look again."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        for task in self._under_way:
+            task.cancel()
+        self._under_way.clear()
+        self._progress.set()
 
     async def close(self) -> None:
         """Look no further."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = list(self._under_way)
+        self.start_over()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def look_up_resets(self, states: list[PartitionState]) -> None:
+    async def look_up_resets(self, states: Collection[PartitionState]) -> None:
         """Find the offsets of partitions that are to go to the beginning, the end, or a time."""
         asked = {
             state.partition: (state, state.incarnation, state.reset_to)
@@ -96,34 +108,62 @@ class Positions:
         }
         if not asked:
             return
-        found = await list_offsets(
+
+        def take(found: Mapping[TopicPartition, ListedOffset]) -> None:
+            for partition, (state, incarnation, _) in asked.items():
+                if partition in found and state.incarnation == incarnation:
+                    state.seek(found[partition].offset)
+            self._changed()
+
+        await list_offsets(
             self._cluster,
             {one: timestamp for one, (_, _, timestamp) in asked.items() if timestamp is not None},
             read_committed=self._read_committed,
             timeout_s=self._timeout_s,
+            on_found=take,
         )
-        for partition, (state, incarnation, _) in asked.items():
-            if state.incarnation == incarnation and partition in found:
-                state.seek(found[partition].offset)
 
-    async def _find(self) -> None:
-        """Committed offsets first; where there are none, what auto.offset.reset says."""
-        states = [state for state in self._subscription.assigned.values() if state.position is None]
-        fresh = {state.partition: (state, state.incarnation) for state in states if state.reset_to is None}
-        if fresh and self._committed is not None:
-            committed = await self._committed.fetch(list(fresh), timeout_s=self._timeout_s)
-            for partition, (state, incarnation) in list(fresh.items()):
-                found = committed.get(partition)
-                if state.incarnation != incarnation:
-                    del fresh[partition]
-                elif found is not None:
-                    state.seek(found.offset, found.leader_epoch)
-                    del fresh[partition]
-        if fresh:
-            if self._policy == "none":
-                raise NoOffsetForPartitionError(fresh)
-            for state, incarnation in fresh.values():
-                if state.incarnation == incarnation:
-                    state.reset(EARLIEST if self._policy == "earliest" else LATEST)
+    # -- inside
+
+    def _changed(self) -> None:
+        self._progress.set()
+        self._notify()
+
+    def _look_up(self, work: Coroutine[None, None, None], states: Collection[PartitionState]) -> None:
+        task = asyncio.create_task(work, name="positions")
+        self._under_way[task] = frozenset(state.incarnation for state in states)
+        task.add_done_callback(self._looked_up)
+
+    def _looked_up(self, task: asyncio.Task[None]) -> None:
+        if self._under_way.pop(task, None) is None:
+            return  # started over meanwhile
+        self._ended.append(task)
+        self._failure = None if task.cancelled() else task.exception()
         self._changed()
-        await self.look_up_resets(states)
+
+    async def _go_to_committed(self, committed: CommittedOffsets, states: Collection[PartitionState]) -> None:
+        asked = {state.partition: (state, state.incarnation) for state in states}
+
+        def take(answer: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+            without: list[PartitionState] = []
+            for partition, found in answer.items():
+                state, incarnation = asked[partition]
+                if state.incarnation != incarnation:
+                    continue
+                if found is None:
+                    without.append(state)
+                else:
+                    state.seek(found.offset, found.leader_epoch)
+            self._changed()
+            if without:
+                self._begin_as_set(without)
+
+        await committed.fetch(list(asked), timeout_s=self._timeout_s, on_found=take)
+
+    def _begin_as_set(self, states: Collection[PartitionState]) -> None:
+        """Have partitions without a committed offset begin where auto.offset.reset says."""
+        if self._policy == "none":
+            raise NoOffsetForPartitionError([state.partition for state in states])
+        for state in states:
+            state.reset(EARLIEST if self._policy == "earliest" else LATEST)
+        self._changed()

@@ -385,8 +385,8 @@ MUTANTS: Final = (
         "a position that was sought meanwhile is overwritten",
         "client",
         "client/consumer/positions.py",
-        "            if state.incarnation == incarnation and partition in found:",
-        "            if partition in found:",
+        "                if partition in found and state.incarnation == incarnation:",
+        "                if partition in found:",
         CLIENT,
     ),
     Mutant(
