@@ -81,6 +81,8 @@ class RecordAccumulator:
         self._linger_s = config.linger_ms / 1000
         self._delivery_timeout_s = config.delivery_timeout_s
         self._memory = self._free = config.buffer_memory
+        self._promised = 0
+        """Bytes of those whose turn it is, after `room`, and who have not used it yet."""
         self._orders = 0
         self._flushes = 0
         self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -250,7 +252,8 @@ class RecordAccumulator:
             self.close_batch(queue.waiting[-1])
             self.batch_filled = True
             self._wake()
-        short = reserved > self._free and self._free < self._memory
+        free = self._free if has_waited else self._free - self._promised
+        short = reserved > free and free < self._memory
         if (short or (self._room_waiters and not has_waited)) and not forced:
             return None
         builder = BatchBuilder(self._compression, self._batch_size, level=self._level, ratio=topic.ratio)
@@ -277,8 +280,11 @@ class RecordAccumulator:
 
     # -- memory
 
-    async def room(self, record_bytes: int) -> None:
-        """Wait, in line, until there is memory for a batch that begins with a record of this size."""
+    async def room(self, record_bytes: int) -> int:
+        """Wait, in line, until there is memory for a batch that begins with a record of this size.
+
+        Returns the bytes that are kept for the caller until it calls `end_turn` with them.
+        """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (max(self._batch_size, HEADER_SIZE + record_bytes), waiter)
         self._room_waiters.append(entry)
@@ -287,11 +293,17 @@ class RecordAccumulator:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self._free_room()  # the turn was given to this one: pass it on
+                self.end_turn(entry[0])
             raise
         finally:
             if entry in self._room_waiters:
                 self._room_waiters.remove(entry)
+        return entry[0]
+
+    def end_turn(self, promised: int) -> None:
+        """The record that had waited is in a batch, or refused: what it did not take is for the next in line."""
+        self._promised -= promised
+        self._free_room()
 
     def release(self, batch: ProducerBatch) -> None:
         """Forget a batch whose outcome is known and that is not in flight; its memory becomes free."""
@@ -302,12 +314,15 @@ class RecordAccumulator:
         self._free_room()
 
     def _free_room(self) -> None:
-        free = self._free
-        while self._room_waiters and (free >= self._room_waiters[0][0] or free >= self._memory):
-            size, waiter = self._room_waiters.popleft()
+        while self._room_waiters:
+            size, waiter = self._room_waiters[0]
+            free = self._free - self._promised
+            if free < size and free < self._memory:
+                return
+            self._room_waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                free -= size
+                self._promised += size
 
     # -- batches out
 

@@ -172,8 +172,11 @@ class RecordPlacement:
         try:
             async with asyncio.timeout_at(deadline):
                 while delivery is None:
-                    await self._accumulator.room(record_size(record.key, record.value, record.headers))
-                    delivery = add(has_waited=True)
+                    promised = await self._accumulator.room(record_size(record.key, record.value, record.headers))
+                    try:
+                        delivery = add(has_waited=True)
+                    finally:
+                        self._accumulator.end_turn(promised)
                 return delivery
         except TimeoutError as late:
             if isinstance(late, KafkaError):
