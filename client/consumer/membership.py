@@ -110,6 +110,8 @@ class GroupMembership:
         """Why to join (again) at the next poll; None: there is no need to."""
         self.failure: KafkaError | None = None
         """What ended this membership for good."""
+        self.coordinator_lost_at: float | None = None
+        """When a heartbeat found the coordinator unreachable, on the loop's clock; None while it answers."""
         self._heartbeats: asyncio.Task[None] | None = None
         self._kick = asyncio.Event()
         self._last_poll = self._loop.time()
@@ -246,6 +248,7 @@ class GroupMembership:
             await self._join_refused(code, "SyncGroup")
             return None
         self.state = MemberState.STABLE
+        self.coordinator_lost_at = None
         self._start_heartbeats()
         return Joined(generation, is_leader, bytes(answer.assignment))
 
@@ -314,14 +317,24 @@ class GroupMembership:
             answer = await self._to_coordinator(request, timeout_s)
         except KafkaError as error:
             log.debug("group %s: a heartbeat failed: %s", self.group_id, error)
+            self._coordinator_lost()
             return True
         code = error_code(answer.error_code)
+        if code in _COORDINATOR_GONE:
+            self._coordinator_lost()
+        else:
+            self.coordinator_lost_at = None
         if code and self.generation == generation and self.state is MemberState.STABLE:
             refused = self.rejected(code, "Heartbeat")
             if not refused.retriable and code not in _REJOIN:
                 self.fail(refused)
             return code in _COORDINATOR_GONE or code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return False
+
+    def _coordinator_lost(self) -> None:
+        if self.coordinator_lost_at is None:
+            self.coordinator_lost_at = self._loop.time()
+            self._attention()
 
     async def confirm(self) -> bool:
         """Ask the coordinator whether it counts this member in now; raises KafkaError where it does not answer.

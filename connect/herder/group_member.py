@@ -75,14 +75,19 @@ class WorkerGroupMember:
         self._running: Assignment | None = None
         self._completed_generation_id = -1
         self._rejoin_at: float | None = None
+        self._gave_up = False
+        """Whether the coordinator was unreachable for so long that the worker has to stop its work."""
         self._due = asyncio.Event()
         self._membership: GroupMembership
         self._cluster: Cluster
 
     @property
     def stops_before_joining(self) -> bool:
-        """Whether the worker has to stop everything before it joins again."""
-        return self._protocol is ConnectProtocol.EAGER
+        """Whether the worker has to stop everything before it joins again.
+
+        True for the eager protocol, and where the coordinator could not be reached: the group gives the work to others.
+        """
+        return self._gave_up or self._protocol is ConnectProtocol.EAGER
 
     @property
     def member_id(self) -> str:
@@ -127,17 +132,29 @@ class WorkerGroupMember:
     async def wait(self) -> None:
         """Return when a rebalance is due: the coordinator or the herder asks for one, or a delay is over.
 
-        Raises the KafkaError that has ended the membership for good.
+        It is due, too, when the coordinator could not be reached for heartbeat.interval.ms. Raises the KafkaError that
+        has ended the membership for good.
         """
         membership = self._membership
         while membership.rejoin_reason is None:
             if membership.failure is not None:
                 raise membership.failure
             self._due.clear()
+            times = [time for time in (self._rejoin_at, self._give_up_at()) if time is not None]
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._rejoin_at):
+                async with asyncio.timeout_at(min(times, default=None)):
                     await self._due.wait()
-            if self._rejoin_at is not None and asyncio.get_running_loop().time() >= self._rejoin_at:
+            now = asyncio.get_running_loop().time()
+            give_up_at = self._give_up_at()
+            if give_up_at is not None and now >= give_up_at and membership.rejoin_reason is None:
+                self._gave_up = True
+                log.warning(
+                    "the group's coordinator was unreachable for %d ms (heartbeat.interval.ms): stopping all "
+                    "connectors and tasks, as the group may give them to other workers",
+                    self._config["heartbeat.interval.ms"],
+                )
+                membership.request_rejoin("the coordinator was unreachable")
+            if self._rejoin_at is not None and now >= self._rejoin_at:
                 self._rejoin_at = None
                 membership.request_rejoin("the scheduled delay of the rebalance is over")
 
@@ -152,6 +169,7 @@ class WorkerGroupMember:
         joined: Joined | None = None
         while joined is None:
             joined = await self._membership.join(self._metadata, self._assign)
+        self._gave_up = False
         generation = joined.generation
         protocol = protocol_named(generation.protocol)
         received = decode_assignment(joined.assignment)
@@ -185,6 +203,11 @@ class WorkerGroupMember:
         """End heartbeats and connections, without leaving the group."""
         await self._membership.close()
         await self._cluster.close()
+
+    def _give_up_at(self) -> float | None:
+        """Return when a worker that cannot reach the coordinator gives up its work (KAFKA-9184)."""
+        lost_at = self._membership.coordinator_lost_at
+        return None if lost_at is None else lost_at + self._config["heartbeat.interval.ms"] / 1000
 
     def _metadata(self) -> list[tuple[str, bytes]]:
         state = WorkerState(self._url, self._configs.snapshot().offset, self._running)

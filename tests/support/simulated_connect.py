@@ -115,6 +115,7 @@ class Membership:
     """What a `WorkerGroupMember` needs of the client's `GroupMembership`."""
 
     failure = None
+    coordinator_lost_at = None
 
     def __init__(self, coordinator: Coordinator, name: str, due: Callable[[], None], rng: random.Random) -> None:
         self._coordinator, self._name, self._due, self._rng = coordinator, name, due, rng
