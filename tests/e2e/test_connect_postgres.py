@@ -176,6 +176,58 @@ async def test_an_interrupted_snapshot_goes_on_behind_the_last_row(postgres: Pos
         )
 
 
+@pytest.mark.parametrize("kind", ["bigint", "uuid"])
+async def test_an_interrupted_snapshot_repeats_no_change_that_its_rows_contain(
+    postgres: PostgresServer, database: str, kind: str
+) -> None:
+    def key(number: int) -> str:
+        return str(number) if kind == "bigint" else f"'00000000-0000-0000-0000-{number:012}'"
+
+    rows = ", ".join(f"({key(number)}, 'old')" for number in (1, 2, 8, 9))
+    postgres.execute(
+        *(f"CREATE TABLE {name} (id {kind} PRIMARY KEY, name text)" for name in "abc"),
+        "CREATE TABLE d (name text)",
+        *(f"INSERT INTO {name} VALUES {rows}" for name in "abc"),
+        "INSERT INTO d VALUES ('x')",
+        database=database,
+    )
+    new = source(postgres, database, snapshot_fetch_size="1", tombstones_on_delete="false", max_batch_size="1")
+    read = await new.read(6, keep=6)  # all of a, the first two rows of b
+
+    def change(name: str) -> str:
+        return (
+            f"INSERT INTO {name} VALUES ({key(3)}, 'new'); UPDATE {name} SET name = 'new' WHERE id = {key(9)}; "
+            f"DELETE FROM {name} WHERE id = {key(8)}; UPDATE {name} SET id = {key(7)} WHERE id = {key(2)}; "
+            f"UPDATE {name} SET name = 'new' WHERE id = {key(1)}"
+        )
+
+    postgres.execute(
+        *(change(name) for name in "abc"), "TRUNCATE c", f"INSERT INTO c VALUES ({key(5)}, 'new')",
+        "INSERT INTO d VALUES ('y')", database=database,
+    )  # fmt: skip
+    read += await new.read(4, keep=4)  # the rest of b: 3, 7, 9; the only row of c
+    postgres.execute(
+        f"UPDATE c SET name = 'newer'; UPDATE b SET name = 'newer' WHERE id = {key(9)}",
+        "INSERT INTO d VALUES ('z')",
+        database=database,
+    )
+    read += await new.read(3, keep=3)  # d
+    for _ in range(9):  # a restart behind each change
+        read += await new.read(1)
+    await new.nothing(1)
+
+    def of(name: str) -> list[Any]:
+        envelopes = [plain(record.value) for record in read if record.topic.endswith(f".{name}")]
+        shown = [(each["op"], each["after"] or each["before"]) for each in envelopes]
+        return [(op, int(str(row["id"])[-3:].lstrip("0"))) for op, row in shown]
+
+    assert of("a") == [("r", n) for n in (1, 2, 8, 9)] + [("c", 3), ("u", 9), ("d", 8), ("d", 2), ("c", 7), ("u", 1)]
+    assert of("b") == [("r", n) for n in (1, 2, 3, 7, 9)] + [("d", 2), ("u", 1), ("u", 9)]
+    assert of("c") == [("r", 5), ("u", 5)]
+    names = [plain(record.value)["after"]["name"] for record in read if record.topic.endswith(".d")]
+    assert names == ["x", "y", "z"]
+
+
 async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
     new = source(postgres, database, snapshot_mode="never")

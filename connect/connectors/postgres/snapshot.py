@@ -1,8 +1,7 @@
 """`Snapshot`: the rows of all tables at one moment, table by table, in the order of the primary key.
 
 With a primary key a snapshot that was interrupted goes on behind the last row, without one the table starts again. Its
-rows are then younger than the slot, whose stream repeats the changes between: a reader that applies all in order ends
-with the table.
+rows are then younger than the slot, whose stream repeats the changes between; `passes` knows which.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from .pgoutput import Relation, RelationColumn, Tuple
+from .passes import Pass
+from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
 
 
@@ -39,18 +39,25 @@ class Snapshot:
         self._relation: Relation | None = None
         self._ahead: list[Tuple] | None = None
 
-    async def start(self, exported: str | None, table: str | None, key: str | None, *, done: bool) -> None:
-        """Begin: as an exported snapshot shows the rows, behind a key of a table, or behind the whole table."""
+    async def start(self, exported: str) -> None:
+        """Begin, as an exported snapshot shows the rows."""
+        await self._begin()
+        await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
+
+    async def resume(self, table: str | None, key: str | None, *, done: bool) -> Pass:
+        """Go on behind a key of a table, or behind the whole table; returns what the rows show."""
         names = [each.full_name for each in self._tables]
         if table is not None:
             place = next((index for index, name in enumerate(names) if name >= table), len(names))
             same = place < len(names) and names[place] == table
             self._tables = self._tables[place + 1 if same and done else place :]
             self._after = json.loads(key) if same and not done and key is not None else None
-        self._connection = await connect(self._settings)
-        await self._execute(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-        if exported is not None:
-            await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
+        await self._begin()
+        cursor = await self._execute(sql.SQL("SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"))
+        row = await cursor.fetchone()
+        assert row is not None
+        behind = None if key is None or done else json.loads(key)
+        return Pass(table or "", behind, done, row[0], lsn_number(row[1]))
 
     async def next(self) -> SnapshotRows | None:
         """Return the next rows; None behind the last table."""
@@ -75,6 +82,10 @@ class Snapshot:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+    async def _begin(self) -> None:
+        self._connection = await connect(self._settings)
+        await self._execute(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
 
     async def _open(self, table: Table) -> Relation:
         cursor = await self._execute(

@@ -2,7 +2,8 @@
 
 Source partition {"server": topic.prefix}. Offsets: of the snapshot {"snapshot": true, "lsn", "table", "key" or "done"};
 of changes {"lsn": of the transaction's commit, "event": how many of its changes are done}, as transactions come in the
-order of their commits. The server may forget a transaction when its last record is committed in Kafka.
+order of their commits. Where the snapshot was interrupted both have "passes", up to the last change that it contains.
+The server may forget a transaction when its last record is committed in Kafka.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...api.task import SourceTask
 from ...errors import ConnectError, RetriableError
 from ..libraries import require
 from .events import Events, Origin, TableEvents
+from .passes import Pass, Passes
 from .pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Relation, Truncate, Tuple, Update, decode, lsn_text
 from .settings import SETTINGS
 
@@ -44,6 +46,9 @@ class PostgresSourceTask(SourceTask):
         """Behind the last record that poll returned."""
         self._tables: dict[int, TableEvents | None] = {}
         """By their OIDs; None for a table of the publication that table.include.list does not name."""
+        self._passes = Passes()
+        self._pass: Pass | None = None
+        """The pass of the snapshot that goes on, until it has read a row."""
         self._transaction: Begin | None = None
         self._event = 0
         """Changes of the transaction so far."""
@@ -110,6 +115,8 @@ class PostgresSourceTask(SourceTask):
         self._tables, self._transaction, self._event = {}, None, 0
         self._open.clear()
         self._made = (0, 0)
+        self._pass = None
+        self._passes = Passes(None if self._offset is None else self._offset.get("passes"))
         replication = Replication(self._settings)
         connection = await server.connect(self._settings)
         try:
@@ -136,11 +143,11 @@ class PostgresSourceTask(SourceTask):
                     log.info("made slot %s; the snapshot reads %d table(s)", name, len(tables))
                     self._offset = {"snapshot": True, "lsn": created.lsn}
                     snapshot = Snapshot(self._settings, tables)
-                    await snapshot.start(created.snapshot, None, None, done=False)
+                    await snapshot.start(created.snapshot)
             elif offset is not None and offset.get("snapshot"):
                 snapshot = Snapshot(self._settings, tables)
                 done = bool(offset.get("done"))
-                await snapshot.start(None, offset.get("table"), offset.get("key"), done=done)
+                self._pass = await snapshot.resume(offset.get("table"), offset.get("key"), done=done)
             if snapshot is None:
                 await replication.start()
         except psycopg.Error as error:
@@ -180,8 +187,11 @@ class PostgresSourceTask(SourceTask):
             await self._replication.start()
             self._reporting = asyncio.create_task(self._report(self._replication))
             return None
+        if self._pass is not None:
+            self._passes.add(self._pass)
+            self._pass = None
         table = self._events.table(batch.relation, batch.table.key)
-        place = {"snapshot": True, "lsn": lsn, "table": batch.table.full_name}
+        place = {"snapshot": True, "lsn": lsn, "table": batch.table.full_name, **self._passes_offset()}
         origin = Origin(int(time.time() * 1000), lsn, snapshot=True)
         records = [
             self._events.upsert(table, "r", row, None, origin, place if key is None else {**place, "key": key})
@@ -248,27 +258,45 @@ class PostgresSourceTask(SourceTask):
 
     def _records_of(self, change: Insert | Update | Delete | Truncate, begin: Begin) -> list[SourceRecord]:
         origin = Origin(begin.timestamp_ms, begin.commit_lsn, begin.xid)
-        offset = {"lsn": begin.commit_lsn, "event": self._event}
-        events = self._events
         if isinstance(change, Truncate):
-            tables = [table for each in change.relations if (table := self._tables[each]) is not None]
-            truncated = (events.truncate(table, origin, offset) for table in tables)
-            return [record for record in truncated if record is not None]
+            return self._truncations(change, origin, begin)
+        offset = self._offset_of(begin)
+        events, contained = self._events, self._passes.contain
         table = self._tables[change.relation]
         if table is None:
             return []
         match change:
             case Insert(_, new):
-                return [events.upsert(table, "c", new, None, origin, offset)]
+                return [] if contained(begin, table, new) else [events.upsert(table, "c", new, None, origin, offset)]
             case Update(_, new, old_key, old):
                 if old_key is None and old is not None and _has_new_key(table, old, new):
                     old_key = old
                 if old_key is None:
-                    return [events.upsert(table, "u", new, old, origin, offset)]
-                deleted = events.delete(table, old_key, origin, offset)  # the row has another key now
-                return [*deleted, events.upsert(table, "c", new, old, origin, offset)]
+                    return [] if contained(begin, table, new) else [events.upsert(table, "u", new, old, origin, offset)]
+                # The row has another key now.
+                deleted = [] if contained(begin, table, old_key) else events.delete(table, old_key, origin, offset)
+                created = [] if contained(begin, table, new) else [events.upsert(table, "c", new, old, origin, offset)]
+                return [*deleted, *created]
             case Delete(_, old_key, old):
-                return events.delete(table, old_key or old or [], origin, offset)
+                row = old_key or old or []
+                return [] if contained(begin, table, row) else events.delete(table, row, origin, offset)
+
+    def _truncations(self, change: Truncate, origin: Origin, begin: Begin) -> list[SourceRecord]:
+        tables = [table for each in change.relations if (table := self._tables[each]) is not None]
+        emptied = [table for table in tables if not self._passes.contain_truncate(begin, table)]
+        records = [record for table in emptied if (record := self._events.truncate(table, origin, {})) is not None]
+        if records and begin.commit_lsn <= self._passes.until_lsn:
+            for table in emptied:
+                self._passes.truncated(table)
+        return [record.replace(source_offset=self._offset_of(begin)) for record in records]
+
+    def _offset_of(self, begin: Begin) -> dict[str, Any]:
+        """Return the offset of the current change."""
+        passes = self._passes_offset() if begin.commit_lsn <= self._passes.until_lsn else {}
+        return {"lsn": begin.commit_lsn, "event": self._event, **passes}
+
+    def _passes_offset(self) -> dict[str, Any]:
+        return {"passes": self._passes.text()} if self._passes.until_lsn else {}
 
     async def _table(self, relation: Relation) -> TableEvents | None:
         from . import server
