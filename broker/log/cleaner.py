@@ -152,7 +152,7 @@ class Cleaner:
             return None
         aborted: dict[int, list[AbortedTxn]] = {}
         for segment in log.segments:
-            for entry in segment.aborted:
+            for entry in log.reader.aborted_in(segment):
                 aborted.setdefault(entry.producer_id, []).append(entry)
         entries = list(log.producers.entries())
         return CleaningPlan(

@@ -82,9 +82,10 @@ class FlushTask:
 
 
 def sync_derived(fs: FileSystem, path: str) -> None:
-    """Return when a file that can be made again (an index, a snapshot) is on disk, or else gone.
+    """Put a file that can be made again (an index, a snapshot) on disk, if it is there and the disk takes it.
 
-    Raises OSError when it can be neither, or for want of a descriptor.
+    One that the disk does not take stays: its checksum tells what is in it. Without the file an index of aborted
+    transactions would seem to be empty. Raises OSError for want of a descriptor.
     """
     try:
         sync_path(fs, path)
@@ -93,8 +94,8 @@ def sync_derived(fs: FileSystem, path: str) -> None:
     except OSError as error:
         if error.errno in OUT_OF_DESCRIPTORS:
             raise
-        logger.warning("derived file removed", file=path, error=str(error), remedy="it is made again from the log")
-        fs.unlink(path)
+        remedy = "nothing to do: where its checksum does not match it is made again from the log"
+        logger.warning("derived file not on disk", file=path, error=str(error), remedy=remedy)
 
 
 def sync_path(fs: FileSystem, path: str) -> None:

@@ -284,6 +284,19 @@ class IndexChecksums(NamedTuple):
         covered, *sizes = _REACH.unpack_from(data, _CHECKSUMS.size)
         return cls(_CHECKSUMS.unpack_from(data), (sizes[0], sizes[1], sizes[2]), covered)
 
+    def check_reach(self, size: int) -> None:
+        """Raise CorruptIndex unless the indexes know of all `size` bytes of a finished segment."""
+        if self.covered not in (-1, size):
+            raise CorruptIndex(f"the indexes reach to byte {self.covered} of {size}")
+
+    def check_aborted(self, index: bytes) -> bytes:
+        """The part of the transaction index that counts. Raises CorruptIndex unless it is what was written."""
+        if self.sizes is not None:
+            index = index[: self.sizes[2]]
+        if crc32c(index) != self.crcs[2]:
+            raise CorruptIndex("the checksum of the transaction index does not match")
+        return index
+
     def check(self, indexes: tuple[bytes, bytes, bytes]) -> tuple[bytes, bytes, bytes]:
         """The parts of the three index files that count. Raises CorruptIndex unless they are what was written."""
         if self.sizes is not None:

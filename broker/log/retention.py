@@ -19,6 +19,7 @@ from ..ports import Clock, Lane, Threads
 from .flushed_log import FlushedLog
 from .flusher import sync_path
 from .log_reader import LogReader
+from .producer_state_manager import ProducerStateManager
 
 logger = structlog.get_logger(__name__)
 
@@ -47,7 +48,9 @@ class RetainedLog(FlushedLog):
     ) -> None:
         super().__init__(name, directory, threads=threads, **parts)
         self.clock = clock
-        self.reader = LogReader(self.segments, threads)
+        self.reader = LogReader(
+            self.segments, threads, lambda: ProducerStateManager(self.fs, self.directory, self.name)
+        )
         self._on_start_offset = on_start_offset
 
     def roll(self) -> None:

@@ -272,14 +272,29 @@ class LogSegment:
 
     @property
     def aborted(self) -> list[AbortedTxn]:
-        """The transaction index: aborted transactions whose markers lie in this segment. Raises CorruptIndex."""
+        """The transaction index: aborted transactions whose markers lie in this segment.
+
+        Raises CorruptIndex where its file is not what was written (`take_aborted`), OSError.
+        """
         aborted = self._aborted
         if aborted is None:
-            aborted = self._aborted = decode_transaction_index(self._index_file(TXN_INDEX), self.base_offset)
+            content = self._index_file(TXN_INDEX)
+            if self._fs.exists(self.path(CHECKSUMS)):
+                checksums = IndexChecksums.decode(self._index_file(CHECKSUMS))
+                checksums.check_reach(self.size)
+                content = checksums.check_aborted(content)
+            aborted = self._aborted = decode_transaction_index(content, self.base_offset)
             self._used(loaded=True)
         elif aborted:
             self._used()
         return aborted
+
+    def take_aborted(self, aborted: list[AbortedTxn]) -> None:
+        """Use a transaction index that was made again, and write it."""
+        self._aborted = aborted
+        with suppress(OSError, CorruptIndex):  # else it is made again the next time
+            self.write_indexes()
+        self._used(loaded=True)
 
     def _index_file(self, kind: str) -> bytes:
         path = self.path(kind)
@@ -321,7 +336,9 @@ class LogSegment:
         """Use what `read_indexes` returned, and write the files of indexes that were made again."""
         self._offset_index, self._time_index = indexes.offsets, indexes.times
         if not indexes.as_written:
-            with suppress(OSError):  # else they are made again the next time
+            # Else they are made again the next time. With a transaction index that is damaged they are not written:
+            # its checksum would be made of what is there.
+            with suppress(OSError, CorruptIndex):
                 self.write_indexes()
         self._used(loaded=True)
 
@@ -330,8 +347,8 @@ class LogSegment:
         if not self.index_files_present():
             raise CorruptIndex("the file is missing")
         offsets, times, aborted, checksums = self._checked_index_files()
-        if checksums is not None and checksums.covered not in (-1, size):
-            raise CorruptIndex(f"the indexes reach to byte {checksums.covered} of {size}")
+        if checksums is not None:
+            checksums.check_reach(size)
         return offsets, times, aborted
 
     def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn], IndexChecksums | None]:

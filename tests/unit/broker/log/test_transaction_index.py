@@ -1,0 +1,115 @@
+"""The index of aborted transactions while a log is used: without it, consumers would see aborted records."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, PartitionLog
+from oncelog.broker.log.cleaner import Cleaner
+from oncelog.protocol.control_records import control_batch
+from support.faulty_filesystem import FaultyFileSystem
+from support.logs import NOW, batch, flip, open_log, values
+
+FIRST = f"/data/t-0/{0:020}"
+COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+def rolled(fs: FaultyFileSystem) -> PartitionLog:
+    """A log whose first segment is finished, and has an aborted transaction at offset 1."""
+    log = open_log(fs)
+    log.append(batch("plain"))
+    log.append(batch("aborted", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.roll()
+    log.append(batch("next"))
+    return log
+
+
+def aborted(log: PartitionLog) -> list[tuple[int, int]] | None:
+    return log.read(0, 1 << 20, COMMITTED).aborted
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("kinds", [(".txnindex",), (".txnindex", ".checksums"), (".index", ".txnindex", ".checksums")])
+def test_aborted_transactions_stay_known_when_their_index_cannot_be_synced(
+    fs: FaultyFileSystem, kinds: tuple[str, ...], number: int
+) -> None:
+    def before(operation: str, path: str) -> None:
+        if operation == "fdatasync" and path.endswith(kinds):
+            raise OSError(number, os.strerror(number), path)
+
+    log = rolled(fs)
+    fs.before = before
+    log.flush()
+    fs.before = None
+    log.segments.first.release()
+    assert aborted(log) == [(1, 1)]
+    assert log.read(0, 1 << 20).records, "the other indexes are made again where they have to be"
+    log.segments.first.release()
+    assert aborted(log) == [(1, 1)]
+    end = log.log_end_offset
+    log.close()
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=end))
+    assert aborted(log) == [(1, 1)]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing", "of a shorter segment"])
+@pytest.mark.parametrize("after", ["nothing", "another index", "a compaction"])
+def test_a_damaged_index_of_aborted_transactions_is_made_again(fs: FaultyFileSystem, damage: str, after: str) -> None:
+    """Nor is it taken for sound when another index has to be made again first."""
+    log = rolled(fs)
+    log.flush()
+    log.segments.first.release()
+    if damage == "flipped":
+        flip(fs, f"{FIRST}.txnindex", 20)
+    else:
+        fs.unlink(f"{FIRST}.txnindex")
+    if damage == "of a shorter segment":
+        earlier = FaultyFileSystem()
+        shorter = open_log(earlier)
+        shorter.append(batch("plain"))
+        shorter.save_state()
+        fs._get(f"{FIRST}.checksums").data = bytearray(earlier.read_file(f"{FIRST}.checksums"))
+    if after == "another index":
+        fs.unlink(f"{FIRST}.index")
+        assert log.read(0, 1 << 20).records
+    elif after == "a compaction":
+        Cleaner(fs).clean(log, 0, NOW)
+        assert "aborted" not in values(log.batches())
+        return
+    assert aborted(log) == [(1, 1)]
+    log.segments.first.release()
+    assert log.segments.first.aborted == [(1, 1, 2, 3)], "it was written"
+    end = log.log_end_offset
+    log.close()
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=end))
+    assert aborted(log) == [(1, 1)]
+
+
+def test_an_index_of_aborted_transactions_is_made_again_from_what_lies_before_its_segment(
+    fs: FaultyFileSystem,
+) -> None:
+    log = open_log(fs)
+    log.append(batch("open", producer_id=2, producer_epoch=0, base_sequence=0, transactional=True))
+    for number in range(3):
+        log.append(batch("a", producer_id=1, producer_epoch=0, base_sequence=number, transactional=True))
+        log.roll()
+        log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.append(bytearray(control_batch(False, 0, 2, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.roll()
+    log.append(batch("next"))
+    log.flush()
+    before = [list(log.reader.aborted_in(segment)) for segment in log.segments]
+    assert list(map(len, before)) == [0, 1, 1, 2, 0]
+    for segment in list(log.segments)[:-1]:
+        segment.release()
+        if fs.exists(segment.path(".txnindex")):
+            fs.unlink(segment.path(".txnindex"))
+    assert [list(log.reader.aborted_in(segment)) for segment in log.segments] == before
