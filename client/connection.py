@@ -3,8 +3,8 @@
 Owns correlation ids, framing, the negotiation of versions and the timeout of each request. It never retries, never
 reconnects and knows no topics: a connection that lost one answer closes, and everything unanswered on it fails.
 
-Invariants: an answer belongs to the oldest unanswered request, or the connection closes; a future that `send` returned
-is always resolved, at the latest when the timeout strikes; after `close` nothing is written.
+Invariants: an answer belongs to the oldest unanswered request, or the connection closes; a future that `send` or `post`
+returned is always resolved, at the latest when the timeout strikes; after `close` nothing is written.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ class Connection(asyncio.BufferedProtocol):
         """Whether broker and client both use the transaction extension. Learned anew with each connection: a broker is
         up- or downgraded by a restart."""
         self._unanswered: deque[_Unanswered] = deque()
+        self._posted: deque[tuple[asyncio.Future[None], float]] = deque()
+        """What `post` has written and the socket has not taken yet, with its deadline."""
+        self._choked = False
+        """Whether more is written than the socket takes now."""
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -129,8 +133,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """How many requests wait for their answer."""
-        return len(self._unanswered)
+        """How many requests wait for their answer, or to leave."""
+        return len(self._unanswered) + len(self._posted)
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
         """Return the newest version that both sides speak; raises UnsupportedVersionError if there is none."""
@@ -165,10 +169,25 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request and wait for its answer; raises as `send` and its future do."""
         return await self.send(request, version, timeout_s)
 
-    def post(self, request: Request[Any], version: int | None = None) -> None:
-        """Write a request that the broker does not answer (Produce with acks=0)."""
+    def post(self, request: Request[Any], version: int | None = None) -> asyncio.Future[None]:
+        """Write a request that the broker does not answer (Produce with acks=0).
+
+        The future is done when the socket has taken it, or the connection is closed: whether it arrives nobody tells.
+        Raises NetworkError at once on a closed connection.
+        """
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(0)  # so that it says when all is written
         self._write(request, self.versions.version_of(type(request)) if version is None else version)
-        self.last_used = self._loop.time()
+        self.last_used = now = self._loop.time()
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._choked:
+            deadline = now + self.options.request_timeout_s
+            self._posted.append((future, deadline))
+            if self._timer is None or deadline < self._timer_at:
+                self._arm(deadline)
+        else:
+            future.set_result(None)
+        return future
 
     def close(self, why: str = "closed by this client") -> None:
         """Close now; what is unanswered fails with NetworkError."""
@@ -220,6 +239,13 @@ class Connection(asyncio.BufferedProtocol):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.options.send_buffer_bytes)
             if self.options.receive_buffer_bytes >= 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.options.receive_buffer_bytes)
+
+    def pause_writing(self) -> None:
+        self._choked = True
+
+    def resume_writing(self) -> None:
+        self._choked = False
+        self._have_left()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
@@ -330,14 +356,23 @@ class Connection(asyncio.BufferedProtocol):
                         ErrorCode.REQUEST_TIMED_OUT, f"{self.address} did not answer {name} v{one.version} in time"
                     )
                 )
-        if late:
+        if self._posted and self._posted[0][1] <= now:
+            self.close("what was sent did not leave in time")
+        elif late:
             # Answers come in order, so those behind would be late too; a new connection starts clean.
             self.close("an answer did not come in time")
-        elif self._unanswered:
-            self._arm(min(one.deadline for one in self._unanswered))
+        elif self._unanswered or self._posted:
+            self._arm(min([*(one.deadline for one in self._unanswered), *(deadline for _, deadline in self._posted)]))
+
+    def _have_left(self) -> None:
+        posted, self._posted = self._posted, deque()
+        for future, _ in posted:
+            if not future.done():
+                future.set_result(None)
 
     def _lost(self) -> None:
         self._transport = None
+        self._have_left()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

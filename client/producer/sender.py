@@ -305,9 +305,12 @@ class Sender:
         )
         try:
             if self._config.acks == 0:
-                connection.post(request, version)
-                for batch in batches:
-                    self._outcomes.acknowledge(batch, -1, -1)
+                posted = connection.post(request, version)
+                self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+                if posted.done():
+                    self._posted(node_id, batches)
+                else:
+                    posted.add_done_callback(lambda _: self._guarded(self._posted, node_id, batches))
                 return
             answer = connection.send(request, version)
         except KafkaError as error:  # the connection has closed: nothing was written
@@ -315,7 +318,7 @@ class Sender:
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         names = {topic_id: name for name, topic_id in ids.items()} if version >= TOPIC_IDS else {}
-        answer.add_done_callback(lambda done: self._guarded_answer(node_id, batches, names, done))
+        answer.add_done_callback(lambda done: self._guarded(self._answered, node_id, batches, names, done))
 
     async def _connect(self, node_id: int) -> None:
         try:
@@ -330,18 +333,20 @@ class Sender:
 
     # -- answers
 
-    def _guarded_answer(
-        self,
-        node_id: int,
-        batches: list[ProducerBatch],
-        names: dict[bytes, str],
-        done: asyncio.Future[ProduceResponse],
-    ) -> None:
+    def _guarded(self, handle: Callable[..., None], *arguments: object) -> None:
         try:
             if not self._closed or self._accumulator.incomplete:
-                self._answered(node_id, batches, names, done)
+                handle(*arguments)
         except Exception as error:
             self._on_crash("the sender", error)
+
+    def _posted(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        """A request that is not answered (acks=0) has left: that is all that will be known of it."""
+        self._in_flight[node_id] -= 1
+        self._land()
+        self.wake()
+        for batch in batches:
+            self._outcomes.acknowledge(batch, -1, -1)
 
     def _answered(
         self,

@@ -55,6 +55,9 @@ class FaultProxy:
         """Finalized features to claim instead of the broker's, name → level."""
         self.silent = False
         """While true, nothing passes in either direction, and connections stay as they are."""
+        self.open = asyncio.Event()
+        """While cleared, requests are not read; they go on once it is set again."""
+        self.open.set()
         self.down = False
         """While true, connections are closed as soon as they are made."""
         self.on_answer: Callable[[type[Request[Any]], Response], None] | None = None
@@ -198,6 +201,7 @@ class _Pipe:
             frame = await self.reader.readexactly(int.from_bytes(size, "big"))
             if self.proxy.silent:
                 await asyncio.get_running_loop().create_future()
+            await self.proxy.open.wait()
             header, body_at = decode_request_header(frame)
             api = request_class(header.request_api_key)
             assert api is not None
