@@ -18,6 +18,7 @@ from ...protocol.batch_header import HEADER_SIZE
 from ...protocol.compression import Compression
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Headers, decode_batch, next_sequence, read_batch_header
+from ...protocol.schema import NO_UUID
 from ..config import ProducerConfig
 from ..errors import RecordTooLargeError
 from ..metadata import TopicMetadata
@@ -36,10 +37,13 @@ class TopicQueues:
     `queues` is empty until the topic's metadata is known; `unplaced` is the outcome of records that came before.
     """
 
-    __slots__ = ("available", "last_used", "led", "name", "queues", "ratio", "sticky", "unplaced")
+    __slots__ = ("available", "count", "last_used", "led", "name", "queues", "ratio", "sticky", "topic_id", "unplaced")
 
     def __init__(self, name: str, sticky_bytes: int) -> None:
         self.name = name
+        self.topic_id = NO_UUID
+        self.count = 0
+        """How many partitions the topic has: fewer than there are queues where it was made anew with fewer."""
         self.queues: list[PartitionQueue] = []
         self.led: tuple[int, ...] = ()
         self.available: tuple[int, ...] = ()
@@ -113,6 +117,9 @@ class RecordAccumulator:
         known = self.topic(topic.name)
         for partition in range(len(known.queues), len(topic.partitions)):
             known.queues.append(PartitionQueue(topic.name, partition, self._idempotent))
+        # A topic never loses a partition: told of fewer, the broker does not know yet, or the topic is another one.
+        known.count = max(known.count if topic.topic_id == known.topic_id else 0, len(topic.partitions))
+        known.topic_id = topic.topic_id
         led = tuple(partition.index for partition in topic.partitions if partition.leader_id >= 0)
         known.led = led or tuple(range(len(topic.partitions)))
         self._make_available(known)

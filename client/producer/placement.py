@@ -80,7 +80,7 @@ class RecordPlacement:
         return self._accumulator.append(queues, partition, timestamp, key, value, headers, has_waited)
 
     def _choose(self, topic: TopicQueues, key: bytes | None, partition: int | None) -> int:
-        count = len(topic.queues)
+        count = topic.count
         if partition is None:
             if self._partitioner is not None:
                 partition = self._chosen_by_program(topic.name, key, count)

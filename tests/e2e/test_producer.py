@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import pytest
 from oncelog import (
+    Admin,
     BufferFullError,
     IllegalStateError,
     InvalidTopicError,
+    KafkaError,
     KafkaTimeoutError,
     Producer,
     RecordMetadata,
@@ -201,3 +203,22 @@ async def test_no_broker_is_a_timeout_that_tells_why() -> None:
     producer = Producer(bootstrap_servers=f"127.0.0.1:{free_port()}", max_block_ms=300)
     with pytest.raises(KafkaTimeoutError, match="Connection refused"):
         await producer.start()
+
+
+async def test_keys_go_to_partitions_that_a_topic_has_since_it_was_made_anew(bootstrap: str, fresh_name: Fresh) -> None:
+    topic = fresh_name("topic")
+    keys = [b"%d" % number for number in range(12)]
+    async with (
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Producer(bootstrap_servers=bootstrap, request_timeout_ms=5000, delivery_timeout_ms=10_000) as producer,
+    ):
+        await admin.create_topic(topic, 6)
+        for key in keys:
+            await producer.send(topic, b"old", key=key)
+        await admin.delete_topics([topic])
+        await admin.create_topic(topic, 2)
+        await producer.send(topic, b"new", partition=0)  # the refused attempt tells the producer
+        placed = [await producer.send(topic, b"new", key=key) for key in keys]
+        assert {one.partition for one in placed} == {0, 1}
+        with pytest.raises(KafkaError, match="has partitions 0 to 1 as far as is known, not 5"):
+            producer.send(topic, b"new", partition=5)
