@@ -345,7 +345,7 @@ class ConsumerConfig(ClientConfig):
     max_decompressed_bytes: int = setting(
         134_217_728, "Largest batch, decompressed, that is read; a larger one raises RecordCorruptError.", at_least=1
     )
-    client_rack: str = setting("", "The rack of this client, for fetching from the closest replica.")
+    client_rack: str = setting("", "The rack of this client, for assignors. Records are fetched from leaders.")
     default_api_timeout_ms: int = setting(
         60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0
     )

@@ -286,7 +286,6 @@ class Fetcher:
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             isolation_level=1 if self._read_committed else 0,
-            rack_id=config.client_rack,
         )
         session.fill(request, wanted)
         asked = {one: self._subscription.assigned[one].incarnation for one in wanted}

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from oncelog.client.values import TopicPartition
+from oncelog.protocol.messages.fetch import FetchRequest, FetchResponse
 from support.fetching import FetchWorld
 from support.group_world import in_virtual_time
 
@@ -99,4 +100,23 @@ async def test_no_more_is_read_ahead_than_the_limits_allow() -> None:
     await asyncio.sleep(FILLED_S)
     assert world.fetcher.bytes_fetched <= 2 * 10_000
     await read(world, 12 * 200)
+    await world.fetcher.close()
+
+
+@in_virtual_time
+async def test_a_rack_does_not_have_the_leader_send_the_consumer_to_another_replica() -> None:
+    # As Kafka's leaders do with replica.selector.class: records come from the replica that they name, and only there.
+    world = FetchWorld([[900] * 3], client_rack="a")
+    answer = world._answer
+
+    async def answer_by_rack(request: FetchRequest, version: int) -> FetchResponse:
+        response = await answer(request, version)
+        for topic in response.responses if request.rack_id else ():
+            for data in topic.partitions:
+                data.records, data.preferred_read_replica = None, 7
+        return response
+
+    world._answer = answer_by_rack  # type: ignore[method-assign]
+    world.fetcher.wake()
+    assert await read(world, 3) == [0, 0, 0]
     await world.fetcher.close()
