@@ -46,6 +46,9 @@ MOST_AT_ONCE: Final = 64
 _BEGUN_PER_TURN: Final = 32
 """Flushes that begin in one turn of the event loop."""
 
+_LATER_SHARE: Final = 8
+"""Of so many flushes that begin, one is for a log that nobody waits for: what it has is shown to readers then."""
+
 
 @dataclass(slots=True)
 class FlushTask:
@@ -140,6 +143,7 @@ class LogFlusher:
         self._undone: dict[str, tuple[Callable[[], None], Lane]] = {}
         self._postponed: dict[Flushable, FlushTask | None] = {}
         self._retry: asyncio.TimerHandle | None = None
+        self._begun = 0
         self._in_trouble = False
         self._scheduled = False
         self._failed = False
@@ -224,7 +228,7 @@ class LogFlusher:
     def _begin(self) -> None:
         self._scheduled = False
         for _ in range(min(_BEGUN_PER_TURN, MOST_AT_ONCE - len(self._flushing))):
-            dirty = self._urgent or self._later
+            dirty = self._next_dirty()
             if self._failed or not dirty:
                 break
             log = next(iter(dirty))
@@ -234,14 +238,23 @@ class LogFlusher:
             self._schedule()
         self._rest()
 
+    def _next_dirty(self) -> dict[Flushable, None]:
+        """The logs of which the next one is flushed: those that somebody waits for, and now and then the others."""
+        self._begun += 1
+        if self._later and self._begun % _LATER_SHARE == 0:
+            return self._later
+        return self._urgent or self._later
+
     def _flush(self, log: Flushable) -> None:
+        # What was appended since a flush was postponed is not in it: another one follows.
+        again = True if log in self._postponed else None
         try:
             task = self._postponed.pop(log, None) or log.begin_flush()
         except OSError as error:  # a file that was closed to spare descriptors cannot be opened again
             self._unflushed(log, None, error)
             return
         if task is not None:
-            self._flushing[log] = None
+            self._flushing[log] = again
             run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))
             run.add_done_callback(partial(self._flushed, log, task))
 

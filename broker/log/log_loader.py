@@ -493,8 +493,27 @@ class _Loader:
             self._replay(earlier, position, end_offset, rebuild=True)
         if LEADER_EPOCHS in self._names:
             self.leader_epochs.load(end_offset)
+        if self.leader_epochs.latest < 0 and (not self._epochs or self._epochs[0][1] > self.segments[0].base_offset):
+            self._epochs = [*self._first_epochs(), *self._epochs]
         for epoch, offset in self._epochs:
             self.leader_epochs.assign(epoch, offset)
+
+    def _first_epochs(self) -> list[tuple[int, int]]:
+        """(leader epoch, offset) of the first batch of each segment, for want of their file.
+
+        Of an epoch that nobody knows a consumer is told nothing, and takes its position for one that was cut off.
+        """
+        epochs = []
+        for segment in self.segments:
+            if segment.size:
+                try:
+                    header = segment.batch_at(0)
+                except BrokenBatch as error:
+                    raise CorruptLog(segment.path(), error.position, segment.base_offset, error.reason) from None
+                epochs.append((header.partition_leader_epoch, header.base_offset))
+            if segment is not self.segments[-1] and segment not in self.changed:
+                segment.release()
+        return epochs
 
     def _replay(self, producers: ProducerStateManager, start: int, end_offset: int, *, rebuild: bool) -> None:
         """Take up the batches from `start` on; with `rebuild`, what they abort goes into indexes that were scanned."""

@@ -41,7 +41,8 @@ clears most of them too, but lets a delete horizon in, with which its compaction
 def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: LogConfig, where: str) -> BatchHeader:
     """The header of the batch at `position`, format, size and checksum checked.
 
-    Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
+    A coordinator's control batch may have any size: without its marker a transaction would stay open. Raises KafkaError
+    CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     try:
         header = read_batch_header(buffer, position)
@@ -50,7 +51,7 @@ def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: 
             raise invalid(where, f"a batch has format (magic) {magic}, only {MAGIC} is accepted") from None
         raise
     size = header[1] + LENGTH_END
-    if size > config.max_batch_bytes:
+    if size > config.max_batch_bytes and (origin is CLIENT or not header[5] & CONTROL):
         raise _too_large(size, config, where)
     if crc32c(memoryview(buffer)[position + CRC_END : position + size]) != header[4]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: the checksum of a batch does not match its {size} bytes")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, PartitionLog
 from oncelog.broker.log.partition_log import EARLIEST, LATEST, LATEST_TIERED, MAX_TIMESTAMP
@@ -42,6 +44,18 @@ def test_offsets_are_given_one_after_the_other(log: PartitionLog) -> None:
     assert log.append(batch("a", "b"))[:2] == (0, 1)
     assert log.append(batch("c"))[:2] == (2, 2)
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (3, 3, 3)
+
+
+def test_a_marker_is_appended_whatever_size_batches_may_have(fs: FaultyFileSystem) -> None:
+    """A topic that takes no more batches, because max.message.bytes was lowered, keeps no transaction open."""
+    log = open_log(fs)
+    log.append(batch("a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.update_config(replace(log.config, max_message_bytes=0))
+    refused(ErrorCode.MESSAGE_TOO_LARGE, log, batch("b"))
+    marker = bytearray(control_batch(True, 0, 1, 0, NOW))
+    log.append(marker, origin=AppendOrigin.COORDINATOR)
+    log.flush()
+    assert log.last_stable_offset == log.log_end_offset == 2
 
 
 @pytest.mark.parametrize("codec", Compression)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeVar
 
 import pytest
 from oncelog.broker.log import LogConfig, LogManager
+from oncelog.broker.log.flusher import MOST_AT_ONCE, FlushTask, LogFlusher
 from oncelog.broker.ports import Lane
 from oncelog.broker.threads import RealThreads
 from support.faulty_filesystem import FaultyFileSystem
@@ -18,6 +20,8 @@ from support.logs import batch, new_manager
 CONFIG = LogConfig()
 LATER = LogConfig(durability="os", unsaved_bytes=0)
 ENOUGH_S = 10
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -196,3 +200,90 @@ async def test_a_log_that_cannot_be_closed_makes_the_stop_unclean_for_itself_alo
     assert manager.clean_start
     assert sorted(log.log_end_offset for log in manager.logs()) == [2, 2, 2]
     manager.abandon()
+
+
+async def test_what_is_appended_while_a_flush_waits_for_a_descriptor_is_flushed_too(fs: FaultyFileSystem) -> None:
+    """Its writers are answered by the flush behind that one, whether or not more is appended."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    await settle(manager)
+    refused = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "open" and path.endswith(".index") and not refused.is_set():
+            loop.call_soon_threadsafe(refused.set)
+            raise OSError(errno.EMFILE, "no descriptor left", path)
+
+    log.roll()  # the indexes of the first segment are opened to be synced
+    fs.before = refuse
+    log.append(batch("b"))
+    first = log.flushed(2)
+    assert first is not None
+    async with asyncio.timeout(ENOUGH_S):
+        await refused.wait()
+        await settle(manager)
+        assert not first.done()
+        log.append(batch("c"))
+        second = log.flushed(3)
+        assert second is not None
+        await first
+        await second
+    assert log.high_watermark == 3
+    await manager.stop()
+
+
+class _Instantly:
+    """Threads whose jobs are done in the next turn of the event loop."""
+
+    def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        loop.call_soon(lambda: future.set_result(job()))
+        return future
+
+    def lock(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        pass
+
+
+class _AlwaysDirty:
+    """A log that is dirty again when it has been flushed; `urgent`: and whose writers wait for that."""
+
+    def __init__(self, flusher: LogFlusher, *, urgent: bool) -> None:
+        self.flushes = 0
+        self._flusher = flusher
+        self._urgent = urgent
+        flusher.request(self, urgent=urgent)
+
+    def begin_flush(self) -> FlushTask:
+        return FlushTask(1, [])
+
+    def finish_flush(self, task: FlushTask) -> None:
+        self.flushes += 1
+        self._flusher.request(self, urgent=self._urgent)
+
+    def take_back(self, task: FlushTask) -> None:
+        raise AssertionError("nothing fails")
+
+    def flush_failed(self, task: FlushTask | None, error: OSError) -> None:
+        raise AssertionError("nothing fails") from error
+
+
+async def test_logs_that_nobody_waits_for_have_their_share_of_a_busy_disk(fs: FaultyFileSystem) -> None:
+    """Else records written with acks=1 would never be shown while more logs are waited for than fit at once."""
+    flusher = LogFlusher(fs, _Instantly(), lambda error: None)
+    busy = [_AlwaysDirty(flusher, urgent=True) for _ in range(3 * MOST_AT_ONCE)]
+    quiet = [_AlwaysDirty(flusher, urgent=False) for _ in range(2)]
+    async with asyncio.timeout(ENOUGH_S):
+        while sum(log.flushes for log in busy) < 2_000:
+            await asyncio.sleep(0)
+    assert min(log.flushes for log in quiet) > 10
+    assert sum(log.flushes for log in quiet) < sum(log.flushes for log in busy) / 5, (
+        "those that are waited for come first"
+    )
+    flusher.abandon()

@@ -323,6 +323,31 @@ def test_index_files_that_do_not_say_how_far_they_reach_are_made_again(fs: Fault
         log.close()
 
 
+@pytest.mark.parametrize("content", [None, b"", b"0\n1\n"])
+def test_leader_epochs_are_known_without_their_file(fs: FaultyFileSystem, content: bytes | None) -> None:
+    """It is not synced: a loss of power may leave the indexes and take it. Consumers are told by it that nothing of
+    what they have read was cut off."""
+    log = open_log(fs)
+    for epoch in (3, 3, 5, 5):
+        log.append(batch("a"), leader_epoch=epoch)
+        log.roll()
+    log.append(batch("b"), leader_epoch=5)
+    log.save_state()
+    log.close()
+    before = [log.end_offset_for_epoch(epoch) for epoch in range(7)]
+    assert before[3] == (3, 2)
+    assert before[5] == (5, 5)
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
+    if content is None:
+        fs.unlink(path)
+    else:
+        fs._get(path).data = bytearray(content)
+    for point in (LoadPoint(clean=True, recovery_point=5), LoadPoint(recovery_point=5, same_boot=True)):
+        log = open_log(fs, point=point)
+        assert [log.end_offset_for_epoch(epoch) for epoch in range(7)] == before
+        fs.kill()
+
+
 def test_state_is_saved_as_a_whole_behind_a_torn_tail(fs: FaultyFileSystem) -> None:
     log = open_log(fs, index_interval_bytes=100)
     fill(log, 30)
