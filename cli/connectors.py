@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from .json_output import print_json
 from .tables import print_list, print_table
+from .waiting import Waiting
 from .worker_rest import path, request, worker_options
+
+_LOOK_AGAIN_S: Final = 0.2
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 
@@ -55,16 +60,16 @@ def status(name: str, url: str, as_json: bool) -> int:
     oncelog connect status lines
     """
     known = request(url, "GET", path("connectors", name, "status"))
-    parts = [("connector", known["connector"]), *((f"task {task['id']}", task) for task in known["tasks"])]
+    parts = _parts(known)
     if as_json:
         print_json(known)
     else:
-        rows = [[part, each["state"], each["worker_id"]] for part, each in parts]
+        rows = [[part, state, each["worker_id"]] for part, state, each in parts]
         print_table(None, ["part", "state", "worker"], rows)
-        for part, each in parts:
+        for part, _, each in parts:
             if each.get("trace"):
                 click.echo(f"\n{part} of {name}:\n{each['trace'].strip()}", err=True)
-    failed = [part for part, each in parts if each["state"] == "FAILED"]
+    failed = [part for part, state, _ in parts if state == "FAILED"]
     if failed and not as_json:
         click.echo(f"\n`oncelog connect restart {name} --only-failed` restarts what has failed.", err=True)
     return 1 if failed else 0
@@ -74,12 +79,14 @@ def status(name: str, url: str, as_json: bool) -> int:
 @click.argument("file", type=_FILE)
 @click.option("--paused", "state", flag_value="PAUSED", help="Create it paused.")
 @click.option("--stopped", "state", flag_value="STOPPED", help="Create it stopped, so that offsets can be set first.")
+@click.option("--wait", is_flag=True, help="Wait until it and its tasks run; exit code 1 where one fails.")
+@click.option("--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds that --wait waits.")
 @worker_options
-def create(file: Path, state: str | None, url: str, as_json: bool) -> None:
+def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
     """Create a connector from FILE: .properties, .toml, or .json with settings or {"name", "config"}; - is JSON.
 
     \b
-    oncelog connect create lines.properties
+    oncelog connect create --wait lines.properties
     oncelog connect create --stopped shop.json
     """
     name, config = _read(file)
@@ -89,7 +96,12 @@ def create(file: Path, state: str | None, url: str, as_json: bool) -> None:
     if state is not None:
         body["initial_state"] = state
     made = request(url, "POST", "/connectors", body)
-    _done(made, as_json, f"Created connector {name}.")
+    known = _settled(url, name, state or "RUNNING", timeout) if wait else None
+    _done(known or made, as_json, f"Created connector {name}.")
+    failed = [] if known is None else [part for part in _parts(known) if part[1] == "FAILED"]
+    for part, _, each in failed if not as_json else []:
+        click.echo(f"\n{part} of {name}:\n{each.get('trace', '').strip()}", err=True)
+    return 1 if failed else 0
 
 
 @click.command(short_help="Change settings of a connector.")
@@ -271,6 +283,35 @@ def plugins(plugin: str | None, all_kinds: bool, url: str, as_json: bool) -> Non
 
 
 COMMANDS = (list_, status, create, update, validate, pause, resume, stop, restart, offsets, delete, plugins)
+
+
+def _settled(url: str, name: str, wanted: str, timeout_s: float) -> Any:
+    """Return the status of a connector as soon as it is in the state, and its tasks are, or one part has failed."""
+    end = time.monotonic() + timeout_s
+    with Waiting(f"waiting for connector {name}") as waiting:
+        while True:
+            known: Any = {"connector": {"state": "UNASSIGNED"}, "tasks": []}
+            with suppress(click.ClickException):  # its status is not there yet
+                known = request(url, "GET", path("connectors", name, "status"))
+            states = [state for _, state, _ in _parts(known)]
+            complete = len(states) > 1 or wanted != "RUNNING"
+            if "FAILED" in states or (complete and set(states) == {wanted}):
+                return known
+            waiting.what = f"waiting for connector {name}: " + ", ".join(
+                f"{part} {state}" for part, state, _ in _parts(known)
+            )
+            if time.monotonic() > end:
+                raise click.ClickException(
+                    f"connector {name} was created, but within {timeout_s:g} s it did not become {wanted}: "
+                    f"{', '.join(states)}. `oncelog connect status {name}` shows more; raise --timeout to wait longer"
+                )
+            time.sleep(_LOOK_AGAIN_S)
+
+
+def _parts(known: Any) -> list[tuple[str, str, Any]]:
+    """Return name, state and status of a connector and of each task."""
+    parts = [("connector", known["connector"]), *((f"task {task['id']}", task) for task in known["tasks"])]
+    return [(part, each["state"], each) for part, each in parts]
 
 
 def _each(names: tuple[str, ...], action: str, done: str, url: str, as_json: bool) -> None:

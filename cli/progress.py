@@ -10,7 +10,7 @@ from typing import Final, Self
 INTERVAL_S: Final = 0.1
 """How often the line is written at most."""
 
-_CLEAR_LINE: Final = "\r\x1b[K"
+CLEAR_LINE: Final = "\r\x1b[K"
 
 
 class Progress:
@@ -35,11 +35,11 @@ class Progress:
             return
         self._shown_s = now_s
         of_all = "" if total is None else f" of {total:,}"
-        sys.stderr.write(f"{_CLEAR_LINE}{count:,}{of_all} {self._what}")
+        sys.stderr.write(f"{CLEAR_LINE}{count:,}{of_all} {self._what}")
         sys.stderr.flush()
 
     def clear(self) -> None:
         """Remove the line."""
         if self._visible:
-            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()

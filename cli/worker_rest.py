@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import click
 
+from .waiting import Waiting
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://127.0.0.1:8083"
@@ -45,7 +47,10 @@ def request(url: str, method: str, where: str, body: Any = None) -> Any:
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     try:
         asked = urllib.request.Request(url.rstrip("/") + where, data, headers, method=method)
-        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
+        with (
+            Waiting(f"waiting for the worker at {url}"),
+            urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer,
+        ):
             text = answer.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -108,6 +108,10 @@ class DistributedHerder(BaseHerder):
         self.ready = None
         self._started.set()
 
+    def metrics(self) -> str:
+        """Return the metrics of this worker, as Prometheus reads them."""
+        return self._group.metrics()
+
     # -- changes
 
     async def put_connector(

@@ -93,6 +93,12 @@ class GroupWorker:
         """Have `run` end."""
         self._loop.stop()
 
+    def metrics(self) -> str:
+        """Return the metrics of this worker, as Prometheus reads them."""
+        leadership = self.leadership
+        samples = self._loop.metrics.samples(leadership.protocol, leadership.leader_url, leadership.generation)
+        return self._worker.metrics(samples)
+
     def require_assigned(self, what: str | ConnectorTaskId) -> None:
         """Raise RequestTargetError unless it runs here: the leader names the owner, other workers name the leader."""
         if what in (self.work.assigned.connectors if isinstance(what, str) else self.work.assigned.tasks):

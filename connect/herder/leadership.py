@@ -45,6 +45,13 @@ class Leadership:
         return 0 if self._rebalance is None else self._rebalance.generation_id
 
     @property
+    def protocol(self) -> str:
+        """The name of the protocol of the last rebalance; before it the newest one that this worker offers."""
+        if self._rebalance is None:
+            return str(self._config["connect.protocol"]).lower()
+        return self._rebalance.protocol.value
+
+    @property
     def is_leader(self) -> bool:
         """Whether this worker leads the group, as far as it knows."""
         leads = self._rebalance is not None and self._rebalance.received.leader == self._member.member_id

@@ -39,9 +39,10 @@ class LocalWork:
         self.started = Work()
 
     async def follow(self, assigned: Work) -> None:
-        """Start what is assigned and not started."""
+        """Start what is assigned and not started; the offsets of other connectors are not read any more."""
         self.assigned = assigned
         await self.start(assigned - self.started)
+        await self._worker.keep_offsets_of(self.started.connectors | {task.connector for task in self.started.tasks})
 
     async def start(self, work: Work) -> None:
         """Start connectors and tasks that do not run here."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ from .config_changes import ConfigChanges
 from .group_member import Rebalance
 from .leadership import RECLAIM_BACKOFF_S, Leadership
 from .local_work import LocalWork
+from .rebalance_metrics import RebalanceMetrics
 from .requests import Requests
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class TickLoop:
         """Whether the outcome of the last rebalance is still to be followed."""
         self._member_id = ""
         """The worker's id in the last rebalance; another one where the group had dropped it since."""
+        self.metrics = RebalanceMetrics(time.monotonic)
         self._unsynced = 0
         """Attempts to read the config topic that have failed in a row."""
 
@@ -141,6 +144,7 @@ class TickLoop:
             rebalance.received.revoked.work,
         )
         self._rebalance, self._following = rebalance, True
+        self.metrics.began()
         stopping = self._work.started - rebalance.running.assigned.work
         dropped = self._member_id not in ("", self._member.member_id)
         if dropped:  # others may have run these tasks meanwhile, so that this worker's are fenced, or out of date
@@ -165,6 +169,7 @@ class TickLoop:
             return False
         await self._work.follow(self._rebalance.running.assigned.work)
         self._following = False
+        self.metrics.completed()
         if received.revoked.work:
             self._member.request_rejoin("what was revoked has stopped")
             return False

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..stores.ids import ConnectorTaskId
 from ..stores.status_records import State
-from ..task.task_metrics import TaskMetrics
+from ..task.task_metrics import TaskMetrics, Window
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -31,6 +32,7 @@ _SOURCE: Final = "kafka_connect_source_task_"
 _CONNECTOR_TASK: Final = "kafka_connect_connector_task_"
 _ERROR: Final = "kafka_connect_task_error_"
 _WORKER: Final = "kafka_connect_worker_"
+REBALANCE: Final = "kafka_connect_worker_rebalance_"
 _COUNTER, _GAUGE = "counter", "gauge"
 _UNTYPED: Final = "untyped"
 """A count whose name, which is Kafka Connect's, lacks the ending _total of a counter."""
@@ -76,18 +78,42 @@ METRICS: Final = (
     Metric(f"{_WORKER}connector_startup_attempts_total", _COUNTER, (), "Connectors that were started."),
     Metric(f"{_WORKER}connector_startup_success_total", _COUNTER, (), "Connectors that started."),
     Metric(f"{_WORKER}connector_startup_failure_total", _COUNTER, (), "Connectors that did not start."),
+    Metric(
+        f"{_WORKER}connector_startup_success_percentage", _GAUGE, (), "Share of the starts of connectors that succeed."
+    ),
+    Metric(
+        f"{_WORKER}connector_startup_failure_percentage", _GAUGE, (), "Share of the starts of connectors that failed."
+    ),
     Metric(f"{_WORKER}task_startup_attempts_total", _COUNTER, (), "Tasks that were started."),
     Metric(f"{_WORKER}task_startup_success_total", _COUNTER, (), "Tasks that started."),
     Metric(f"{_WORKER}task_startup_failure_total", _COUNTER, (), "Tasks that did not start."),
+    Metric(f"{_WORKER}task_startup_success_percentage", _GAUGE, (), "Share of the starts of tasks that succeeded."),
+    Metric(f"{_WORKER}task_startup_failure_percentage", _GAUGE, (), "Share of the starts of tasks that failed."),
     Metric(
         f"{_WORKER}connector_task_count", _GAUGE, ("connector", "status"), "Tasks of a connector here, by their state."
     ),
+    Metric(f"{REBALANCE}connect_protocol", _GAUGE, ("connect_protocol",), "1 for the group's protocol."),
+    Metric(f"{REBALANCE}leader_name", _GAUGE, ("leader_name",), "1 for the address of the group's leader."),
+    Metric(f"{REBALANCE}epoch", _GAUGE, (), "The generation of the group."),
+    Metric(
+        f"{REBALANCE}rebalancing", _GAUGE, (), "1 between an assignment and the start of what is in it, else 0."
+    ),
+    Metric(f"{REBALANCE}completed_rebalances_total", _COUNTER, (), "Rebalances that this worker has completed."),
+    Metric(
+        f"{REBALANCE}rebalance_avg_time_ms", _GAUGE, (),
+        "Mean time from an assignment until this worker has started what is in it.",
+    ),
+    Metric(f"{REBALANCE}rebalance_max_time_ms", _GAUGE, (), "Longest time of a rebalance."),
+    Metric(f"{REBALANCE}time_since_last_rebalance_ms", _GAUGE, (), "Time since the last completed rebalance."),
 )  # fmt: skip
 """Every metric of a worker."""
 
 _STATES: Final = (State.RUNNING, State.PAUSED, State.FAILED, State.UNASSIGNED)
 
-Samples = Iterator[tuple[str, tuple[str, ...], float]]
+Sample = tuple[str, tuple[str, ...], float]
+"""A metric's name, the values of its labels, and its value."""
+
+Samples = Iterator[Sample]
 
 
 class Start:
@@ -102,13 +128,16 @@ class Start:
         if starts is not None:
             starts.successes += success
             starts.failures += not success
+            starts.outcomes.record(success)
 
 
 class Starts:
     """How often connectors or tasks were started, and with what success."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.attempts = self.successes = self.failures = 0
+        self.outcomes = Window(clock)
+        """1 for each success, 0 for each failure."""
 
     def begin(self) -> Start:
         """Count an attempt."""
@@ -144,11 +173,12 @@ def exposition(
     tasks: Mapping[ConnectorTaskId, TaskMetrics],
     connector_starts: Starts,
     task_starts: Starts,
+    others: Iterable[Sample] = (),
 ) -> str:
-    """Return all metrics in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format, with the samples of `others` among them."""
     samples: dict[str, list[str]] = {metric.name: [] for metric in METRICS}
     names = {metric.name: metric.labels for metric in METRICS}
-    for name, labels, value in _samples(list(connectors), tasks, connector_starts, task_starts):
+    for name, labels, value in (*_samples(list(connectors), tasks, connector_starts, task_starts), *others):
         shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in zip(names[name], labels, strict=True))
         samples[name].append(f"{name}{{{shown}}} {_number(value)}" if shown else f"{name} {_number(value)}")
     lines = []
@@ -169,6 +199,8 @@ def _samples(
         yield f"{_WORKER}{kind}_startup_attempts_total", (), starts.attempts
         yield f"{_WORKER}{kind}_startup_success_total", (), starts.successes
         yield f"{_WORKER}{kind}_startup_failure_total", (), starts.failures
+        yield f"{_WORKER}{kind}_startup_success_percentage", (), starts.outcomes.average
+        yield f"{_WORKER}{kind}_startup_failure_percentage", (), 1 - starts.outcomes.average
     for each in connectors:
         info = (each.name, each.config["connector.class"], "source", str(each.connector.version()))
         yield "kafka_connect_connector_info", info, 1
@@ -218,7 +250,9 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    return "NaN" if value != value else repr(value)
+    if value != value:
+        return "NaN"
+    return "+Inf" if value == float("inf") else repr(value + 0)
 
 
 def metrics_markdown() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ...client.producer import Producer
@@ -74,6 +74,11 @@ class OffsetStores:
             await store.write_raw(pairs)
         for store in stores:
             await store.refresh()
+
+    async def keep_only(self, connectors: Collection[str]) -> None:
+        """Stop reading the own topics of all connectors but these."""
+        for connector in set(self._own) - set(connectors):
+            await self.forget(connector)
 
     async def forget(self, connector: str) -> None:
         """Stop reading a connector's own topic."""

@@ -27,7 +27,7 @@ from ..task.exactly_once import StartChecks, transactional_id
 from ..task.runner import TaskRunner
 from .connector_runner import ConnectorRunner
 from .listener import StatusListener
-from .metrics import Starts, exposition
+from .metrics import Sample, Starts, exposition
 from .offset_reader import StoredOffsets
 from .offset_stores import OffsetStores
 from .task_factory import TaskFactory
@@ -50,10 +50,10 @@ class Worker:
         self._tasks: dict[ConnectorTaskId, tuple[TaskRunner, asyncio.Task[None]]] = {}
         self._connector_starts, self._task_starts = Starts(), Starts()
 
-    def metrics(self) -> str:
-        """Return the metrics of all connectors and tasks here, as Prometheus reads them."""
+    def metrics(self, others: Iterable[Sample] = ()) -> str:
+        """Return the metrics of all connectors and tasks here, and `others`, as Prometheus reads them."""
         tasks = {task: runner.metrics for task, (runner, _) in self._tasks.items()}
-        return exposition(self._connectors.values(), tasks, self._connector_starts, self._task_starts)
+        return exposition(self._connectors.values(), tasks, self._connector_starts, self._task_starts, others)
 
     # -- connectors
 
@@ -132,6 +132,10 @@ class Worker:
     async def offset_stores(self, config: Mapping[str, str]) -> list[OffsetStore]:
         """Return where a connector's offsets are: in its own topic, where it has one, and in the worker's."""
         return await self._stores.of(ConnectorConfig(self.table, config))
+
+    async def keep_offsets_of(self, connectors: Collection[str]) -> None:
+        """Stop reading the own offsets topics of all connectors but these; who asks for another one opens it again."""
+        await self._stores.keep_only(connectors)
 
     async def write_offsets(
         self, config: Mapping[str, str], offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]

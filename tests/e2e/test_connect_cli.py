@@ -91,7 +91,8 @@ def beats(tmp_path: Path, fresh_name: Names) -> tuple[str, Path]:
 def test_a_connector_from_its_creation_to_its_end(command: Command, beats: tuple[str, Path], tmp_path: Path) -> None:
     name, path = beats
     assert command("validate", str(path)) == (0, "All settings are valid.\n", "")
-    assert command("create", str(path)) == (0, f"Created connector {name}.\n", "")
+    assert command("create", "--wait", str(path)) == (0, f"Created connector {name}.\n", "")
+    assert [task["state"] for task in command.json("status", name)["tasks"]] == ["RUNNING"]
     command.until(lambda known: known["offsets"][:1] == [offset(5)], "offsets", name)
     assert command("offsets", name).out == '{"task":0}\t{"count":5}\n'
     assert f"{name}\tRUNNING\t1/1\tHeartbeatSource\n" in command("list").out
@@ -142,8 +143,9 @@ def test_a_connector_from_standard_input_may_begin_stopped(command: Command, fre
 def test_a_failed_task_is_shown_with_its_reason(command: Command, fresh_name: Names) -> None:
     name = fresh_name("broken")
     config = {"name": name, "connector.class": "HeartbeatSource", "topic": name, "producer.override.linger.ms": "soon"}
-    command("create", "-", input=json.dumps(config))
-    command.until(lambda known: [task["state"] for task in known["tasks"]] == ["FAILED"], "status", name)
+    created = command("create", "--wait", "-", input=json.dumps(config))
+    assert (created.code, created.out) == (1, f"Created connector {name}.\n")
+    assert f"task 0 of {name}:" in created.err
     shown = command("status", name)
     assert shown.code == 1
     assert "task 0\tFAILED" in shown.out

@@ -115,6 +115,9 @@ async def test_pause_stop_offsets_restart_and_delete_through_a_follower(
         await rest.until("/connectors/beats/status", states("PAUSED", "PAUSED", "PAUSED"))
         assert await rest("PUT", "/connectors/beats/resume") == (202, None)
         await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+        _, metrics = await rest("GET", "/metrics")
+        assert "kafka_connect_worker_rebalance_rebalancing 0" in metrics
+        assert f'leader_name{{leader_name="{leader.url}/"}} 1' in metrics
         status, answer = await rest.settled("POST", "/connectors/beats/restart?includeTasks=true")
         assert (status, answer["connector"]["state"]) == (202, "RESTARTING")
         await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))

@@ -231,6 +231,9 @@ class ScriptedWork:
         done, self.done = self.done, []
         return done
 
+    async def keep_offsets_of(self, connectors: Any) -> None:
+        self.offsets_of = set(connectors)
+
     async def start_connector(self, name: str, config: Any, target: TargetState, reconfigure: Any) -> None:
         self.done.append(f"start {name}")
         if target is TargetState.STARTED:

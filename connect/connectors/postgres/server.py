@@ -98,18 +98,19 @@ def failure(error: psycopg.Error, what: str) -> ConnectError:
 
 
 async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> list[Table]:
-    """Return the tables that table.include.list names, sorted, with their primary keys."""
+    """Return the tables that table.include.list names, sorted by their full names, with their primary keys."""
     rows = await (
         await connection.execute(
             "SELECT n.nspname, c.relname, array(SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY "
             "k(n, o), pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid "
             "AND a.attnum = k.n ORDER BY k.o)::text[] FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname NOT LIKE 'pg\\_%' "
-            "AND n.nspname <> 'information_schema' ORDER BY 1, 2"
+            "AND n.nspname <> 'information_schema'"
         )
     ).fetchall()
     tables = [Table(schema, name, tuple(key)) for schema, name, key in rows]
-    return [table for table in tables if is_included(table.full_name, settings)]
+    included = (table for table in tables if is_included(table.full_name, settings))
+    return sorted(included, key=lambda table: table.full_name)
 
 
 def is_included(full_name: str, settings: Mapping[str, Any]) -> bool:

@@ -96,6 +96,23 @@ def test_what_is_revoked_stops_before_the_worker_joins_again() -> None:
     simulate(scenario())
 
 
+def test_offsets_are_kept_of_what_runs_here_only() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        assert herder.work.offsets_of == {"c"}
+        herder.assign([], [C0], revoked=Work.of(["c"], [C1]))
+        herder.assign([], [C0])
+        await herder.settle()
+        assert herder.work.offsets_of == {"c"}
+        herder.assign([], [], revoked=Work.of([], [C0]))
+        herder.assign([], [])
+        await herder.settle()
+        assert herder.work.offsets_of == set()
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_a_worker_that_the_group_had_dropped_starts_its_tasks_anew() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=2)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from oncelog.connect import ConnectError
 from oncelog.connect.connectors.heartbeat.connector import HeartbeatSourceConnector
+from oncelog.connect.herder.rebalance_metrics import RebalanceMetrics
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
 from oncelog.connect.task.task_metrics import SAMPLE_S, ErrorMetrics, TaskMetrics, Window
@@ -96,11 +97,40 @@ def test_starts_have_one_outcome_each() -> None:
     start.ended(success=True)
     start.ended(success=False)
     assert (starts.attempts, starts.successes, starts.failures) == (3, 2, 1)
+    assert starts.outcomes.average == 2 / 3
+
+
+def test_a_rebalance_takes_from_the_assignment_to_the_start_of_the_work() -> None:
+    clock = Clock()
+    rebalances = RebalanceMetrics(clock)
+    name = "kafka_connect_worker_rebalance_"
+
+    def read() -> dict[str, float]:
+        text = exposition([], {}, Starts(), Starts(), rebalances.samples("sessioned", "http://w/", 7))
+        return {key.removeprefix(name): value for (key, _), value in values(text).items() if key.startswith(name)}
+
+    assert (read()["time_since_last_rebalance_ms"], read()["completed_rebalances_total"]) == (float("inf"), 0)
+    rebalances.began()
+    clock.now += 1
+    rebalances.began()  # the worker was behind the config topic, and has joined again
+    clock.now += 2
+    assert read()["rebalancing"] == 1
+    rebalances.completed()
+    rebalances.began()
+    clock.now += 1
+    rebalances.completed()
+    clock.now += 5
+    shown = read()
+    assert (shown["rebalancing"], shown["completed_rebalances_total"], shown["epoch"]) == (0, 2, 7)
+    assert (shown["rebalance_avg_time_ms"], shown["rebalance_max_time_ms"]) == (2000, 3000)
+    assert shown["time_since_last_rebalance_ms"] == 5000
+    assert (shown["leader_name"], shown["connect_protocol"]) == (1, 1)
 
 
 def test_every_metric_of_the_table_is_shown() -> None:
     metrics = TaskMetrics(ErrorMetrics())
-    text = exposition([Connector()], {ConnectorTaskId("c", 0): metrics}, Starts(), Starts())
+    rebalances = RebalanceMetrics(Clock()).samples("sessioned", None, 0)
+    text = exposition([Connector()], {ConnectorTaskId("c", 0): metrics}, Starts(), Starts(), rebalances)
     shown = {name for name, _ in values(text)}
     for metric in METRICS:
         assert metric.name in shown, metric.name

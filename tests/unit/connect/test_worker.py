@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from oncelog.connect.api.connector import SourceConnector
@@ -14,6 +14,7 @@ from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.memory_log import MemoryLog
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.stores.status_records import State
+from oncelog.connect.worker.offset_stores import OffsetStores
 from oncelog.connect.worker.worker import Worker
 
 
@@ -50,11 +51,28 @@ class Slow(SourceConnector):
         self.events.append("stop")
 
 
+class WatchedLog(MemoryLog):
+    """Notes the topics that are read."""
+
+    reading: ClassVar[set[str]] = set()
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self._topic = topic
+        self.reading.add(topic)
+
+    async def stop(self) -> None:
+        self.reading.discard(self._topic)
+
+
 async def worker() -> tuple[Worker, Listener]:
     listener, offsets = Listener(), OffsetStore(MemoryLog())
     await offsets.start()
-    settings = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
+    settings = {**CONVERTERS, "group.id": "g", "offset.storage.topic": "offsets"}
     return Worker(WorkerConfig(STANDALONE, settings), offsets, listener), listener
+
+
+CONVERTERS = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
 
 
 def nothing() -> None:
@@ -92,3 +110,16 @@ async def test_a_connector_whose_start_is_cancelled_is_stopped() -> None:
     assert Slow.events == ["start", "stop"]
     assert listener.heard == [("c", State.UNASSIGNED)]
     await running.stop()
+
+
+async def test_the_own_topic_of_a_connector_that_is_gone_is_not_read_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OffsetStores, "_log", lambda self, topic, settings: WatchedLog(topic))
+    running, _ = await worker()
+    for name in ("a", "b"):
+        config = {"name": name, "connector.class": "FileStreamSource", "offsets.storage.topic": f"offsets-{name}"}
+        await running.offset_stores(config)
+    assert WatchedLog.reading == {"offsets-a", "offsets-b"}
+    await running.keep_offsets_of({"b"})
+    assert WatchedLog.reading == {"offsets-b"}
+    await running.stop()
+    assert not WatchedLog.reading
