@@ -59,22 +59,25 @@ class Isolation:
     """Narrows a batch that fails down to the record that is to blame, by halving what is gathered next.
 
     Until the positions are behind the batch that failed, only its partitions are read: records of others must not stand
-    between. A batch of one record that fails is the culprit.
+    between. Where they are long in coming, the others are read as well, so that they are not held up, in batches that
+    stay as small. A batch of one record that fails is the culprit.
     """
 
     def __init__(self, max_records: int) -> None:
         self._most = max_records
         self._ends: dict[TopicPartition, int] = {}
+        self._with_others = False
         self.limit = max_records
         """How many records to gather at most."""
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
         """Which partitions to read; none: all."""
-        return self._ends.keys()
+        return () if self._with_others else self._ends.keys()
 
     def failed(self, batch: Batch) -> None:
         """Look for the culprit in a batch that was aborted."""
+        self._with_others = False
         self._ends.update({partition: position.offset for partition, position in batch.offsets.items()})
         self.limit = max(1, min(self.limit, len(batch.records) // 2))
 
@@ -87,8 +90,13 @@ class Isolation:
                 del self._ends[partition]
         self._reset_if_done()
 
+    def waited(self, read_to_end: Collection[TopicPartition]) -> None:
+        """Nothing came of `partitions` for a while; of these, because there is nothing (any more) to read in them."""
+        self.drop(read_to_end)
+        self._with_others = bool(self._ends)
+
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions are given up, or there is nothing (any more) to read in them."""
+        """Partitions are given up, or read to their end."""
         for partition in list(partitions):
             self._ends.pop(partition, None)
         self._reset_if_done()
@@ -96,3 +104,4 @@ class Isolation:
     def _reset_if_done(self) -> None:
         if not self._ends:
             self.limit = self._most
+            self._with_others = False

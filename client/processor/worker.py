@@ -27,7 +27,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
 from ..cancellation import grace_s
 from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
-from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError
+from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError, IllegalStateError
 from ..producer import Producer
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .batch import Batch
@@ -157,9 +157,18 @@ class Worker(RebalanceListener):
             await self._beginnings.commit(arrived)
             if end is None:
                 if not arrived:
-                    isolation.drop(only)
+                    if only:
+                        isolation.waited([one for one in only if await self._is_read(one)])
                     break
                 end = loop.time() + self._options.max_batch_s
+
+    async def _is_read(self, partition: TopicPartition) -> bool:
+        """Whether all was gathered that can be read of a partition now."""
+        try:
+            self._consumer.consumed_offset(partition)
+            return not await self._consumer.lag(partition)
+        except IllegalStateError:  # its position is still looked up
+            return False
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
         self._metrics.rebalances += 1

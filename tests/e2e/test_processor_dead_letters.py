@@ -9,6 +9,7 @@ import pytest
 from oncelog import Consumer, ConsumerRecord, Producer
 from oncelog.client.errors import ErrorCode, IllegalStateError, RetriableError
 from oncelog.client.processor import OutputRecord, ProcessorTransaction
+from oncelog.client.processor.worker import IDLE_POLL_MS
 from support.processing_job import PARTITIONS, WAIT_S, Job, Names, stop
 
 BAD = {7, 41, 42, 43, 99}
@@ -66,6 +67,20 @@ async def test_a_batch_function_that_fails_loses_only_the_culprits(job: Job, gro
 
     await process_all(job, 200, process=process, consumer_group_aware_transaction=group_aware)
     await check(job, 200)
+
+
+async def test_the_culprit_is_found_though_each_fetch_takes_longer_than_an_idle_poll(job: Job) -> None:
+    await job.fill(range(9))
+
+    def copy(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            if number_of(record) in BAD:
+                raise ValueError(f"{record.value!r} is bad")
+            transaction.send(job.target, record.value, partition=record.partition)
+
+    slow = {"fetch_min_bytes": 10_000_000, "fetch_max_wait_ms": IDLE_POLL_MS + 500}
+    await process_all(job, 9, process=copy, consumer_settings=slow)
+    await check(job, 9)
 
 
 async def test_a_transformation_that_fails_costs_no_abort(job: Job) -> None:

@@ -53,3 +53,21 @@ def test_partitions_that_are_given_up_are_forgotten() -> None:
     assert set(isolation.partitions) == {B}
     isolation.drop({B})
     assert (set(isolation.partitions), isolation.limit) == (set(), 100)
+
+
+def test_partitions_that_are_long_in_coming_do_not_hold_up_the_others_and_batches_stay_small() -> None:
+    isolation = Isolation(100)
+    isolation.failed(batch(0, 100))
+    isolation.waited([])
+    assert (list(isolation.partitions), isolation.limit) == ([], 50)
+    isolation.passed(batch(0, 50, B))
+    assert isolation.limit == 50
+    isolation.failed(batch(0, 50))
+    assert (list(isolation.partitions), isolation.limit) == ([A], 25)
+
+
+def test_partitions_that_are_read_to_their_end_are_forgotten() -> None:
+    isolation = Isolation(100)
+    isolation.failed(batch(0, 10))
+    isolation.waited([A])
+    assert (list(isolation.partitions), isolation.limit) == ([], 100)
