@@ -371,15 +371,13 @@ class Cleaner:
         log.reader.forget()
         for segment in group.segments:
             log.close_file(segment)
-        old = list(group.segments)
+        aside: list[str] = []
 
         def finish() -> None:
-            while old:
-                old[0].unlink()
-                del old[0]
+            aside.extend(segment.set_aside() for segment in group.segments[len(aside) :])
             cleaned.rename("")
-            self._fs.sync_directory(log.directory)
             log.producers.remove_stray_snapshots({segment.base_offset for segment in log.segments})
+            log.unlink_later(aside)
 
         self._finish(log, finish)
         logger.info(

@@ -21,12 +21,13 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..ports import File, FileSystem, Threads
+from ..ports import File, FileSystem, Lane, Threads
 from .batch_scan import BrokenBatch
 from .flushed_mark import write_flushed_offset
 from .flusher import FlushTask, LogFlusher
 from .log_config import LogConfig
 from .producer_state_manager import ProducerStateManager
+from .removal import unlink_all
 from .results import storage_error
 from .segment import LogSegment
 from .segments import LogSegments
@@ -317,6 +318,24 @@ class FlushedLog:
         self._directory_unsynced |= directory
         if self.flusher is not None and not self.closed:
             self.flusher.request(self)
+
+    def unlink_later(self, paths: list[str]) -> None:
+        """Unlink files that were renamed in the directory, beside the event loop: large ones take long.
+
+        The names of the directory are on disk before. Raises OSError where there is no flusher.
+        """
+
+        def unlink() -> None:
+            with self.files_lock:
+                if self.closed:
+                    return  # the directory's name may be another partition's by now; a restart finishes the work
+                self.fs.sync_directory(self.directory)
+            unlink_all(self.fs, paths)
+
+        if self.flusher is None:
+            unlink()
+        else:
+            self.flusher.submit(unlink, f"removal of {len(paths)} segments from {paths[0]} on", Lane.REMOVAL)
 
     def sync_name(self, change: int) -> None:
         """Have the directory's own name, which is this change of the root, synced with the next flush."""

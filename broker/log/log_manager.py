@@ -50,7 +50,8 @@ from .flusher import LogFlusher
 from .log_config import LogConfig
 from .log_loader import LoadPoint, load_log
 from .partition_log import PartitionLog
-from .removed import remove_expired, remove_tree
+from .removal import remove_tree
+from .removed import remove_expired
 from .results import CorruptLog, storage_error
 from .shared_directory import SharedDirectory
 

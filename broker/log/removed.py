@@ -14,6 +14,7 @@ from typing import Final
 from ..ports import FileSystem
 from .file_names import REMOVED
 from .flusher import sync_path
+from .removal import remove_tree
 
 MAX_TORN_BYTES: Final = 256 << 20
 """Bytes that are kept of one torn tail, about; the rest of it goes."""
@@ -73,13 +74,3 @@ def remove_expired(fs: FileSystem, root: str, now_ms: int) -> list[str]:
             remove_tree(fs, f"{path}/{name}")
             removed.append(f"{path}/{name}")
     return removed
-
-
-def remove_tree(fs: FileSystem, path: str) -> None:
-    """Remove a file, a link (not what it leads to) or a directory with all that is in it. Raises OSError."""
-    if fs.is_directory(path):
-        for name in fs.list(path):
-            remove_tree(fs, f"{path}/{name}")
-        fs.remove_directory(path)
-    elif fs.exists(path):
-        fs.unlink(path)

@@ -20,6 +20,7 @@ from .flushed_log import FlushedLog
 from .flusher import sync_path
 from .log_reader import LogReader
 from .producer_state_manager import ProducerStateManager
+from .removal import unlink_all
 
 logger = structlog.get_logger(__name__)
 
@@ -127,9 +128,9 @@ class RetainedLog(FlushedLog):
                 with suppress(FileNotFoundError):
                     sync_path(self.fs, self.producers.snapshot_path(first))
                 self.fs.sync_directory(self.directory)
-                for segment in doomed:
-                    segment.unlink()
+                aside = [segment.set_aside() for segment in doomed]
                 self.producers.remove_snapshots(below=first)
+            unlink_all(self.fs, aside)  # without the lock, which a flush of the log needs
 
         def remove() -> None:
             if self.flusher is None:

@@ -19,7 +19,7 @@ import structlog
 from ...protocol.batch_header import BatchHeader
 from ..ports import Buffer, File, FileSystem
 from .batch_scan import BrokenBatch, scan_batches, scan_windows, walk_headers
-from .file_names import CHECKSUMS, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
+from .file_names import CHECKSUMS, DELETED, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from .index_cache import IndexCache
 from .indexes import (
     TXN_ENTRY_SIZE,
@@ -240,6 +240,18 @@ class LogSegment:
             if self._fs.exists(source):
                 self._fs.rename(source, f"{self._directory}/{segment_name(self.base_offset, kind)}{suffix}")
         self._suffix = suffix
+
+    def set_aside(self) -> str:
+        """Make the files count for nothing, quickly: the indexes go, the `.log` gets another name.
+
+        Returns the path of what is left to be unlinked, which takes long where it is large. Does nothing but that the
+        second time.
+        """
+        path, aside = self.path(), f"{self._directory}/{segment_name(self.base_offset, LOG)}{DELETED}"
+        if self._fs.exists(path):
+            self._fs.rename(path, aside)
+        self.unlink()
+        return aside
 
     def unlink(self) -> None:
         """Remove all files, the `.log` first. The caller has taken or released the open file."""

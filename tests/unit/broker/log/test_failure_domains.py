@@ -474,8 +474,10 @@ async def test_a_compaction_that_cannot_replace_files_takes_nothing_offline(
         fs.before = refuse
         await manager._clean_all()
         manager._look()
+        await settle(manager)
         fs.before = None
     manager._look()
+    await settle(manager)
     await manager._clean_all()
     assert log.failure is None
     assert manager.failed is None

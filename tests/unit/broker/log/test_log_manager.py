@@ -302,6 +302,41 @@ def fill(log: PartitionLog) -> None:
         log.append(batch(f"value {number}", key=b"k%d" % (number % 3)))
 
 
+async def test_compaction_unlinks_what_it_replaced_beside_the_loop_once_the_new_names_are_on_disk(
+    fs: FaultyFileSystem,
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    for value in range(20):
+        log.append(batch(f"value {value}", key=b"k%d" % (value % 3)))
+    await settle(manager)
+    unlinked: list[str] = []
+    blocking: list[str] = []
+    unsynced: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "rename":
+            unsynced.append(path)
+        elif operation == "sync_directory":
+            unsynced.clear()
+        elif operation == "unlink" and ".log" in path:
+            assert path.removesuffix(".deleted") not in unsynced
+            unlinked.append(path)
+            if threading.current_thread() is threading.main_thread():
+                blocking.append(path)
+
+    fs.before = note
+    await manager._clean_all()
+    await settle(manager)
+    fs.before = None
+    assert len(unlinked) > 1
+    assert blocking == []
+    assert manager.failed is None
+    assert not [name for name in fs.list("/data/t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
+    await manager.stop()
+
+
 async def test_a_compaction_that_fails_does_not_keep_others_from_theirs(
     fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,37 @@ async def test_a_write_under_way_does_not_give_a_partition_made_anew_the_old_sta
     manager.abandon()
 
 
+async def test_a_flush_does_not_wait_for_segments_that_are_being_unlinked(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await filled(manager, 1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, path: str) -> None:
+        if operation == "unlink" and ".log" in path and not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+
+    fs.before = hold
+    log = manager.get("t", 0)
+    assert log is not None
+    log.delete_records_before(-1)
+    async with asyncio.timeout(10):
+        while not begun.is_set():
+            await asyncio.sleep(0)
+    log.append(batch("behind"))
+    flush = log.flushed(6)
+    assert flush is not None
+    try:
+        async with asyncio.timeout(5):
+            await flush
+    finally:
+        go_on.set()
+    await settle(manager)
+    assert fs.list("/data/t-0").count("00000000000000000005.log") == 1
+    assert len(segments(fs, 0)) == 2
+    await manager.stop()
+
+
 async def test_a_deletion_syncs_nothing_on_the_loop_and_the_data_directory_once(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     await filled(manager, 100)
