@@ -1,7 +1,7 @@
-"""The data directory as a whole: whose it is, whether it may be opened, what its checkpoints say.
+"""The data directory as a whole: whose it is, and whether it may be opened.
 
-Owns `.lock`, `meta.properties`, the clean shutdown marker, `.boot-id` and the checkpoint files. Never looks into
-partitions.
+Owns `.lock`, `meta.properties`, the clean shutdown marker and `.boot-id`. Never looks into partitions, nor into the
+checkpoints (`checkpoints.py`).
 
 `meta.properties` has Kafka's keys (version, cluster.id, node.id, directory.id) and `oncelog.format.level`: the level of
 all formats in the directory. A newer level is refused, an older one is upgraded, step by step, before anything is read.
@@ -19,7 +19,7 @@ import structlog
 
 from ..ports import FileLock, FileSystem, RandomIds
 from .file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, META, TEMPORARY
-from .small_files import decode_offsets, encode_offsets, write_file
+from .small_files import write_file
 
 logger = structlog.get_logger(__name__)
 
@@ -187,23 +187,6 @@ class DataDirectory:
             content["unclean"] = names
         data = json.dumps(content, separators=(",", ":")).encode()
         write_file(self._fs, f"{self.path}/{CLEAN_SHUTDOWN}", data, sync=True)
-
-    # --- checkpoints -------------------------------------------------------------------------------------------------
-
-    def read_offsets(self, name: str) -> dict[tuple[str, int], int] | None:
-        """A checkpoint file of offsets by partition; None when it is missing or damaged."""
-        path = f"{self.path}/{name}"
-        if not self._fs.exists(path):
-            return None
-        try:
-            return decode_offsets(self._fs.read_file(path))
-        except ValueError as error:
-            logger.error("checkpoint ignored", file=path, reason=str(error))
-            return None
-
-    def write_offsets(self, name: str, offsets: Iterable[tuple[str, int, int]]) -> None:
-        """Replace a checkpoint file of (topic, partition, offset); it is on disk when this returns."""
-        write_file(self._fs, f"{self.path}/{name}", encode_offsets(sorted(offsets)), sync=True)
 
 
 def _parse_properties(content: bytes) -> dict[str, str]:

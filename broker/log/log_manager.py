@@ -1,6 +1,6 @@
 """All partition logs of a data directory: opening, creating, deleting, and what has to be done time and again.
 
-Owns the directory's lock and checkpoints, the flusher, the maintenance timers, and what is out of order:
+Owns the directory's lock, what its checkpoints say, the flusher, the maintenance timers, and what is out of order:
 
 * `offline`: partitions that were damaged, or lost, when they were loaded. They are neither read nor written.
 * A log whose write or sync failed takes no more writes until a restart has looked at the disk (`PartitionLog.failure`);
@@ -34,15 +34,13 @@ from ..slices import in_slices
 from ..threads import RealThreads
 from ..topic_names import METADATA_TOPIC
 from . import index_cache
+from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles, Checkpoints
 from .cleaner import Cleaner, CleaningPlan, CleaningStopped
 from .data_directory import DataDirectory, DataDirectoryError
 from .disk_space import DiskSpace
 from .episodes import Episodes
 from .file_names import (
-    CLEANER_OFFSETS,
     DELETED_DIRECTORY,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
     parse_partition_directory,
     partition_directory,
 )
@@ -75,6 +73,7 @@ TopicPartition = tuple[str, int]
 class LogManager:
     """The logs of a data directory. Everything on the event loop's thread.
 
+    `checkpoints`: where offsets of all partitions are kept; None: in files of the directory.
     `lost`: partitions whose directory is gone, though they were on disk up to that offset. Whether they are missed is
     for who knows the topics to say (`miss`, `forget`).
     """
@@ -87,6 +86,7 @@ class LogManager:
         clock: Clock,
         ids: RandomIds,
         threads: Threads | None = None,
+        checkpoints: Checkpoints | None = None,
         config: LogConfig = UNTIL_CONFIGURED,
         crowding: Crowding | None = None,
         node_id: int = 1,
@@ -99,6 +99,7 @@ class LogManager:
         index_cache_bytes: int = index_cache.DEFAULT_BYTES,
     ) -> None:
         self.directory = DataDirectory(directory, fs, ids, node_id)
+        self.checkpoints = checkpoints or CheckpointFiles(fs, directory)
         self.offline: dict[TopicPartition, KafkaError] = {}
         self.lost: dict[TopicPartition, int] = {}
         self.failed: KafkaError | None = None
@@ -114,7 +115,7 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._cleaned_known = False
-        # What the checkpoint files say, or will when what is on its way is written.
+        # What the checkpoints say, or will when what is on its way is written.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
         # What waits for the log start offsets to be on disk, and the newest write of them: whether it has yet to begin,
@@ -182,11 +183,11 @@ class LogManager:
         started = self._clock.monotonic()
         unclean = self.directory.clean_shutdown()
         self.clean_start = unclean is not None
-        self._recovery_points = self.directory.read_offsets(RECOVERY_POINTS) or {}
+        self._recovery_points = self.checkpoints.read(RECOVERY_POINTS) or {}
         self._written_recovery_points = self._recovery_points
-        start_offsets = self.directory.read_offsets(LOG_START_OFFSETS)
+        start_offsets = self.checkpoints.read(LOG_START_OFFSETS)
         self._start_offsets = start_offsets or {}
-        cleaner_offsets = self.directory.read_offsets(CLEANER_OFFSETS)
+        cleaner_offsets = self.checkpoints.read(CLEANER_OFFSETS)
         self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
         missing = {key for key, offset in self._recovery_points.items() if offset > 0}
         deleted = []
@@ -552,13 +553,13 @@ class LogManager:
     def _write_recovery_points(self) -> None:
         with self._checkpoint_lock:
             points = self._recovery_points
-            self.directory.write_offsets(RECOVERY_POINTS, [(*key, offset) for key, offset in points.items()])
+            self.checkpoints.write(RECOVERY_POINTS, points)
             self._written_recovery_points = points
 
     def _write_cleaner_offsets(self) -> None:
         with self._checkpoint_lock:
             points = self._cleaner_offsets
-            self.directory.write_offsets(CLEANER_OFFSETS, [(*key, offset) for key, offset in points.items()])
+            self.checkpoints.write(CLEANER_OFFSETS, points)
 
     def _note_start_offsets(self) -> None:
         """Take up the log start offsets of all logs, to be written."""
@@ -569,7 +570,7 @@ class LogManager:
     def _write_start_offsets(self) -> None:
         with self._checkpoint_lock:
             offsets = self._start_offsets
-            self.directory.write_offsets(LOG_START_OFFSETS, [(*key, offset) for key, offset in offsets.items()])
+            self.checkpoints.write(LOG_START_OFFSETS, offsets)
 
     def _start_offset_moved(self, then: Callable[[], None]) -> None:
         """Put a log start offset on disk, in one write with all others that move until it begins; then call `then`.
@@ -735,7 +736,7 @@ class LogManager:
                 logger.error("partition not closed cleanly", partition=log.name, reason=error.message)
         try:
             if self.failed is None:
-                self.directory.write_offsets(RECOVERY_POINTS, [(*key, offset) for key, offset in points.items()])
+                self.checkpoints.write(RECOVERY_POINTS, points)
                 self.directory.write_clean_shutdown(unclean)
         except OSError as error:
             logger.error("clean shutdown not recorded", directory=self.path, error=str(error))

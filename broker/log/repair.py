@@ -15,13 +15,11 @@ from ...protocol.batch_header import CorruptBatch, read_batch_header, verify_crc
 from ...protocol.errors import KafkaError
 from ..ports import FileSystem, SystemClock, SystemRandomIds
 from .batch_scan import BrokenBatch
+from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles
 from .data_directory import DataDirectory
 from .file_names import (
-    CLEANER_OFFSETS,
     INDEXES,
     LOG,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
     SNAPSHOT,
     SWAP,
     parse_partition_directory,
@@ -90,17 +88,17 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
             elif damage.file == path:
                 _begin_anew(path, damage.new_start_offset, fs)
         if damages:
-            _write_checkpoints(data, damages)
+            _write_checkpoints(CheckpointFiles(fs, data.path), damages)
         return damages
     finally:
         data.close()
 
 
-def _write_checkpoints(data: DataDirectory, damages: list[Damage]) -> None:
+def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> None:
     """Let no checkpoint say more than what is left: compaction would leave out what comes behind its own."""
-    points = data.read_offsets(RECOVERY_POINTS) or {}
-    starts = data.read_offsets(LOG_START_OFFSETS) or {}
-    cleaned = data.read_offsets(CLEANER_OFFSETS) or {}
+    points = checkpoints.read(RECOVERY_POINTS) or {}
+    starts = checkpoints.read(LOG_START_OFFSETS) or {}
+    cleaned = checkpoints.read(CLEANER_OFFSETS) or {}
     for damage in damages:
         key = (damage.topic, damage.partition)
         if damage.new_start_offset >= 0:
@@ -111,12 +109,13 @@ def _write_checkpoints(data: DataDirectory, damages: list[Damage]) -> None:
                 offsets[key] = min(offsets[key], damage.lost_from_offset)
     for name, offsets in ((RECOVERY_POINTS, points), (CLEANER_OFFSETS, cleaned), (LOG_START_OFFSETS, starts)):
         if offsets:
-            data.write_offsets(name, [(*key, offset) for key, offset in offsets.items()])
+            checkpoints.write(name, offsets)
 
 
 def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
-    points = data.read_offsets(RECOVERY_POINTS) or {}
-    starts, cleaned = data.read_offsets(LOG_START_OFFSETS), data.read_offsets(CLEANER_OFFSETS)
+    checkpoints = CheckpointFiles(fs, data.path)
+    points = checkpoints.read(RECOVERY_POINTS) or {}
+    starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
     missing = {key for key, offset in points.items() if offset > 0}
     damages = []
     for name in sorted(fs.list(data.path)):

@@ -234,7 +234,7 @@ async def test_a_checkpoint_that_fails_is_written_later(
     manager._look()
     await settle(manager)
     assert manager.failed is None
-    assert manager.directory.read_offsets("recovery-point-offset-checkpoint") == {("t", 0): 1}
+    assert manager.checkpoints.read("recovery-point-offset-checkpoint") == {("t", 0): 1}
     log.append(batch("b"))
     await asyncio.shield(log.flushed(2) or asyncio.sleep(0))
 
@@ -353,7 +353,7 @@ async def test_an_offline_partition_does_not_make_the_stop_unclean_for_others(fs
         assert healthy is not None
         assert values(healthy.batches()) == ["a"]
         await manager.stop()
-    checkpoint = manager.directory.read_offsets("recovery-point-offset-checkpoint")
+    checkpoint = manager.checkpoints.read("recovery-point-offset-checkpoint")
     assert checkpoint == {("t", 0): 1, ("u", 0): 1}
 
 

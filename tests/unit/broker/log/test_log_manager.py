@@ -250,7 +250,7 @@ async def test_the_recovery_point_follows_the_flushes(fs: FaultyFileSystem, mana
     await asyncio.shield(log.flushed(2) or asyncio.sleep(0))
     manager._checkpoint()
     await settle(manager)
-    assert manager.directory.read_offsets("recovery-point-offset-checkpoint") == {("t", 0): 2}
+    assert manager.checkpoints.read("recovery-point-offset-checkpoint") == {("t", 0): 2}
 
 
 # --- the disk reserve ------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ async def test_compaction_in_the_background(fs: FaultyFileSystem) -> None:
     await manager._clean_all()
     assert values(log.batches())[-3:] == ["value 17", "value 18", "value 19"]
     assert len(list(log.batches())) < 20
-    assert manager.directory.read_offsets("cleaner-offset-checkpoint")["t", 0] > 0
+    assert manager.checkpoints.read("cleaner-offset-checkpoint")["t", 0] > 0
     before = len(list(log.batches()))
     await manager._clean_all()
     assert len(list(log.batches())) == before, "nothing is dirty"

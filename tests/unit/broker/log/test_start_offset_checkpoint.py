@@ -67,7 +67,7 @@ async def test_retention_records_the_start_offsets_of_many_partitions_in_few_wri
     assert len(writes) == 2, "what moved during the first write is in the second one"
     assert blocking == []
     await settle(manager)
-    assert len(manager.directory.read_offsets(CHECKPOINT) or ()) == 100
+    assert len(manager.checkpoints.read(CHECKPOINT) or ()) == 100
     assert [len(segments(fs, number)) for number in range(100)] == [1] * 100
     await manager.stop()
 
@@ -102,7 +102,7 @@ async def test_a_start_offset_that_moves_during_a_failing_write_is_recorded_by_t
         await first
     await second
     await settle(manager)
-    assert manager.directory.read_offsets(CHECKPOINT) == {("t", 0): 5, ("t", 1): 5}
+    assert manager.checkpoints.read(CHECKPOINT) == {("t", 0): 5, ("t", 1): 5}
     assert [len(segments(fs, number)) for number in range(2)] == [1, 1]
     await manager.stop()
 
@@ -156,7 +156,7 @@ async def test_no_segment_goes_before_the_new_start_is_recorded(fs: FaultyFileSy
     manager._look()
     await settle(manager)
     await settle(manager)
-    assert manager.directory.read_offsets(CHECKPOINT) == {("t", 0): 5}
+    assert manager.checkpoints.read(CHECKPOINT) == {("t", 0): 5}
     assert len(segments(fs, 0)) == 1
     await manager.stop()
 
@@ -184,7 +184,7 @@ async def test_who_deletes_records_waits_for_a_write_that_began_before(fs: Fault
     assert not waiting.done()
     go_on.set()
     await waiting
-    assert manager.directory.read_offsets(CHECKPOINT) == {("t", 0): 3}
+    assert manager.checkpoints.read(CHECKPOINT) == {("t", 0): 3}
     await manager.stop()
 
 
