@@ -1,5 +1,7 @@
 """oncelog: a Kafka-compatible broker in one Python process, specialised in exactly-once, and its asyncio client.
 
+`oncelog.sync` has the same clients with blocking methods.
+
 The names below are loaded when they are first used (PEP 562): importing the client does not import the broker.
 """
 
@@ -8,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .broker.broker import Broker
+    from . import sync
+    from .broker.broker import Broker, BrokerStartError
     from .broker.config import BrokerConfig
     from .client import errors
     from .client.admin import (
@@ -113,6 +116,7 @@ __all__ = [
     "AuthorizationError",
     "Broker",
     "BrokerConfig",
+    "BrokerStartError",
     "BufferFullError",
     "ClusterDescription",
     "CommitCallback",
@@ -196,6 +200,7 @@ __all__ = [
     "WorkerDiedError",
     "WorkerProcesses",
     "errors",
+    "sync",
 ]
 
 _HOMES: Final = {
@@ -204,6 +209,7 @@ _HOMES: Final = {
     "AdminConfig": "client.config",
     "Broker": "broker.broker",
     "BrokerConfig": "broker.config",
+    "BrokerStartError": "broker.broker",
     "ClusterDescription": "client.admin",
     "CommitCallback": "client.consumer",
     "CommitFailedError": "client.consumer.errors",
@@ -277,6 +283,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt na
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name == "errors":
             return import_module(".client.errors", __name__)
+        if name == "sync":
+            return import_module(".sync", __name__)
         value = getattr(import_module("." + _HOMES.get(name, "client.errors"), __name__), name)
         globals()[name] = value
         return value

@@ -1,0 +1,158 @@
+"""The event loop that all blocking clients of a process share, and the daemon thread that it runs in.
+
+Invariants: a call returns when its coroutine has ended, in success, failure or cancellation; an interrupt of the
+waiting thread cancels the coroutine first. Nothing of a loop is touched by another process than the one that made it:
+after a fork the child gets a loop of its own, and clients of the parent refuse to work there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, Final, TypeVar
+
+from ..client.errors import IllegalStateError
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+EXIT_TIMEOUT_S: Final = 5.0
+"""How long the interpreter's exit waits until clients that were left open are closed."""
+
+
+class BackgroundLoop:
+    """An event loop in a daemon thread, for one process; `background_loop()` returns the one that is shared."""
+
+    def __init__(self) -> None:
+        import uvloop
+
+        self._pid = os.getpid()
+        self._loop = uvloop.new_event_loop()
+        self._open: dict[object, Callable[[], Awaitable[object]]] = {}
+        self._thread = threading.Thread(target=self._loop.run_forever, name="oncelog-sync", daemon=True)
+        self._thread.start()
+
+    def check_process(self) -> None:
+        """Raise IllegalStateError in a process that was forked from the one that made this loop."""
+        if os.getpid() != self._pid:
+            raise IllegalStateError(
+                f"this client was made in process {self._pid}, and its connections and thread do not survive a fork:"
+                " make a new one in this process"
+            )
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop, wait until it has ended, and return its result or raise what it raised.
+
+        An exception in the waiting thread, such as KeyboardInterrupt, cancels the coroutine and waits for its end.
+        Raises IllegalStateError in the loop's own thread, and after a fork.
+        """
+        try:
+            self.check_process()
+            if threading.current_thread() is self._thread:
+                raise IllegalStateError(
+                    "a blocking client was called in its own event loop, where it would wait for itself: call it from"
+                    " another thread, or use the asyncio client there"
+                )
+        except BaseException:
+            work.close()
+            raise
+        outcome: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            task = self._loop.create_task(work)
+            tasks.append(task)
+            task.add_done_callback(lambda task: _copy_outcome(task, outcome))
+
+        self._loop.call_soon_threadsafe(start)
+        try:
+            return outcome.result()
+        except BaseException:
+            if not outcome.done():
+                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+                _wait(outcome)
+            raise
+
+    def opened(self, client: object, close: Callable[[], Awaitable[object]]) -> None:
+        """Remember a client that has to be closed when the interpreter exits."""
+        self._open[client] = close
+
+    def closed(self, client: object) -> None:
+        """Forget a client that was closed."""
+        self._open.pop(client, None)
+
+    def shut_down(self) -> None:
+        """Close the clients that are still open, within EXIT_TIMEOUT_S, and end the thread."""
+        clients, self._open = self._open, {}
+        if clients:
+            log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", len(clients))
+            self.run(_close_all([*reversed(clients.values())]))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(EXIT_TIMEOUT_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
+    """Close one client after the other: the last that was opened may need those before it, such as a broker."""
+    try:
+        async with asyncio.timeout(EXIT_TIMEOUT_S):
+            for close in clients:
+                try:
+                    await close()
+                except Exception as error:
+                    log.error("while closing a client of oncelog.sync: %s", error)
+    except TimeoutError:
+        log.warning("clients of oncelog.sync could not be closed within %g s", EXIT_TIMEOUT_S)
+
+
+def _copy_outcome(task: asyncio.Task[T], outcome: Future[T]) -> None:
+    if task.cancelled():
+        outcome.set_exception(CancelledError())  # the one that is an Exception: no task of the caller is cancelled
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
+
+
+def _wait(outcome: Future[Any]) -> None:
+    ended = threading.Event()
+    outcome.add_done_callback(lambda _: ended.set())
+    ended.wait()
+
+
+_lock = threading.Lock()
+_shared: BackgroundLoop | None = None
+_of_parents: list[BackgroundLoop] = []
+"""Loops of processes that this one was forked from: kept, because a destructor would touch what the parent uses."""
+
+
+def background_loop() -> BackgroundLoop:
+    """Return the loop that all clients of this process share; the first call starts it."""
+    global _shared
+    with _lock:
+        if _shared is None:
+            _shared = BackgroundLoop()
+        return _shared
+
+
+def _after_fork_in_child() -> None:
+    global _shared, _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    if _shared is not None:
+        _of_parents.append(_shared)
+        _shared = None
+
+
+def _at_exit() -> None:
+    if _shared is not None:
+        _shared.shut_down()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

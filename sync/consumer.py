@@ -1,0 +1,139 @@
+"""`Consumer`: the blocking consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from ..client.config import ConsumerConfig
+from ..client.consumer import Consumer as AsyncConsumer
+from ..client.consumer import ConsumerRecord, RebalanceListener
+from ..client.values import TopicPartition
+from .facade import Facade, blocking, on_loop
+
+
+class _ThreadListener(RebalanceListener):
+    """Calls a program's listener outside of the event loop, so that it may use the blocking consumer."""
+
+    def __init__(self, listener: RebalanceListener) -> None:
+        self._listener = listener
+
+    async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        await self._call("on_partitions_assigned", partitions)
+
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        await self._call("on_partitions_revoked", partitions)
+
+    async def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        await self._call("on_partitions_lost", partitions)
+
+    async def _call(self, name: str, partitions: set[TopicPartition]) -> None:
+        outcome = await asyncio.to_thread(getattr(self._listener, name), partitions)
+        if inspect.isawaitable(outcome):
+            await outcome
+
+
+def _in_thread(listener: RebalanceListener | None) -> RebalanceListener | None:
+    return None if listener is None else _ThreadListener(listener)
+
+
+class Consumer(Facade[AsyncConsumer]):
+    """Reads records of topics, alone or as a member of a group; `oncelog.Consumer` with blocking methods.
+
+    ::
+
+        with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="packing", topics=["orders"]) as consumer:
+            for record in consumer:
+                print(record.value)
+
+    The iteration asks the event loop for each record; `poll` and `getmany` return many at a time. One thread reads at a
+    time; other calls may be made beside it. The methods of a rebalance listener run in a thread of their own while
+    `poll` waits, and may call the consumer. At the end of a `with` block offsets are committed, if enable.auto.commit,
+    unless an exception ends it.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+        **settings: object,
+    ) -> None:
+        super().__init__(
+            AsyncConsumer(config, topics=topics, pattern=pattern, listener=_in_thread(listener), **settings)
+        )
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The settings."""
+        return self._client.config
+
+    def start(self) -> None:
+        """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
+        self._start(self._client.start())
+
+    def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
+        """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice."""
+        self._close(self._client.close(commit=commit, timeout_s=timeout_s))
+
+    async def _close_at_exit(self) -> None:
+        # The program may have died of an exception: what was handed out is not known to be processed.
+        await self._client.close(commit=False)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """Return the next record, waiting for as long as it takes; ends when the consumer is closed."""
+        try:
+            return self._background.run(self._client.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or those that match, shared with the group; replaces what was subscribed to before."""
+
+        async def subscribe() -> None:
+            self._client.subscribe(topics, pattern=pattern, listener=_in_thread(listener))
+
+        self._background.run(subscribe())
+
+    unsubscribe = blocking(AsyncConsumer.unsubscribe)
+    assign = on_loop(AsyncConsumer.assign)
+    subscription = on_loop(AsyncConsumer.subscription)
+    assignment = on_loop(AsyncConsumer.assignment)
+    poll = blocking(AsyncConsumer.poll)
+    getmany = blocking(AsyncConsumer.getmany)
+    position = blocking(AsyncConsumer.position)
+    seek = on_loop(AsyncConsumer.seek)
+    seek_to_beginning = blocking(AsyncConsumer.seek_to_beginning)
+    seek_to_end = blocking(AsyncConsumer.seek_to_end)
+    consumed_offset = on_loop(AsyncConsumer.consumed_offset)
+    wakeup = on_loop(AsyncConsumer.wakeup)
+    forget_positions = on_loop(AsyncConsumer.forget_positions)
+    pause = on_loop(AsyncConsumer.pause)
+    resume = on_loop(AsyncConsumer.resume)
+    paused = on_loop(AsyncConsumer.paused)
+    lag = blocking(AsyncConsumer.lag)
+    commit = blocking(AsyncConsumer.commit)
+    committed = blocking(AsyncConsumer.committed)
+    beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = blocking(AsyncConsumer.end_offsets)
+    offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
+    group_metadata = on_loop(AsyncConsumer.group_metadata)
+    group_assignment = on_loop(AsyncConsumer.group_assignment)
+    enforce_rebalance = on_loop(AsyncConsumer.enforce_rebalance)
+    until_rebalance = blocking(AsyncConsumer.until_rebalance)
+    partitions_for = blocking(AsyncConsumer.partitions_for)

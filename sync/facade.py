@@ -1,0 +1,86 @@
+"""How a blocking client is made of an asyncio client: `Facade`, and `blocking` and `on_loop` for its methods."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from .background import BackgroundLoop, background_loop
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncClient(Protocol):
+    """What an asyncio client has in any case."""
+
+    async def __aenter__(self) -> Any:
+        """Start."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+
+
+C = TypeVar("C", bound=AsyncClient)
+A = TypeVar("A")
+
+
+class Facade(Generic[C]):
+    """A blocking client around an asyncio client; a context manager that starts and closes it."""
+
+    def __init__(self, client: C) -> None:
+        self._client = client
+
+    @functools.cached_property
+    def _background(self) -> BackgroundLoop:
+        """The loop of the process that uses the client first: it may be made before a fork, and started after it."""
+        return background_loop()
+
+    def __enter__(self) -> Self:
+        self._start(self._client.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._background.closed(self)
+        self._background.run(self._client.__aexit__(kind, error, trace))
+
+    def _start(self, starting: Coroutine[Any, Any, object]) -> None:
+        self._background.run(starting)
+        self._background.opened(self, self._close_at_exit)
+
+    async def _close_at_exit(self) -> None:
+        """Close a client that was left open, when the interpreter exits."""
+        await self._client.__aexit__(None, None, None)
+
+    def _close(self, closing: Coroutine[Any, Any, object]) -> None:
+        self._background.closed(self)
+        self._background.run(closing)
+
+
+def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Facade[Any], P], R]:
+    """Return a method for a facade that runs this coroutine method of its client, and waits for the result."""
+
+    @functools.wraps(method)
+    def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._background.run(method(self._client, *args, **kwargs))
+
+    return call
+
+
+def on_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Facade[Any], P], R]:
+    """Return a method for a facade that calls this plain method of its client in the event loop's thread."""
+
+    @functools.wraps(method)
+    def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def work() -> R:
+            return method(self._client, *args, **kwargs)
+
+        return self._background.run(work())
+
+    return call

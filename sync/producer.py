@@ -1,0 +1,187 @@
+"""`Producer`: the blocking producer, with `Delivery` and `Transaction`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Self
+
+from ..client.config import ProducerConfig
+from ..client.producer import Delivery as AsyncDelivery
+from ..client.producer import Producer as AsyncProducer
+from ..client.producer import Transaction as AsyncTransaction
+from ..client.values import ConsumerAssignment, ConsumerGroupMetadata, Offsets, RecordMetadata
+from ..protocol.records import Headers
+from .background import BackgroundLoop
+from .facade import Facade, blocking
+
+
+class Delivery:
+    """The outcome of one record. Nobody has to ask for it: then `Producer.flush` raises what went wrong."""
+
+    def __init__(self, background: BackgroundLoop, delivery: AsyncDelivery) -> None:
+        self._background = background
+        self._delivery = delivery
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Wait until the record is acknowledged, and return where it was written, or raise why it was not.
+
+        Raises TimeoutError after `timeout_s`; the record stays on its way then.
+        """
+
+        async def wait() -> RecordMetadata:
+            async with asyncio.timeout(timeout_s):
+                return await self._delivery
+
+        return self._background.run(wait())
+
+    def done(self) -> bool:
+        """Return whether the outcome is known."""
+
+        async def ask() -> bool:
+            return self._delivery.done()
+
+        return self._background.run(ask())
+
+
+class Transaction:
+    """One transaction as a block: `with producer.transaction() as txn`. What is sent with `txn` belongs to it.
+
+    At the end of the block it commits. On an exception, also KeyboardInterrupt, it aborts and the exception goes on.
+    When the commit fails because the transaction can only be aborted, it is aborted and AbortableError raised: run it
+    again.
+    """
+
+    def __init__(self, background: BackgroundLoop, transaction: AsyncTransaction) -> None:
+        self._background = background
+        self._transaction = transaction
+
+    def __enter__(self) -> Self:
+        self._background.run(self._transaction.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._background.run(self._transaction.__aexit__(kind, error, trace))
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Hand over a record, as `Producer.send` does; the commit waits for it and fails with it."""
+        delivery = self._transaction.enqueue(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+        return Delivery(self._background, self._background.run(delivery))
+
+    def send_offsets(
+        self, offsets: Offsets, group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None
+    ) -> None:
+        """Commit consumed offsets (of the next records to read) in this transaction; see `Producer.send_offsets`."""
+        self._background.run(self._transaction.send_offsets(offsets, group_metadata))
+
+    def abort(self) -> None:
+        """Abort now; the block then ends without committing."""
+        self._background.run(self._transaction.abort())
+
+
+class Producer(Facade[AsyncProducer]):
+    """Sends records; `oncelog.Producer` with blocking methods. Several threads may use it.
+
+    ::
+
+        with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+            producer.send("topic", b"value", key=b"key").result()      # one record, acknowledged
+
+            for value in values:                                       # many records
+                producer.send("topic", value)                          # waits only while the buffer is full
+            producer.flush()                                           # all acknowledged, or raises
+
+        with Producer(transactional_id="job-1") as producer:
+            with producer.transaction() as txn:                        # commits, or aborts on an exception
+                txn.send("topic", b"value")
+
+    Settings have Kafka's names: in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see ProducerConfig.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+        super().__init__(AsyncProducer(config, **settings))
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The settings."""
+        return self._client.config
+
+    def start(self) -> None:
+        """Connect, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
+        self._start(self._client.start())
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Send what is left, then disconnect. An open transaction is aborted. Safe to call twice.
+
+        Raises the first failure of a delivery that nobody asked for. What is not acknowledged within `timeout_s`
+        (default: delivery.timeout.ms) fails.
+        """
+        self._close(self._client.close(timeout_s))
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Hand over a record, waiting only while the buffer is full; it is sent in the background.
+
+        Without `partition` the key's hash chooses it. `timestamp_ms` is milliseconds since the epoch, by default now.
+        `headers` are (name, bytes or None) pairs. Raises KafkaTimeoutError when there is no room, or no metadata of
+        the topic, within max.block.ms, RecordTooLargeError, IllegalStateError outside of a transaction where the
+        producer is transactional, and TypeError for what is not bytes.
+        """
+        delivery = self._client.enqueue(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+        return Delivery(self._background, self._background.run(delivery))
+
+    flush = blocking(AsyncProducer.flush)
+    partitions_for = blocking(AsyncProducer.partitions_for)
+    init_transactions = blocking(AsyncProducer.init_transactions)
+    begin_transaction = blocking(AsyncProducer.begin_transaction)
+    send_offsets = blocking(AsyncProducer.send_offsets)
+    send_offsets_to_transaction = blocking(AsyncProducer.send_offsets_to_transaction)
+    commit_transaction = blocking(AsyncProducer.commit_transaction)
+    abort_transaction = blocking(AsyncProducer.abort_transaction)
+
+    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
+        """Return a context manager: begins a transaction, commits it at the end of the block, aborts on an exception.
+
+        The first one initialises the producer if `init_transactions` was not called, or only without an assignment.
+        With `partitions` the transaction may write to these only, apart from offsets.
+        """
+        return Transaction(self._background, self._client.transaction(partitions))
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The transactional id: the one that is set, or that the broker assigned; None before it has."""
+        return self._client.transactional_id
+
+    @property
+    def ready(self) -> bool:
+        """Whether `begin_transaction` is possible now."""
+        return self._client.ready
+
+    @property
+    def group_aware(self) -> bool:
+        """Whether the last `init_transactions` claimed the group's partitions at the broker."""
+        return self._client.group_aware

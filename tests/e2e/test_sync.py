@@ -1,0 +1,386 @@
+"""The blocking clients of `oncelog.sync`. On our broker and, with --kafka, on Apache Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import oncelog
+import pytest
+from oncelog import IllegalStateError, KafkaError, RebalanceListener, TopicPartition, sync
+from oncelog.sync import Admin, Broker, Consumer, Producer
+
+Names = Callable[[str], str]
+
+
+@pytest.fixture
+def topic(bootstrap: str, fresh_name: Names) -> str:
+    name = fresh_name("topic")
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topic(name, 1)
+    return name
+
+
+def read_all(bootstrap: str, topic: str) -> list[bytes | None]:
+    """What a read_committed consumer finds in partition 0, up to its end, once every transaction there has ended."""
+    partition = TopicPartition(topic, 0)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        end = admin.list_offsets({partition: -1})[partition].offset
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        values: list[bytes | None] = []
+        while consumer.position(partition) < end:
+            values += [record.value for record in consumer.poll(1000)]
+    return values
+
+
+def script(source: str, *arguments: str) -> subprocess.Popen[str]:
+    """A program of its own, with these arguments."""
+    return subprocess.Popen(
+        [sys.executable, "-c", source, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+# ---- what the clients do
+
+
+def test_records_are_written_and_read(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        delivery = producer.send(topic, b"first", key=b"k", headers=[("h", b"1")])
+        assert delivery.result(30).offset == 0
+        assert delivery.done()
+        for number in range(200):
+            producer.send(topic, b"%d" % number)
+        producer.flush()
+        assert producer.partitions_for(topic) == 1
+    settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}
+    with Consumer(settings, topics=[topic], group_id=fresh_name("group")) as consumer:
+        record = next(consumer)
+        assert (record.value, record.key, record.headers) == (b"first", b"k", [("h", b"1")])
+        values = [record.value for _, record in zip(range(200), consumer, strict=False)]
+        assert values == [b"%d" % number for number in range(200)]
+        consumer.commit()
+        assert consumer.assignment() == {TopicPartition(topic, 0)}
+        assert consumer.committed()[TopicPartition(topic, 0)].offset == 201  # type: ignore[union-attr]
+    with pytest.raises(StopIteration):
+        next(consumer)
+
+
+def test_transaction_commits_at_the_end_of_its_block_and_aborts_on_an_exception(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    with Producer(bootstrap_servers=bootstrap, transactional_id=fresh_name("id")) as producer:
+        with producer.transaction() as txn:
+            txn.send(topic, b"committed")
+        with contextlib.suppress(LookupError), producer.transaction() as txn:
+            txn.send(topic, b"aborted").result()
+            raise LookupError
+        with producer.transaction() as txn:
+            txn.send(topic, b"withdrawn")
+            txn.abort()
+        producer.begin_transaction()
+        producer.send(topic, b"by hand")
+        producer.commit_transaction()
+        assert producer.ready
+    assert read_all(bootstrap, topic) == [b"committed", b"by hand"]
+
+
+def test_offsets_are_committed_in_a_transaction(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    group, output = fresh_name("group"), fresh_name("output")
+    settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    with Producer(bootstrap_servers=bootstrap, transactional_id=fresh_name("id")) as producer:
+        with producer.transaction() as txn:
+            txn.send(topic, b"in")
+        with Consumer(settings, topics=[topic], group_id=group) as consumer:
+            record = next(consumer)
+            producer.init_transactions(consumer.group_assignment())
+            with producer.transaction() as txn:
+                txn.send(output, b"out", partition=0)
+                txn.send_offsets({record.topic_partition: record.offset + 1}, consumer.group_metadata())
+    assert read_all(bootstrap, output) == [b"out"]
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 1
+
+
+def test_errors_are_those_of_the_asyncio_clients(bootstrap: str, topic: str) -> None:
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            admin.create_topic(topic)
+        assert topic in admin.list_topics()
+    with pytest.raises(IllegalStateError, match="is closed"):
+        admin.list_topics()
+    with pytest.raises(IllegalStateError, match="is not started"):
+        Producer(bootstrap_servers=bootstrap).send(topic, b"")
+    with pytest.raises(oncelog.ConfigError):
+        Producer(bootstrap_servers="nonsense")
+
+
+def test_result_of_a_delivery_that_takes_too_long_is_a_timeout(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap, linger_ms=60_000) as producer:
+        delivery = producer.send(topic, b"waits for others")
+        assert not delivery.done()
+        with pytest.raises(TimeoutError):
+            delivery.result(0.01)
+        producer.flush()
+        assert delivery.result().offset == 0
+
+
+def test_threads_share_a_producer(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer, ThreadPoolExecutor(8) as threads:
+        deliveries = list(threads.map(lambda number: producer.send(topic, b"%d" % number), range(400)))
+        assert sorted(delivery.result().offset for delivery in deliveries) == list(range(400))
+    assert sum(thread.name == "oncelog-sync" for thread in threading.enumerate()) == 1
+
+
+def test_a_listener_may_use_the_consumer(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    group = fresh_name("group")
+    calls: list[str] = []
+
+    class Listener(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            for partition in partitions:
+                consumer.seek(partition, 2)
+            calls.append("assigned")
+
+        def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            consumer.commit(dict.fromkeys(partitions, 3))
+            calls.append("revoked")
+
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for value in (b"0", b"1", b"2"):
+            producer.send(topic, value).result()
+    settings = {"bootstrap.servers": bootstrap, "enable.auto.commit": False}
+    with Consumer(settings, topics=[topic], listener=Listener(), group_id=group) as consumer:
+        assert next(consumer).value == b"2"
+    assert calls == ["assigned", "revoked"]
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 3
+
+
+def test_a_call_in_the_event_loop_of_the_clients_is_refused(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    class Listener(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            consumer.assignment()
+
+    with (
+        Consumer(
+            bootstrap_servers=bootstrap, topics=[topic], listener=Listener(), group_id=fresh_name("group")
+        ) as consumer,
+        pytest.raises(IllegalStateError, match="in its own event loop"),
+    ):
+        next(consumer)
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+def test_a_broker_runs_in_the_background() -> None:
+    with Broker(num_partitions=3) as broker, Admin(bootstrap_servers=broker.address) as admin:
+        assert broker.address == f"{broker.host}:{broker.port}"
+        assert broker.failure is None
+        admin.create_topic("t")
+        assert len(admin.describe_topics(["t"])["t"].partitions) == 3
+
+
+# ---- the process around them
+
+
+def test_interrupt_ends_a_call_and_leaves_the_client_usable(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    program = script(
+        """if True:
+        import sys
+        from oncelog.sync import Consumer
+        bootstrap, topic, group = sys.argv[1:]
+        with Consumer(bootstrap_servers=bootstrap, topics=[topic], group_id=group) as consumer:
+            while not consumer.assignment():
+                consumer.poll(1000)
+            try:
+                print("waits", flush=True)
+                next(consumer)
+            except KeyboardInterrupt:
+                print("interrupted", len(consumer.assignment()), flush=True)
+        """,
+        bootstrap,
+        topic,
+        group := fresh_name("group"),
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "waits\n"
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=30)
+    assert (out, err, program.returncode) == ("interrupted 1\n", "", 0)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.describe_groups([group])[group].members == ()
+
+
+def test_interrupt_in_a_transaction_aborts_it(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    program = script(
+        """if True:
+        import sys, time
+        from oncelog.sync import Producer
+        bootstrap, topic, name = sys.argv[1:]
+        with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+            with producer.transaction() as txn:
+                txn.send(topic, b"aborted").result()
+                print("open", flush=True)
+                time.sleep(60)
+        """,
+        bootstrap,
+        topic,
+        name := fresh_name("id"),
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "open\n"
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=30)
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.describe_transactions([name])[name].state == "CompleteAbort"
+
+
+def test_exit_delivers_what_was_sent_and_leaves_the_group(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    program = script(
+        """if True:
+        import sys
+        from oncelog.sync import Consumer, Producer
+        bootstrap, topic, group = sys.argv[1:]
+        consumer = Consumer(bootstrap_servers=bootstrap, topics=[topic], group_id=group)
+        consumer.start()
+        while not consumer.assignment():
+            consumer.poll(1000)
+        producer = Producer(bootstrap_servers=bootstrap, linger_ms=60000)
+        producer.start()
+        for number in range(10):
+            producer.send(topic, b"%d" % number)
+        """,
+        bootstrap,
+        topic,
+        group := fresh_name("group"),
+    )
+    out, err = program.communicate(timeout=30)
+    assert (out, program.returncode) == ("", 0)
+    assert err == "2 client(s) of oncelog.sync were not closed before exit: use `with`\n"
+    assert read_all(bootstrap, topic) == [b"%d" % number for number in range(10)]
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.describe_groups([group])[group].members == ()
+
+
+def test_exit_commits_nothing_that_may_not_have_been_processed(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send(topic, b"poison").result()
+    program = script(
+        """if True:
+        import sys
+        from oncelog.sync import Consumer
+        bootstrap, topic, group = sys.argv[1:]
+        settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings, topics=[topic], group_id=group)
+        consumer.start()
+        raise ValueError(next(consumer).value)
+        """,
+        bootstrap,
+        topic,
+        group := fresh_name("group"),
+    )
+    _, err = program.communicate(timeout=30)
+    assert "ValueError: b'poison'" in err
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.describe_groups([group])[group].members == ()
+        assert admin.group_offsets(group) == {}
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+def test_exit_closes_clients_before_the_broker_that_they_need(tmp_path: Path) -> None:
+    program = script(
+        """if True:
+        import sys
+        from oncelog.sync import Broker, Producer
+        broker = Broker(sys.argv[1])
+        broker.start()
+        producer = Producer(bootstrap_servers=broker.address, linger_ms=60000)
+        producer.start()
+        producer.send("t", b"sent", partition=0)
+        """,
+        str(tmp_path),
+    )
+    _, err = program.communicate(timeout=30)
+    assert err == "2 client(s) of oncelog.sync were not closed before exit: use `with`\n"
+    with Broker(tmp_path) as broker:
+        assert read_all(broker.address, "t") == [b"sent"]
+
+
+def test_exit_does_not_wait_for_a_broker_that_is_gone(bootstrap: str, topic: str) -> None:
+    program = script(
+        """if True:
+        import sys
+        import oncelog.sync.background
+        oncelog.sync.background.EXIT_TIMEOUT_S = 0.2
+        from oncelog.sync import Broker, Producer
+        broker = Broker(logging_level="error")
+        broker.start()
+        producer = Producer(bootstrap_servers=broker.address, linger_ms=60000)
+        producer.start()
+        producer.send("t", b"lost")
+        broker.stop()
+        """
+    )
+    _, err = program.communicate(timeout=30)
+    assert program.returncode == 0
+    assert "could not be closed within 0.2 s" in err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_clients_do_not_survive_a_fork_and_the_child_makes_its_own(bootstrap: str, topic: str) -> None:
+    program = script(
+        """if True:
+        import os, sys
+        from oncelog import IllegalStateError
+        from oncelog.sync import Producer
+        bootstrap, topic = sys.argv[1:]
+        later = Producer(bootstrap_servers=bootstrap)
+        with Producer(bootstrap_servers=bootstrap) as producer:
+            producer.send(topic, b"parent").result()
+            child = os.fork()
+            if child == 0:
+                try:
+                    producer.send(topic, b"never")
+                except IllegalStateError as error:
+                    print(error, flush=True)
+                with later:
+                    later.send(topic, b"child").result()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            producer.send(topic, b"parent again").result()
+        """,
+        bootstrap,
+        topic,
+    )
+    out, err = program.communicate(timeout=30)
+    assert (err, program.returncode) == ("", 0)
+    assert "do not survive a fork: make a new one in this process" in out
+    assert read_all(bootstrap, topic) == [b"parent", b"child", b"parent again"]
+
+
+# ---- the same methods
+
+WITHOUT = {"getone", "commit_async", "enqueue"}
+"""`commit_async` needs an event loop, and `send` waits for room as `enqueue` does."""
+
+
+@pytest.mark.parametrize("name", ["Admin", "Consumer", "Producer"])
+def test_every_method_has_its_blocking_form(name: str) -> None:
+    client, facade = getattr(oncelog, name), getattr(sync, name)
+    for method, function in inspect.getmembers(client, inspect.isfunction):
+        if method.startswith("_") or method in WITHOUT:
+            continue
+        blocking = getattr(facade, method)
+        assert not inspect.iscoroutinefunction(blocking), method
+        assert list(inspect.signature(blocking).parameters) == list(inspect.signature(function).parameters), method
+        assert inspect.getdoc(blocking), method
