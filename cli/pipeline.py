@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ..pipeline.jobs.progress import Progress
 
 
 @click.group(short_help="Run data pipelines on Spark.")
@@ -24,6 +29,7 @@ def pipeline() -> None:
 @click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in the file.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print progress as one JSON object per batch.")
 @click.option("--debug", is_flag=True, help="Print Spark's log, and failures with their stacks.")
 def run(
     job: Path,
@@ -32,6 +38,7 @@ def run(
     variables: tuple[str, ...],
     metrics: str | None,
     quiet: bool,
+    as_json: bool,
     debug: bool,
 ) -> None:
     """Run a job until it is stopped (Ctrl-C, SIGTERM), or until its sources are read with trigger = "available-now".
@@ -68,7 +75,7 @@ def run(
         with process.session() as spark:
             runner = process.runner(
                 spark,
-                on_progress=lambda progress: None if quiet else click.echo(str(progress)),
+                on_progress=lambda progress: None if quiet else click.echo(progress_line(progress, as_json=as_json)),
                 on_restart=lambda sink, why: click.echo(f"{sink}: starting again after: {why}", err=True),
                 on_notice=notice,
                 on_waiting=lambda text: None if quiet else notice(text),
@@ -147,6 +154,11 @@ def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | 
         sys.exit(1)
     if directory is None:
         shutil.rmtree(kept, ignore_errors=True)
+
+
+def progress_line(progress: Progress, *, as_json: bool) -> str:
+    """Return the line that is printed for a micro-batch."""
+    return json.dumps(progress._asdict()) if as_json else str(progress)
 
 
 def _memory(given: str) -> str:
