@@ -1,4 +1,4 @@
-"""How long to wait before trying again: exponential, bounded, with jitter, so that clients do not return in step."""
+"""How long to wait before a retry: exponential, bounded, and with jitter, so that clients do not return in step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ JITTER: Final = 0.2
 
 
 class ExponentialBackoff:
-    """`backoff(0)` is the wait before the first retry, about `base_ms`; each further one doubles, up to `max_ms`.
+    """`backoff(0)` is the wait before the first retry, about `base_ms`; each further wait doubles, up to `max_ms`.
 
-    Returns seconds. `uniform` gives numbers in [0, 1); tests pass their own.
+    Waits are in seconds. `uniform` returns numbers in [0, 1); tests pass their own.
     """
 
     __slots__ = ("_base", "_max", "_uniform")

@@ -1,10 +1,10 @@
-"""The cluster as a client sees it: where the leaders and coordinators are, and a connection to each.
+"""The client's view of the cluster: where leaders and coordinators are, and a connection to each.
 
-Owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `Links` the sockets. It sends
-what it is given to the node it is told: it knows neither batches nor groups, and retries only its own questions.
+It owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `Links` the sockets. It sends
+requests to the node that it is given; it knows neither batches nor groups, and retries only its own requests.
 
-One refresh is under way at a time; whoever asks meanwhile shares the next one. All waits are bounded by the caller's
-timeout and repeated with retry.backoff.ms.
+One refresh is under way at a time; callers that arrive meanwhile share the next one. All waits are bounded by the
+caller's timeout, and retried with retry.backoff.ms.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ broker may not have heard yet of one that was just created at another."""
 
 
 class KeyType(IntEnum):
-    """What a coordinator is looked up for (FindCoordinatorRequest.KeyType)."""
+    """The kind of a coordinator's key (FindCoordinatorRequest.KeyType)."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -58,7 +58,7 @@ class KeyType(IntEnum):
 
 
 class Cluster:
-    """See the module's docstring. `start` before use, `close` after it; all calls on one event loop."""
+    """The cluster, for one client. `start` before use, `close` after it; all calls on one event loop."""
 
     def __init__(self, config: ClientConfig, *, allow_auto_topic_creation: bool = True) -> None:
         self.config = config
@@ -92,10 +92,10 @@ class Cluster:
         self._closed = False
 
     async def start(self, timeout_s: float) -> None:
-        """Reach any broker of bootstrap.servers and learn of the others.
+        """Connect to any broker of bootstrap.servers, and learn the others.
 
-        Raises KafkaTimeoutError, with the last failure's words, where none answers within the timeout, and at once
-        what trying again would not mend (NotKafkaError, UnsupportedVersionError, AuthorizationError).
+        Raises KafkaTimeoutError, with the last failure, if none responds within the timeout, and at once errors that a
+        retry would not mend (NotKafkaError, UnsupportedVersionError, AuthorizationError).
         """
         what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
         await self.retrying(self.refresh, timeout_s, what, final=NotKafkaError)
@@ -115,7 +115,7 @@ class Cluster:
     # -- metadata
 
     def track(self, topics: Iterable[str]) -> None:
-        """Keep these topics in every refresh; new ones are asked for soon."""
+        """Include these topics in every refresh; unknown ones are looked up soon."""
         new = {topic_of(topic) for topic in topics} - self._tracked
         if new:
             self._tracked |= new
@@ -123,11 +123,11 @@ class Cluster:
                 self.request_refresh()
 
     def untrack(self, topics: Iterable[str]) -> None:
-        """Ask for these topics no longer."""
+        """Do not include these topics in refreshes any more."""
         self._tracked.difference_update(topics)
 
     def track_all(self) -> None:
-        """Keep every topic of the cluster in every refresh (subscriptions by pattern)."""
+        """Include every topic of the cluster in refreshes (subscriptions by pattern)."""
         if not self._track_all:
             self._track_all = True
             self.request_refresh()
@@ -137,18 +137,17 @@ class Cluster:
         self._listeners.append(listener)
 
     def leader_of(self, partition: tuple[str, int]) -> int | None:
-        """Return the id of the partition's leader, or None where it has none or is not known."""
+        """Return the id of the partition's leader, or None if there is none or it is unknown."""
         return self.metadata.leader_of(partition)
 
     def request_refresh(self) -> None:
-        """Ask for a refresh in the background; requests that come together are answered together."""
+        """Refresh in the background; requests that come together share a refresh."""
         self._wanted.set()
 
     async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """Ask a broker now, once, for `topics` and the tracked ones; returns the new snapshot.
+        """Ask a broker once for `topics` and the tracked ones; returns the new snapshot.
 
-        Raises NetworkError or KafkaTimeoutError if no broker answered. Topics that do not exist are no exception: their
-        error_code says so.
+        Raises NetworkError or KafkaTimeoutError if no broker responds. Topics that do not exist have an error_code.
         """
         if topics is not None:
             self._tracked.update([topic_of(topic) for topic in topics])
@@ -160,10 +159,10 @@ class Cluster:
         return await outcome_of(self._refreshing)
 
     async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
-        """Wait until the topic is known, with a leader for at least one partition; asks as often as needed.
+        """Wait until the topic is known, with a leader for at least one partition; refreshes as often as needed.
 
         Raises UnknownTopicError for a topic that does not exist: after the timeout, or if not `patient`, after
-        MISSING_TOPIC_ATTEMPTS answers that say so. Raises KafkaTimeoutError where nothing else is known, and
+        MISSING_TOPIC_ATTEMPTS responses that say so. Raises KafkaTimeoutError if nothing else is known, and
         InvalidTopicError or AuthorizationError at once.
         """
         known = self.metadata.topics.get(topic_of(name))
@@ -213,9 +212,9 @@ class Cluster:
         return self._links.open_connection(node_id, channel)
 
     async def connection(self, node_id: int, channel: str = "") -> Connection:
-        """Return an open connection to a node, made now if need be, after the back-off of the last failure.
+        """Return an open connection to a node; connects if there is none, after the back-off of the last failure.
 
-        Raises NetworkError or KafkaTimeoutError when the attempt fails, NetworkError for a node that is not known.
+        Raises NetworkError or KafkaTimeoutError if the attempt fails, and NetworkError for an unknown node.
         """
         opened = self._links.open_connection(node_id, channel)
         if opened is not None:
@@ -229,26 +228,26 @@ class Cluster:
         return await self._links.connection(node, channel)
 
     async def any_connection(self, timeout_s: float) -> Connection:
-        """Return an open connection to some node; raises KafkaTimeoutError after the timeout."""
+        """Return an open connection to any node; raises KafkaTimeoutError after the timeout."""
         return await self.retrying(lambda: self.connection(self.any_node()), timeout_s, "reach a broker")
 
     def any_node(self) -> int:
-        """Return the id of some node: one with an open connection if there is one, else one that did not fail."""
+        """Return the id of a node: preferably one with an open connection, else one whose last attempt did not fail."""
         known = [*self.metadata.brokers]
         open_now = [node_id for node_id in known if self._links.open_connection(node_id) is not None]
         good = open_now or [node_id for node_id in known if not self._links.failing(node_id)]
         return random.choice(good or [node.id for node in self._bootstrap] or known)
 
     async def call(self, node_id: int, request: Request[R], channel: str = "", timeout_s: float | None = None) -> R:
-        """Send a request to a node, in the newest version that both speak, and wait for its answer. Never retries."""
+        """Send a request to a node in the newest version that both speak, and return the response. Never retries."""
         return await (await self.connection(node_id, channel)).send(request, None, timeout_s)
 
     # -- coordinators
 
     async def coordinator(self, key_type: KeyType, key: str, timeout_s: float) -> int:
-        """Return the id of the node that coordinates a group or transactional id; remembered until it is forgotten.
+        """Return the id of the node that coordinates a group or transactional id; cached until `forget_coordinator`.
 
-        Raises KafkaTimeoutError when there is none within the timeout, and what FindCoordinator says otherwise.
+        Raises KafkaTimeoutError if there is none within the timeout, and other errors of FindCoordinator.
         """
         known = self._coordinators.get((key_type, key))
         if known is None:
@@ -258,12 +257,12 @@ class Cluster:
         return known.id
 
     def known_coordinator(self, key_type: KeyType, key: str) -> int | None:
-        """Return what `coordinator` remembers, None if it would have to ask."""
+        """Return the cached coordinator, or None."""
         known = self._coordinators.get((key_type, key))
         return None if known is None else known.id
 
     def forget_coordinator(self, key_type: KeyType, key: str) -> None:
-        """Look the coordinator up again at the next use: it has moved, or cannot be reached."""
+        """Look the coordinator up again at its next use: it has moved, or cannot be reached."""
         self._coordinators.pop((key_type, key), None)
 
     async def retrying(
@@ -274,9 +273,9 @@ class Cluster:
         *,
         final: type[KafkaError] | tuple[type[KafkaError], ...] = (),
     ) -> T:
-        """Return what `ask` does, called again after errors that pass; raises KafkaTimeoutError after the timeout.
+        """Call `ask` again while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
 
-        Errors of a type in `final` are raised at once, though they might pass.
+        Errors of a type in `final` are raised at once, even if they are retriable.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -384,7 +383,7 @@ class Cluster:
             self._refresh_again = False
             self._wanted.set()
         if not task.cancelled():
-            task.exception()  # whoever waits has it; a background refresh logs it
+            task.exception()  # its waiters raise it; a background refresh logs it
 
     async def _maintain(self) -> None:
         """Refresh when it is asked for, or when the snapshot is metadata.max.age.ms old; close what is idle."""

@@ -1,7 +1,8 @@
-"""The one table of the client's settings: Kafka's names, types and defaults for producer, consumer and admin client.
+"""The table of the client's settings: Kafka's names, types and defaults for producer, consumer and admin client.
 
 A setting is given as a keyword (`linger_ms=20`) or in a mapping by its dotted name (`{"linger.ms": 20}`). Units are in
-the name: `_ms` milliseconds, `_bytes` bytes. Where a default differs from Kafka 4.1's, its doc says so.
+the name: `_ms` is milliseconds, `_bytes` is bytes. Where a default differs from Kafka 4.1, the setting's description
+says so.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 
 def _addresses(value: object) -> tuple[str, ...]:
-    """Parse bootstrap.servers; raises ConfigError that names the address which is wrong."""
+    """Parse bootstrap.servers; raises ConfigError with the address that is wrong."""
     name = "bootstrap.servers"
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, Iterable) or isinstance(items, bytes):
@@ -61,7 +62,7 @@ def _addresses(value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Settings):
-    """What every client has."""
+    """Settings of every client."""
 
     refused: ClassVar[Mapping[str, str]] = _REFUSED
 
@@ -154,7 +155,7 @@ def _group_aware(value: object) -> bool | str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """What a producer has besides."""
+    """Settings of a producer."""
 
     acks: int = setting(
         -1,
@@ -214,7 +215,7 @@ class ProducerConfig(ClientConfig):
     )
 
     def check(self) -> None:
-        """Raise ConfigError, naming both keys, for what cannot go together."""
+        """Raise ConfigError, with both keys, for values that contradict each other."""
         if self.transactional_id is not None and not self.transactional_id:
             raise ConfigError("transactional.id", "is empty: leave it out, or give the producer a name")
         if self.transactional_id is not None and not self.enable_idempotence:
@@ -272,7 +273,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def delivery_timeout_s(self) -> float:
-        """The delivery timeout in seconds; the default grows with linger.ms and request.timeout.ms, as Kafka's does."""
+        """The delivery timeout in seconds; as in Kafka, its default grows with linger.ms and request.timeout.ms."""
         return max(self.delivery_timeout_ms, self.linger_ms + self.request_timeout_ms) / 1000
 
 
@@ -300,7 +301,7 @@ def _assignors(value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
-    """What a consumer has besides."""
+    """Settings of a consumer."""
 
     group_id: str | None = setting(None, "The group that the consumer joins and commits for.")
     group_instance_id: str | None = setting(
@@ -353,7 +354,7 @@ class ConsumerConfig(ClientConfig):
     exclude_internal_topics: bool = setting(True, "Leave internal topics out of a subscription by pattern.")
 
     def check(self) -> None:
-        """Raise ConfigError, naming both keys, for what cannot go together."""
+        """Raise ConfigError, with both keys, for values that contradict each other."""
         if self.group_id is not None and not self.group_id:
             raise ConfigError("group.id", "is empty: leave it out, or give the group a name")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -374,7 +375,7 @@ class ConsumerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig(ClientConfig):
-    """What an admin client has besides."""
+    """Settings of an admin client."""
 
     default_api_timeout_ms: int = setting(
         60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0

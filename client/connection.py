@@ -1,10 +1,10 @@
-"""One TCP connection to one broker: requests go out in order, several at a time; answers come back in the same order.
+"""A TCP connection to a broker: requests are pipelined, and responses come back in the same order.
 
-Owns correlation ids, framing, the negotiation of versions and the timeout of each request. It never retries, never
-reconnects and knows no topics: a connection that lost one answer closes, and everything unanswered on it fails.
+It owns correlation ids, framing, the negotiation of versions and the timeout of each request. It never retries, never
+reconnects, and knows no topics: when a response is lost the connection closes, and all its unanswered requests fail.
 
-Invariants: an answer belongs to the oldest unanswered request, or the connection closes; a future that `send` or `post`
-returned is always resolved, at the latest when the timeout strikes; after `close` nothing is written.
+Invariants: a response belongs to the oldest unanswered request, or the connection closes; a future of `send` or `post`
+is always resolved, at the latest by its timeout; after `close` nothing is written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """What all connections of a client share. `extension_version` goes to brokers with the extension; -1: none."""
+    """Options of all connections of a client. `extension_version` is sent to brokers with the extension; -1: none."""
 
     client_id: str
     request_timeout_s: float = 30.0
@@ -51,7 +51,7 @@ class ConnectionOptions:
 
 
 class _Unanswered:
-    """A request whose answer is awaited."""
+    """A request that waits for its response."""
 
     __slots__ = ("correlation_id", "deadline", "future", "request", "version")
 
@@ -66,7 +66,7 @@ class _Unanswered:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An open connection; made by `Connection.open`. See the module's docstring for what it promises."""
+    """An open connection to a broker, made by `Connection.open`."""
 
     def __init__(self, address: str, options: ConnectionOptions) -> None:
         self.address = address
@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether the connection is closed, so that nothing can be sent."""
         return self._transport is None
 
     @property
@@ -133,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """How many requests wait for their answer, or to leave."""
+        """The number of requests that wait for their response, or to be written."""
         return len(self._unanswered) + len(self._posted)
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
@@ -147,11 +147,11 @@ class Connection(asyncio.BufferedProtocol):
     def send(
         self, request: Request[R], version: int | None = None, timeout_s: float | None = None
     ) -> asyncio.Future[R]:
-        """Write a request; the future gives its answer, or fails with NetworkError or KafkaTimeoutError.
+        """Write a request. The returned future gets the response, or fails with NetworkError or KafkaTimeoutError.
 
-        Without `version` the newest that both sides speak is used. The answer's own error codes are not looked at.
-        Raises NetworkError at once on a closed connection, and EncodeError for a value that the version cannot carry:
-        then nothing was written.
+        Without `version` the newest that both sides speak is used. Error codes in the response are not checked. Raises
+        NetworkError at once on a closed connection, and EncodeError for a value that the version cannot carry; then
+        nothing was written.
         """
         if version is None:
             version = self.versions.version_of(type(request))
@@ -166,13 +166,13 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     async def call(self, request: Request[R], version: int | None = None, timeout_s: float | None = None) -> R:
-        """Send a request and wait for its answer; raises as `send` and its future do."""
+        """Send a request and return its response; raises as `send` and its future do."""
         return await self.send(request, version, timeout_s)
 
     def post(self, request: Request[Any], version: int | None = None) -> asyncio.Future[None]:
         """Write a request that the broker does not answer (Produce with acks=0).
 
-        The future is done when the socket has taken it, or the connection is closed: whether it arrives nobody tells.
+        The future is done when the socket has taken it, or the connection is closed; whether it arrives is unknown.
         Raises NetworkError at once on a closed connection.
         """
         if self._transport is not None:
@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def close(self, why: str = "closed by this client") -> None:
-        """Close now; what is unanswered fails with NetworkError."""
+        """Close now; unanswered requests fail with NetworkError."""
         if self._why is None:
             self._why = why
         transport = self._transport

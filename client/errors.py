@@ -1,13 +1,13 @@
-"""The client's exceptions: each type says what the caller is to do; `remedy` says it in words.
+"""The client's exceptions. The type of an exception says what the caller should do, and `remedy` says it in words.
 
-Every one of them is a `KafkaError` with the `code` it was made from. `error_for` is the one table from codes to types.
+All are `KafkaError`s with the `code` that they were made from. `error_for` is the one table from codes to types.
 
 | type | what to do |
 |---|---|
-| `RetriableError` | call again later; `KafkaTimeoutError` and `NetworkError` are such |
+| `RetriableError` | call again later; includes `KafkaTimeoutError` and `NetworkError` |
 | `AbortableError` | abort the transaction and run it again; the producer stays usable |
-| `FatalError` | close this client and make a new one; `ProducerFencedError`: do not, another one has taken over |
-| `ConcurrentProducerCommitError` | fatal, too: take the group's present assignment, then initialise again |
+| `FatalError` | close this client and make a new one, except after `ProducerFencedError`: another one has taken over |
+| `ConcurrentProducerCommitError` | fatal as well: take the group's current assignment, then initialise again |
 | `CommitUnknownError` | neither redo nor skip: ask again with `commit_transaction()`, or look at what was committed |
 | `UnknownTopicError` | create the topic, or correct its name; a `KafkaTimeoutError` |
 | others | correct what the message names |
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class _Client(KafkaError):
-    """Adds the remedy to what a KafkaError says."""
+    """A KafkaError whose text ends with a remedy."""
 
     remedy: ClassVar[str] = ""
 
@@ -60,36 +60,38 @@ class _Client(KafkaError):
 
 
 class RetriableError(_Client):
-    """The call did not succeed this time; the same call may succeed later."""
+    """The call failed, and may succeed when it is repeated later."""
 
     remedy = "call again later"
 
 
 class NetworkError(RetriableError):
-    """A connection could not be made, or was lost before the answer came: the request may or may not have run."""
+    """A connection could not be made, or was lost before the response arrived; the broker may have executed the
+    request.
+    """
 
     remedy = "the client connects again by itself; call again later"
 
 
 class NotKafkaError(NetworkError):
-    """What listens at the address does not speak Kafka's protocol, or not without encryption."""
+    """The peer at this address does not speak Kafka's protocol, or expects TLS."""
 
     remedy = "correct the address: it has to be that of a PLAINTEXT listener of a Kafka broker"
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
-    """No answer within the time that the message names: the request may or may not have run."""
+    """No response within the time that the message names; the broker may have executed the request."""
 
     remedy = "call again later, or raise the timeout that is named"
 
 
 class PendingTransactionError(KafkaTimeoutError):
-    """Committed offsets cannot be told yet: a transaction that commits offsets of these partitions is undecided.
+    """The committed offsets are not known yet: a transaction that commits offsets of these partitions is undecided.
 
-    The consumer waits for it by itself; this is raised when its timeout has passed.
+    The consumer waits for the decision by itself, and raises this when its timeout has passed.
     """
 
-    remedy = "call again later: at the latest the transaction's timeout decides it"
+    remedy = "call again later: the transaction is decided when it times out, at the latest"
 
     def __str__(self) -> str:
         return _with_name(super().__str__(), PENDING_TRANSACTION, "PENDING_TRANSACTION")
@@ -100,39 +102,39 @@ class PendingTransactionError(KafkaTimeoutError):
 
 
 class UnknownTopicError(KafkaTimeoutError):
-    """The topic does not exist, and was not created while the call waited for it."""
+    """The topic does not exist, and was not created while the call waited."""
 
     remedy = "create the topic, correct its name, or set auto.create.topics.enable=true at the broker"
 
 
 class StaleMetadataError(RetriableError):
-    """The broker asked is not, or no longer, the leader of the partition, or the topic is not known there (yet)."""
+    """The broker does not lead the partition, or does not know the topic, at least not yet: metadata is refreshed."""
 
 
 class CoordinatorError(RetriableError):
-    """The coordinator has moved, is loading its state or is not available."""
+    """The coordinator has moved, is loading its state, or is not available."""
 
 
 class AbortableError(_Client):
-    """The transaction cannot be committed any more."""
+    """The transaction can only be aborted."""
 
     remedy = "abort the transaction and run it again; the producer stays usable"
 
 
 class FatalError(_Client):
-    """This client cannot go on."""
+    """This client cannot be used any more."""
 
     remedy = "close this client and make a new one"
 
 
 class ProducerFencedError(FatalError):
-    """A newer producer with the same transactional.id has taken over; what this one had under way is aborted."""
+    """A newer producer with the same transactional.id has taken over; the open transaction of this one is aborted."""
 
     remedy = "close this producer, the newer one goes on with the work; or take over again: init_transactions()"
 
 
 class ConcurrentProducerCommitError(FatalError):
-    """Another producer of the group, of a newer generation, works on the partitions: their offsets are not this one's.
+    """Another producer of a newer generation of the group owns the partitions, so this one cannot commit their offsets.
 
     Nothing of the transaction is committed: the coordinator aborts it.
     """
@@ -147,8 +149,8 @@ class ConcurrentProducerCommitError(FatalError):
 
 
 class IllegalGenerationError(_Client):
-    """The assignment given to init_transactions is not of the group's present generation, or another producer with the
-    same generation keeps taking the partitions. The producer is not initialised.
+    """The assignment given to init_transactions is not of the group's current generation, or another producer of the
+    same generation keeps claiming the partitions. The producer is not initialised.
     """
 
     remedy = (
@@ -157,10 +159,10 @@ class IllegalGenerationError(_Client):
 
 
 class CommitUnknownError(_Client):
-    """The decision to commit was sent, and no answer came: the transaction is committed or aborted, never half.
+    """The commit was requested and no response arrived: the transaction is committed or aborted, never half.
 
-    With `can_ask_again`, `commit_transaction()` may be called again and asks for the result. Otherwise read what the
-    transaction would have written: for consume-transform-produce the committed offsets of its group tell.
+    With `can_ask_again`, `commit_transaction()` may be called again and asks for the result. Otherwise look at what the
+    transaction would have written; in consume-transform-produce the group's committed offsets show it.
     """
 
     def __init__(self, code: int, message: str | None = None, can_ask_again: bool = True) -> None:
@@ -176,13 +178,13 @@ class CommitUnknownError(_Client):
 
 
 class UnsupportedVersionError(FatalError):
-    """The broker does not offer the API, or none of the versions that this client needs."""
+    """The broker does not offer the API, or no version of it that this client needs."""
 
     remedy = "use a broker or a configuration that has the feature"
 
 
 class AuthorizationError(_Client):
-    """The principal may not do this."""
+    """The principal is not allowed to do this."""
 
     remedy = "grant the right that is named, or use another principal"
 
@@ -200,13 +202,13 @@ class RecordTooLargeError(_Client):
 
 
 class BufferFullError(RetriableError):
-    """The record was not taken: as much as buffer.memory allows waits to be acknowledged."""
+    """The record was not accepted: unacknowledged records fill buffer.memory."""
 
     remedy = "use `await enqueue(...)`, which waits for room, or raise buffer.memory"
 
 
 class IllegalStateError(_Client, RuntimeError):
-    """The call is not possible in the state that the client is in: a mistake in the program."""
+    """The call is not allowed in the client's current state: a mistake in the program."""
 
     remedy = ""
 
@@ -218,11 +220,11 @@ class IllegalStateError(_Client, RuntimeError):
 
 
 class PartitionNotRegisteredError(IllegalStateError):
-    """The record's partition is not among those that `begin_transaction(partitions)` named: it was not sent."""
+    """The record was not sent: its partition is not among those given to `begin_transaction(partitions)`."""
 
 
 class ConfigError(_Client, ValueError):
-    """A setting that cannot be; where two contradict each other, `key` and `other_key` name both."""
+    """A setting has an invalid value. Where two settings contradict each other, `key` and `other_key` name both."""
 
     def __init__(self, key: str, problem: str, other_key: str | None = None) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {problem}")
@@ -234,7 +236,7 @@ class ConfigError(_Client, ValueError):
 
 
 def _with_name(text: str, code: ErrorCode, name: str) -> str:
-    """Put the extension's name of a code in, which Apache Kafka gave to other APIs' errors."""
+    """Replace Apache Kafka's name of a code, which is another API's error there, by the extension's name."""
     return text.replace(f"{code.name}: ", f"{name}: ", 1)
 
 
@@ -281,7 +283,9 @@ E = TypeVar("E", bound=KafkaError)
 
 
 def copy_of(error: E) -> E:
-    """Return a copy of an exception, to raise `from` it: the same one in many tasks would collect all tracebacks."""
+    """Return a copy of an exception, to raise `from` it: one exception raised in many tasks would collect all
+    tracebacks.
+    """
     copy = type(error).__new__(type(error), *error.args)
     copy.args = error.args
     copy.__dict__.update(error.__dict__)
@@ -290,7 +294,7 @@ def copy_of(error: E) -> E:
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """Return the exception for an error code off the wire: of the type that says what to do."""
+    """Return the exception for an error code of a response."""
     known = error_code(code)
     kind = _TYPES.get(known)
     if kind is None:

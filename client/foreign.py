@@ -10,7 +10,7 @@ _SHOWN: Final = 60
 
 
 def foreign_answer(head: bytes, max_frame_bytes: int) -> str | None:
-    """Say what a peer's first bytes, at least four, are instead of the beginning of a frame; None: they may be one."""
+    """Describe a peer's first bytes (at least four) if they cannot begin a frame of Kafka's protocol; else None."""
     size = int.from_bytes(head[:4], "big")
     if head[0] in _TLS_RECORDS and head[1] == 3 and head[2] <= 4:
         return f"answered with {_TLS_RECORDS[head[0]]}: it expects TLS, and this client speaks PLAINTEXT only"

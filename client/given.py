@@ -1,8 +1,8 @@
-"""Checks of what a program passes as topics, partitions, positions and names, made before any of it takes effect.
+"""Checks of the topics, partitions, positions and names that a program passes, made before they take effect.
 
-A wrong type is a TypeError that says what is wanted. A value that no message can carry is refused at the call as well:
-in a request that is sent in the background it would fail what others wait for. A negative offset is refused because it
-would be committed, and read as "no offset", so that the group begins anew somewhere else.
+A wrong type is a TypeError that names the right one. A value that no message can carry is refused here, too: in a
+request that is sent in the background it would fail the records of others. A negative offset is refused because brokers
+store it as "no offset", so that the group would start from elsewhere.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def topic_of(given: object) -> str:
 
 
 def topics_of(given: Iterable[object]) -> list[str]:
-    """Return topic names as a list; one string alone would be taken for a list of its letters."""
+    """Return topic names as a list; raises TypeError for a single string, which is a sequence of letters."""
     if isinstance(given, str | bytes):
         raise TypeError(f"topics={given!r} is one name: give a list of topic names")
     return [topic_of(name) for name in given]
 
 
 def whole_number(given: object, name: str, at_most: int, hint: str = "") -> int:
-    """Return a number from 0 to `at_most`; raises TypeError for what is not whole, ValueError beyond the range."""
+    """Return a number from 0 to `at_most`; raises TypeError for other types, ValueError outside of the range."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         raise TypeError(f"{name} must be an int, not {type(given).__name__}{hint}")
     number = given.__index__()
@@ -59,7 +59,7 @@ def whole_number(given: object, name: str, at_most: int, hint: str = "") -> int:
 
 
 def partition_of(given: object) -> TopicPartition:
-    """Return a (topic, partition) pair as one."""
+    """Return a (topic, partition) pair as a TopicPartition."""
     match given:
         case (str(topic), int(partition)) if not isinstance(partition, bool):
             return TopicPartition(topic_of(topic), whole_number(partition, "partition", MAX_INT32))
@@ -67,14 +67,14 @@ def partition_of(given: object) -> TopicPartition:
 
 
 def partitions_of(given: Iterable[object]) -> frozenset[TopicPartition]:
-    """Return (topic, partition) pairs as a set."""
+    """Return (topic, partition) pairs as a set of TopicPartitions."""
     if isinstance(given, str):
         raise TypeError(f"{given!r} is a string: give (topic, partition) pairs")
     return frozenset(partition_of(one) for one in given)
 
 
 def positions_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return positions to commit, a plain int being an offset without metadata."""
+    """Return positions to commit; a plain int is an offset without metadata."""
     if not isinstance(given, Mapping):
         raise TypeError(f"offsets are a mapping, from (topic, partition) to the next offset to read, not {given!r}")
     positions: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -95,7 +95,7 @@ def positions_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def names_of(given: Iterable[str], what: str) -> list[str]:
-    """Return names as a list; one string alone would be taken for a list of its letters."""
+    """Return names as a list; raises TypeError for a single string, which is a sequence of letters."""
     if isinstance(given, str):
         raise TypeError(f"{what}: {given!r} is a string, give a list")
     names = list(given)

@@ -1,8 +1,7 @@
-"""The sockets of a client: at most one connection per (node, channel), made when it is needed and again after a loss.
+"""The client's sockets: at most one connection per (node, channel), opened on demand and again after a loss.
 
-Owns the back-off between attempts to connect and the closing of idle connections. It knows addresses, not topics.
-A channel is a name for traffic that must not wait behind other traffic: a JoinGroup that is answered after minutes
-would hold up every answer behind it.
+Waits between attempts to connect (back-off), and closes idle connections. It knows addresses, not topics. A channel
+separates traffic that must not wait behind other traffic: responses come in order, and a JoinGroup may take minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .shared_task import outcome_of
 
 
 class Link:
-    """One (node, channel): its connection if it is open, the attempt to make one, and when the next may begin."""
+    """The state of one (node, channel): its open connection, the attempt to open one, and when the next may begin."""
 
     __slots__ = ("attempt", "connection", "failures", "next_attempt_at", "node")
 
@@ -30,7 +29,7 @@ class Link:
 
 
 class Links:
-    """All links of one client. Callers share an attempt that is under way; its failure is raised to all of them."""
+    """All links of a client. Callers share an attempt to connect, and its failure is raised to all of them."""
 
     def __init__(self, options: ConnectionOptions, backoff: ExponentialBackoff, max_idle_s: float) -> None:
         self._options = options
@@ -47,7 +46,7 @@ class Links:
         return link.connection
 
     async def connection(self, node: Node, channel: str = "") -> Connection:
-        """Return an open connection; connects after the back-off if there is none. Raises as Connection.open does."""
+        """Return an open connection; connects, after the back-off, if there is none. Raises as Connection.open does."""
         link = self._links.get((node.id, channel))
         if link is None:
             link = self._links[node.id, channel] = Link(node)
@@ -67,14 +66,14 @@ class Links:
         return any(link.failures for (known, _), link in self._links.items() if known == node_id)
 
     def close_idle(self, now: float) -> None:
-        """Close the connections that were not used for connections.max.idle.ms."""
+        """Close connections that were not used for connections.max.idle.ms."""
         for link in self._links.values():
             connection = link.connection
             if connection is not None and not connection.unanswered and now - connection.last_used > self._max_idle_s:
                 connection.close("it was idle for connections.max.idle.ms")
 
     async def close(self) -> None:
-        """Close every connection and wait until the sockets are; cancelled, it only does not wait."""
+        """Close every connection, and wait until the sockets are closed. A cancellation only ends the wait."""
         links = list(self._links.values())
         self._links.clear()
         attempts = [link.attempt for link in links if link.attempt is not None]
@@ -100,7 +99,7 @@ class Links:
             link.next_attempt_at = loop.time() + self._backoff(link.failures)
             link.failures += 1
             raise
-        # After a connection that broke at once the back-off goes on; the first use of one resets it.
+        # The back-off goes on after a connection that breaks at once; the first use of a connection resets it.
         link.failures = 0
         link.next_attempt_at = loop.time() + self._backoff(0)
         link.connection = connection

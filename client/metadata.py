@@ -1,4 +1,4 @@
-"""What the client knows of the cluster at one moment: brokers, topics, leaders. Immutable: an update makes another."""
+"""The client's knowledge of the cluster: brokers, topics, leaders. Immutable: an update makes a new snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition; `leader_id` is -1 where there is none, `leader_epoch` -1 where the broker does not say."""
+    """A partition. `leader_id` is -1 without a leader; `leader_epoch` is -1 where the broker does not send it."""
 
     index: int
     leader_id: int
@@ -34,10 +34,9 @@ class PartitionMetadata:
 
 
 class TopicMetadata(NamedTuple):
-    """One topic; its partitions by ascending index, from 0 on. `topic_id` is all zeros with brokers before Kafka 2.8.
+    """A topic with its partitions by index. `topic_id` is all zeros with brokers before Kafka 2.8.
 
-    Where a broker's answer leaves out partitions or names one twice, there are none, and `error_code` is
-    UNKNOWN_SERVER_ERROR.
+    If a response leaves out a partition or has one twice, `partitions` is empty and `error_code` UNKNOWN_SERVER_ERROR.
     """
 
     name: str
@@ -49,7 +48,7 @@ class TopicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A snapshot. `topics` holds those that were asked for, also the ones that do not exist (see their error_code)."""
+    """A snapshot. `topics` has all topics that were asked for, with an error_code for those that do not exist."""
 
     brokers: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
@@ -63,14 +62,14 @@ class ClusterMetadata:
         return self.names_by_id.get(topic_id)
 
     def leader_of(self, partition: tuple[str, int]) -> int | None:
-        """Return the id of the partition's leader, or None where it has none or is not known."""
+        """Return the id of the partition's leader, or None if there is none or it is unknown."""
         return self.leaders.get(partition)  # type: ignore[call-overload, no-any-return]  # a plain tuple is equal to it
 
     def updated(self, response: MetadataResponse, keep: Iterable[str] | None) -> ClusterMetadata:
-        """Return the snapshot after an answer: its brokers, its topics, and of the rest those of `keep`.
+        """Return the snapshot after a response: its brokers, its topics, and of the other topics those in `keep`.
 
-        `keep` None: the answer is of all topics, what it does not name is gone. A leader older than the known one, by
-        the leader epoch, is not taken over: brokers learn of a change at different times.
+        With `keep` None the response has all topics, and others are gone. A leader with an older leader epoch than the
+        known one is ignored, because brokers learn of changes at different times.
         """
         topics = {} if keep is None else {name: self.topics[name] for name in keep if name in self.topics}
         for topic in response.topics:
@@ -94,7 +93,7 @@ class ClusterMetadata:
 def _merge(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMetadata:
     assert topic.name is not None
     if sorted(partition.partition_index for partition in topic.partitions) != list(range(len(topic.partitions))):
-        # Indexes are places in lists from here on: an answer with gaps, or with one twice, is not to be used.
+        # From here on an index is a place in a list: a response with gaps or duplicates must not be used.
         return TopicMetadata(topic.name, topic.topic_id, ErrorCode.UNKNOWN_SERVER_ERROR, topic.is_internal, ())
     before: dict[int, PartitionMetadata] = {}
     if known is not None and known.topic_id == topic.topic_id:

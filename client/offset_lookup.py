@@ -1,6 +1,6 @@
-"""Asks the leaders where a partition begins, ends, or has the first record of a time: `list_offsets` (ListOffsets).
+"""Looks up offsets at the partitions' leaders: the first, the end, or the first record since a time (ListOffsets).
 
-Used by consumer and admin client. Owns the retries after a leader has moved; knows nothing of groups or positions.
+Consumer and admin client use it. It retries after a leader has moved, and knows nothing of groups or positions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_TIMESTAMP: Final = -3
 
 
 class ListedOffset(NamedTuple):
-    """What a leader says; offset and timestamp are -1 where no record qualifies."""
+    """A leader's answer; offset and timestamp are -1 if no record matches."""
 
     offset: int
     timestamp: int
@@ -37,11 +37,13 @@ async def list_offsets(
     timeout_s: float,
     on_found: Callable[[Mapping[TopicPartition, ListedOffset]], None] = lambda found: None,
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return per partition what there is for a timestamp in ms, or for -1 the end, -2 the start, -3 the latest time.
+    """Return an offset per partition: the first record since a timestamp in ms, or for -1 the end, -2 the start, -3 the
+    record with the latest timestamp.
 
-    `on_found` is called with the partitions of each answer, so that one partition need not wait for another one.
-    Under read_committed the end is the last stable offset. Raises KafkaTimeoutError, naming what is missing, at once
-    what does not pass by itself, and UnknownTopicError after MISSING_TOPIC_ATTEMPTS answers that say so.
+    `on_found` is called with the partitions of each response, so that one partition need not wait for another.
+    With `read_committed` the end is the last stable offset. Raises KafkaTimeoutError, which names the missing
+    partitions; UnknownTopicError after MISSING_TOPIC_ATTEMPTS responses that say so; and at once any error that is not
+    retriable.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     missing = dict(wanted)
@@ -91,7 +93,7 @@ async def list_offsets(
 async def _by_leader(
     cluster: Cluster, wanted: Mapping[TopicPartition, int]
 ) -> tuple[dict[int, dict[TopicPartition, int]], KafkaError | None]:
-    """Return what to ask each leader for, and why some partition has none."""
+    """Return the lookups by leader, and the error of a partition that has none."""
     why: KafkaError | None = None
     unknown = {one.topic for one in wanted if cluster.leader_of(one) is None}
     if unknown:

@@ -1,9 +1,9 @@
-"""How a table of client settings is written, read and refused; the tables themselves are in `config.py`.
+"""How a table of client settings is declared, parsed and checked; `config.py` has the tables.
 
 A table is a frozen dataclass whose fields are made by `setting`. A field's name is Kafka's dotted name with
-underscores, and its annotation is its type; from both come parsing, defaults and documentation. `Settings.of`
-accepts dotted and underscored names, refuses unknown ones with a suggestion, and then lets the table check whether its
-values go together.
+underscores, and its annotation is its type; parsing, defaults and documentation follow from both. `Settings.of` accepts
+dotted and underscored names, refuses unknown names with a suggestion, and then lets the table check that its values go
+together.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def setting(
     choices: tuple[str, ...] = (),
     parse: Callable[[object], Any] | None = None,
 ) -> Any:
-    """Declare one setting; `parse` replaces the parser that the annotation stands for, and raises ValueError."""
+    """Declare a setting. `parse` replaces the parser of the annotation's type, and raises ValueError."""
     metadata = {"doc": doc, "at_least": at_least, "at_most": at_most, "choices": choices, "parse": parse}
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of the tables. `explicit` holds the attribute names that were given, as opposed to defaulted."""
+    """Base of the tables. `explicit` has the attribute names of settings that were given, not defaulted."""
 
     refused: ClassVar[Mapping[str, str]] = {}
     """Names of Kafka's that this client knows but does not offer, with what to do instead."""
@@ -54,7 +54,7 @@ class Settings:
 
     @classmethod
     def of(cls, config: Mapping[str, object] | None = None, /, **keywords: object) -> Self:
-        """Build a table from a mapping and from keywords, in dotted or underscored names; raises ConfigError."""
+        """Build a table from a mapping and keywords, with dotted or underscored names; raises ConfigError."""
         known = {row.name: row for row in dataclasses.fields(cls) if row.metadata}
         values: dict[str, Any] = {}
         for given, value in [*mapping_of(config, cls.__name__.removesuffix("Config")).items(), *keywords.items()]:
@@ -94,7 +94,7 @@ class Settings:
 
 
 def mapping_of(config: object, client: str) -> Mapping[str, object]:
-    """Return the settings that a client was given in a mapping; raises TypeError, with the right form, for others."""
+    """Return the mapping of settings that a client was given; raises TypeError with the right form for another type."""
     if config is None:
         return {}
     if isinstance(config, Mapping):

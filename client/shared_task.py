@@ -1,4 +1,4 @@
-"""Waiting for a task that several wait for: `outcome_of`."""
+"""Waiting for a task that several callers share: `outcome_of`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 async def outcome_of(task: asyncio.Future[T]) -> T:
-    """Return what the task does; who waits may be cancelled without ending it for the others.
+    """Return the task's result. Cancelling one waiter does not cancel the task.
 
-    The other way round, closing the client cancels the task, which is no cancellation of those who wait: taken for one,
-    it would end them without an error (a TaskGroup ignores it). They get IllegalStateError.
+    When closing the client cancels the task, waiters get IllegalStateError. A CancelledError would end them without an
+    error, as if they had been cancelled themselves (a TaskGroup ignores it).
     """
     try:
         return await asyncio.shield(task)

@@ -1,6 +1,6 @@
-"""The plain values that the client takes and gives: partitions, offsets, positions in groups, results of a send.
+"""Values of the client's API: partitions, offsets, positions in groups, results of a send.
 
-All are immutable and hashable. Nothing here does anything.
+All are immutable and hashable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: `offset` is that of the next record to read, `leader_epoch` -1 where it is not known."""
+    """A position to commit: `offset` is that of the next record to read; `leader_epoch` is -1 where it is unknown."""
 
     offset: int
     metadata: str = ""
@@ -33,9 +33,9 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[tuple[str, 
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits offsets within a transaction (KIP-447): lets the group coordinator fence an outdated member.
+    """The group and member on whose behalf a transaction commits offsets (KIP-447); fences an outdated member.
 
-    `generation_id` -1 and an empty `member_id` stand for a consumer that assigns its partitions itself.
+    `generation_id` -1 and an empty `member_id` mean a consumer that assigns its partitions itself.
     """
 
     group_id: str
@@ -46,10 +46,10 @@ class ConsumerGroupMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment:
-    """Which partitions of a group's input a producer works on, and since which generation of the group (KIP-447).
+    """The input partitions that a producer works on, and the group's generation that assigned them (KIP-447).
 
-    For groups that something else than Kafka's protocol divides: then the generation is whatever grows with each new
-    division. `generation_id` -1: the group has no generations. `partitions` may be any (topic, partition) pairs.
+    This class is for groups that are not divided by Kafka's group protocol: their generation is any number that grows
+    with each division, or -1 if there are none. `partitions` may be any (topic, partition) pairs.
     """
 
     generation_id: int = -1
@@ -61,7 +61,7 @@ class GroupAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAssignment(GroupAssignment):
-    """What a member of a consumer group was assigned, from `Consumer.group_assignment()`."""
+    """The assignment of a member of a consumer group, from `Consumer.group_assignment()`."""
 
     group_id: str = ""
     member_id: str = ""
@@ -69,7 +69,7 @@ class ConsumerAssignment(GroupAssignment):
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who commits offsets for this assignment."""
+        """The group and member that commit offsets for this assignment."""
         return ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
 
 

@@ -1,4 +1,4 @@
-"""Which version of each API both sides speak (KIP-35), and which features the cluster has decided on (KIP-584)."""
+"""Which version of each API client and broker share (KIP-35), and which features the cluster has (KIP-584)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXTENSION_VERSION: Final = 1
 
 
 class ApiVersionTable:
-    """What one broker answered to ApiVersions. Immutable: an upgraded broker is met on a new connection."""
+    """A broker's response to ApiVersions. Immutable: an upgraded broker is met on a new connection."""
 
     __slots__ = ("_chosen", "_ranges", "finalized_features", "supported_features")
 
@@ -34,7 +34,7 @@ class ApiVersionTable:
 
     @property
     def has_extension(self) -> bool:
-        """Whether the cluster has decided to use the transaction extension."""
+        """Whether the cluster has finalized the transaction extension."""
         return self.finalized_features.get(GROUP_AWARE_TRANSACTION, 0) >= 1
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
@@ -63,7 +63,7 @@ class ApiVersionTable:
         return version in request.spec.stable and version in self._ranges.get(request.spec.key, Versions(0, -1))
 
     def highest(self, request: type[Request[Any]]) -> int:
-        """Return the newest version that the broker speaks, whether this client does or not; 0 if it does not say."""
+        """Return the newest version that the broker speaks, even if this client does not; 0 if it is unknown."""
         return self._ranges[request.spec.key].high if request.spec.key in self._ranges else 0
 
     def offered(self) -> Iterable[int]:

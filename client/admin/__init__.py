@@ -1,4 +1,4 @@
-"""The admin client: topics, configs, groups and their offsets, transactions. `Admin` is what one uses."""
+"""The admin client, `Admin`: topics, configs, groups and their offsets, transactions."""
 
 from .admin import Admin
 from .claims import GroupClaim

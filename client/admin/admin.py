@@ -1,7 +1,7 @@
-"""`Admin`: looks after topics, configs, groups, offsets and transactions; the modules of these names word its requests.
+"""`Admin`, the admin client. The modules `topics`, `groups`, `claims` and `transactions` make its requests.
 
-Calls that concern several items at once return {item: None or the exception} or, where it says so, raise the first one.
-Every call is bounded by default.api.timeout.ms and asks again while failures are such that pass.
+A call about several items returns {item: None or the exception}, or raises the first exception where its docstring says
+so. Every call retries retriable failures, for default.api.timeout.ms at most.
 """
 
 from __future__ import annotations
@@ -39,7 +39,16 @@ LONGEST_TRANSACTION_MS: Final = 900_000
 
 
 class Admin:
-    """`async with Admin(bootstrap_servers=…) as admin: await admin.create_topics([NewTopic("a", 3)])`."""
+    """Manages topics, configs, consumer groups, offsets and transactions of a cluster.
+
+    ::
+
+        async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+            await admin.create_topics([NewTopic("orders", 3)])
+
+    Settings are those of `AdminConfig`. Every call raises KafkaTimeoutError after default.api.timeout.ms, and
+    IllegalStateError if the client is not open.
+    """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         self.config = AdminConfig.of(config, **settings)
@@ -60,7 +69,7 @@ class Admin:
         await self.close()
 
     async def start(self) -> None:
-        """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
+        """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
             raise IllegalStateError("an admin client is started once: make a new one")
         self._started = True
@@ -94,7 +103,7 @@ class Admin:
     async def create_topics(
         self, new_topics: Iterable[NewTopic], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Create topics; raises the first failure, or with `raise_errors=False` returns all."""
+        """Create topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic."""
         outcomes = await topics.create_topics(self._calls, new_topics, validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
@@ -105,23 +114,23 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create one topic; raises if that fails, also if there is one (TOPIC_ALREADY_EXISTS)."""
+        """Create a topic; raises KafkaError if that fails, with TOPIC_ALREADY_EXISTS if it exists."""
         await self.create_topics([NewTopic(name, partitions, replication_factor, configs or {})])
 
     async def delete_topics(self, names: Iterable[str], *, raise_errors: bool = True) -> dict[str, KafkaError | None]:
-        """Delete topics; raises the first failure, or with `raise_errors=False` returns all."""
+        """Delete topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic."""
         outcomes = await topics.delete_topics(self._calls, names_of(names, "topics"))
         return _raised(outcomes) if raise_errors else outcomes
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of all topics, with `internal` also of internal ones."""
+        """Return the names of all topics, sorted; internal topics only with `internal`."""
         calls = self._calls
         calls.cluster.track_all()
         metadata = await calls.retrying(calls.cluster.refresh, "list topics")
         return sorted(name for name, topic in metadata.topics.items() if internal or not topic.is_internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Return partitions, leaders and replicas of topics; raises InvalidTopicError if one does not exist."""
+        """Return partitions, leaders and replicas of topics; raises InvalidTopicError if a topic does not exist."""
         calls, wanted = self._calls, names_of(names, "topics")
         try:
             metadata = await calls.retrying(lambda: calls.cluster.refresh(wanted), "describe topics")
@@ -141,18 +150,29 @@ class Admin:
     async def create_partitions(
         self, totals: Mapping[str, int], *, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Give topics more partitions: {topic: new number of partitions}. Keys go elsewhere from then on."""
+        """Add partitions to topics: {topic: new total}. The partition of a key changes.
+
+        Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
+        """
         outcomes = await topics.create_partitions(self._calls, totals)
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete records below an offset (-1: all there are); returns the new first offsets, raises the first error."""
+        """Delete the records below an offset per partition (-1: all); returns the new first offsets.
+
+        Raises the first failure; records of other partitions may be deleted by then.
+        """
         return await topics.delete_records(self._calls, {partition_of(one): at for one, at in before.items()})
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return (offset, timestamp, leader_epoch) for a time in ms, -1 (end), -2 (start) or -3 (latest timestamp)."""
+        """Look up an offset per partition: since a time in ms, or -1 for the end, -2 for the start, -3 for the latest
+        timestamp.
+
+        The offset is -1 where no record is that young. With `isolation_level="read_committed"` the end is the last
+        stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
+        """
         cluster, asked = self._calls.cluster, {partition_of(one): at for one, at in wanted.items()}
         try:
             return await list_offsets(
@@ -170,7 +190,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return all configs of topics, brokers or groups; raises the first failure."""
+        """Return all configs of topics, brokers or groups, by name; raises the first failure."""
         return await topics.describe_configs(self._calls, resources)
 
     async def alter_configs(
@@ -180,18 +200,21 @@ class Admin:
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Set configs, one by one; None as a value goes back to the default."""
+        """Set configs, and leave the others as they are (KIP-339); the value None removes what was set.
+
+        `validate_only` changes nothing. Raises the first failure, or with `raise_errors=False` returns every outcome.
+        """
         outcomes = await topics.alter_configs(self._calls, changes, validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
     # -- groups
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """Return the groups of all coordinators, with `states` only those in these states."""
+        """Return the groups of all brokers, only those in `states` if given (Kafka 2.6 and newer)."""
         return await groups.list_groups(self._calls, names_of(states, "states"))
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return members and state of groups; one that does not exist has the state Dead."""
+        """Return state and members of groups; a group that does not exist has the state Dead."""
         return {
             group_id: await groups.describe_group(self._calls, group_id) for group_id in names_of(group_ids, "groups")
         }
@@ -199,7 +222,10 @@ class Admin:
     async def delete_groups(
         self, group_ids: Iterable[str], *, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Delete groups that have no members, with their offsets."""
+        """Delete groups with their offsets. A group that has members fails with NON_EMPTY_GROUP.
+
+        Raises the first failure, or with `raise_errors=False` returns every outcome by group.
+        """
         outcomes = {
             group_id: await groups.delete_group(self._calls, group_id) for group_id in names_of(group_ids, "groups")
         }
@@ -208,7 +234,7 @@ class Admin:
     async def group_offsets(
         self, group_id: str, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return all that a group has committed; `require_stable`: wait for undecided transactions (KIP-447)."""
+        """Return all committed offsets of a group; `require_stable` waits for undecided transactions (KIP-447)."""
         return await groups.group_offsets(self._calls, group_id, require_stable=require_stable)
 
     async def alter_group_offsets(
@@ -218,29 +244,37 @@ class Admin:
         *,
         raise_errors: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Set the offsets of a group that has no members."""
+        """Set committed offsets of a group that has no members.
+
+        Raises the first failure, or with `raise_errors=False` returns every outcome by partition.
+        """
         outcomes = await groups.alter_group_offsets(self._calls, group_id, positions_of(offsets))
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Forget committed offsets of topics that no member of the group subscribes to."""
+        """Delete committed offsets of topics that no member of the group subscribes to (KIP-496).
+
+        Raises the first failure, or with `raise_errors=False` returns every outcome by partition.
+        """
         wanted = sorted(partitions_of(partitions))
         outcomes = await groups.delete_group_offsets(self._calls, group_id, wanted)
         return _raised(outcomes) if raise_errors else outcomes
 
     async def group_claims(self, group_id: str) -> list[GroupClaim]:
-        """Return which producer alone may commit the group's offsets, by input partition (group-aware transactions).
+        """Return the producers that alone may commit the group's offsets, by input partition (group-aware
+        transactions).
 
         Raises UnsupportedVersionError where the broker does not have the feature (Apache Kafka).
         """
         return await claims.group_claims(self._calls, group_id)
 
     async def unfence_group(self, group_id: str) -> list[GroupClaim]:
-        """Drop all of the group's claims, and return them: any producer may commit its offsets again.
+        """Drop all claims of the group, so that any producer may commit its offsets, and return the dropped claims.
 
-        A producer that is still at work keeps its place only by initialising again. Raises as `group_claims`.
+        A producer that is still running claims its partitions again only when it is initialised again. Raises
+        UnsupportedVersionError as `group_claims` does.
         """
         return await claims.unfence_group(self._calls, group_id)
 
@@ -249,12 +283,12 @@ class Admin:
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> dict[str, FencedProducer]:
-        """Lock out whoever uses these transactional ids now, and abort what they have open (KIP-618).
+        """Fence the current producers of transactional ids, and abort their open transactions (KIP-618).
 
-        Each id gets a new epoch, so that an older producer can neither write nor commit any more; one that is made
-        anew with the id works as ever. Per id: its producer id, the new epoch, or the error; nothing is raised for an
-        id. `timeout_ms` (default.api.timeout.ms) bounds the call, and is the transaction timeout that the id is given
-        meanwhile, which transaction.max.timeout.ms of the broker limits.
+        Each id gets a new epoch: older producers can neither write nor commit. A producer started later with the id
+        works as usual. Returns by id its producer id and new epoch, or the error; nothing is raised for a single id.
+        `timeout_ms` (default.api.timeout.ms) bounds the call. It also becomes the id's transaction timeout for the time
+        being, so the broker's transaction.max.timeout.ms limits it.
         """
         return await transactions.fence(
             self._calls_within(timeout_ms), names_of(transactional_ids, "transactional ids")
@@ -268,11 +302,11 @@ class Admin:
         min_duration_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Return the transactional ids of all coordinators; every filter that is given has to hold.
+        """Return the transactional ids of all coordinators that match every given filter.
 
-        `states` by Kafka's names (Empty, Ongoing, PrepareCommit, …); `min_duration_ms`: whose transaction began longer
-        ago; `pattern`: a regular expression in RE2's syntax for the whole id. Raises UnsupportedVersionError where a
-        broker is too old for the latter two (before Kafka 3.8 and 4.1).
+        `states`: Kafka's names (Empty, Ongoing, PrepareCommit, …). `min_duration_ms`: the transaction began longer ago
+        (Kafka 3.8). `pattern`: a regular expression in RE2's syntax that matches the whole id (Kafka 4.1). Raises
+        UnsupportedVersionError where a broker is too old for a filter.
         """
         return await transactions.list_transactions(
             self._calls,
@@ -283,9 +317,9 @@ class Admin:
         )
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Return state, identity, timeout, start and partitions; raises the first failure.
+        """Return state, producer, timeout, start and partitions by transactional id; raises the first failure.
 
-        An id that is not known: KafkaError with TRANSACTIONAL_ID_NOT_FOUND.
+        An unknown id raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND.
         """
         wanted, described = names_of(transactional_ids, "transactional ids"), {}
         for transactional_id, one in (await transactions.describe_transactions(self._calls, wanted)).items():
@@ -297,14 +331,14 @@ class Admin:
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
-        """Return the producers that each partition's leader remembers; raises the first failure."""
+        """Return the producers that each partition's leader knows; raises the first failure."""
         return await transactions.describe_producers(self._calls, sorted(partitions_of(partitions)))
 
     async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
-        """End a hanging transaction in one partition: its leader writes an abort marker. Raises what the leader says.
+        """End a hanging transaction in one partition: its leader writes an abort marker. Raises the leader's error.
 
-        No coordinator is asked. Do not abort one that a coordinator has open: its commit would leave this partition
-        out. `fence_producers` ends those.
+        No coordinator takes part. Do not abort a transaction that a coordinator has open, because its commit would
+        leave this partition out: `fence_producers` ends it.
         """
         await transactions.abort(self._calls, spec)
 
@@ -314,10 +348,10 @@ class Admin:
         *,
         older_than_ms: int = LONGEST_TRANSACTION_MS,
     ) -> list[HangingTransaction]:
-        """Return the transactions that are open in a partition, and that no coordinator knows of.
+        """Return transactions that are open in a partition and unknown to every coordinator (KIP-664).
 
-        Looks at all partitions of the cluster unless some are given. Transactions with a record younger than
-        `older_than_ms` (0: none) are not looked at; the default is Kafka's default of transaction.max.timeout.ms.
+        Looks at all partitions of the cluster unless `partitions` are given. Transactions with a record younger than
+        `older_than_ms` are left out; 0 leaves none out, and the default is Kafka's transaction.max.timeout.ms.
         """
         if partitions is None:
             calls = self._calls

@@ -1,4 +1,4 @@
-"""How the admin client asks: any broker, each of them, or a coordinator, until it passes or time is up."""
+"""How the admin client sends requests: to any broker, to all, or to a coordinator, with retries until a timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NO
 
 
 class AdminCalls:
-    """A cluster, and how long a call may take."""
+    """A cluster, and the timeout of a call."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self.cluster = cluster
@@ -27,13 +27,13 @@ class AdminCalls:
 
     @property
     def request_timeout_ms(self) -> int:
-        """How long the broker may work on a request."""
+        """How long the broker may work on a request, in milliseconds."""
         return self.cluster.config.request_timeout_ms
 
     async def retrying(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
-        """Ask again while it fails with what passes; raises KafkaTimeoutError when time is up.
+        """Call `ask` again while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
 
-        Raises InvalidTopicError after MISSING_TOPIC_ATTEMPTS answers that a topic or partition does not exist.
+        Raises InvalidTopicError after MISSING_TOPIC_ATTEMPTS responses that a topic or partition does not exist.
         """
         attempt, missing, why = 0, 0, None
         try:
@@ -59,7 +59,7 @@ class AdminCalls:
             ) from why
 
     async def any(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> R:
-        """Ask some broker; it forwards what only a controller can do."""
+        """Send a request to any broker, which forwards what only a controller can do."""
 
         async def ask() -> R:
             connection = await self.cluster.connection(self.cluster.any_node())
@@ -69,7 +69,7 @@ class AdminCalls:
         return await self.retrying(ask, what)
 
     async def simple(self, request: Request[R], what: str) -> R:
-        """Ask some broker in the newest version that both speak."""
+        """Send a request to any broker, in the newest version that both sides speak."""
         return await self.any(lambda connection: (request, connection.version_of(type(request))), what)
 
     async def of_group(
@@ -79,13 +79,16 @@ class AdminCalls:
         codes: Callable[[R, int], list[int]],
         what: str,
     ) -> tuple[R, int, int]:
-        """Ask a group's coordinator; returns answer, version and the coordinator's id. `codes`: errors to retry by."""
+        """Send a request to a group's coordinator; returns response, version and the coordinator's id.
+
+        `codes` returns the error codes of a response that decide whether it is sent again.
+        """
         return await self._of_coordinator(KeyType.GROUP, group_id, build, codes, what)
 
     async def of_transaction(
         self, transactional_id: str, request: Request[R], codes: Callable[[R], list[int]], what: str
     ) -> tuple[R, int]:
-        """Ask the coordinator of a transactional id; returns its answer and the coordinator's id."""
+        """Send a request to the coordinator of a transactional id; returns its response and the coordinator's id."""
         answer, _, node_id = await self._of_coordinator(
             KeyType.TRANSACTION,
             transactional_id,
@@ -124,7 +127,7 @@ class AdminCalls:
 
 
 def failure(code: int, message: str | None, subject: str) -> KafkaError | None:
-    """Return the exception for one item of an answer, None where it went well."""
+    """Return the exception for one item of a response; None for success."""
     if not code:
         return None
     error = error_for(code, message)

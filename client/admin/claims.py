@@ -1,7 +1,7 @@
-"""The claims that group-aware producers have on the input partitions of a consumer group: shown, and cleared by hand.
+"""Claims of group-aware producers on the input partitions of a consumer group: read, and removed by hand.
 
-They travel as the config `transaction.claims` of a resource of type GROUP. A broker without the transaction extension
-has no such config.
+They are the config `transaction.claims` of a resource of type GROUP. A broker without the transaction extension does
+not have that config.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CONFIG: Final = "transaction.claims"
 
 
 class GroupClaim(NamedTuple):
-    """An input partition, and the producer that alone may commit the group's offsets on it.
+    """A claimed input partition, and the producer that alone may commit the group's offsets on it.
 
-    Producers that come with an older `generation_id`, or with none, are refused.
+    Producers with an older `generation_id`, or without one, are refused.
     """
 
     partition: TopicPartition
@@ -57,7 +57,7 @@ async def group_claims(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
 
 
 async def unfence_group(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
-    """IncrementalAlterConfigs: delete them; returns those that there were."""
+    """Delete the claims with IncrementalAlterConfigs, and return those that were deleted."""
     claims = await group_claims(calls, group_id)
     if claims:
         resource = ConfigResource(ResourceType.GROUP, group_id)

@@ -1,4 +1,4 @@
-"""Groups and their offsets: how the admin client's calls become requests, and answers become values."""
+"""The admin client's requests about groups and their offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .values import GroupDescription, GroupListing, GroupMember
 
 
 async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupListing]:
-    """ListGroups at every broker: each knows the groups that it coordinates."""
+    """Send ListGroups to every broker, because each one lists the groups that it coordinates."""
     wanted = list(states)
 
     async def one(node_id: int) -> list[GroupListing]:
@@ -51,7 +51,7 @@ async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupLis
 
 
 async def describe_group(calls: AdminCalls, group_id: str) -> GroupDescription:
-    """DescribeGroups for one; a group that does not exist is described as Dead."""
+    """Describe a group; one that does not exist has the state Dead."""
     answer, _, node_id = await calls.of_group(
         group_id,
         lambda connection: (DescribeGroupsRequest(groups=[group_id]), connection.version_of(DescribeGroupsRequest)),
@@ -82,7 +82,7 @@ def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
 
 
 async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
-    """DeleteGroups for one: None or why not."""
+    """Delete a group; returns None or the failure."""
     answer, _, _ = await calls.of_group(
         group_id,
         lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
@@ -95,7 +95,7 @@ async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
 async def group_offsets(
     calls: AdminCalls, group_id: str, *, require_stable: bool
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """OffsetFetch of everything that the group has committed."""
+    """Fetch all committed offsets of a group."""
 
     def build(connection: Connection) -> tuple[OffsetFetchRequest, int]:
         version = connection.version_of(OffsetFetchRequest)
@@ -119,14 +119,14 @@ def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
     else:
         group = answer.groups[0]
         codes = [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
-    # The extension's code for "undecided" is another API's error elsewhere, which asking again would not mend.
+    # The extension reuses another API's code for "undecided". That error is not retriable, this one is.
     return [ErrorCode.UNSTABLE_OFFSET_COMMIT if code == PENDING_TRANSACTION else code for code in codes]
 
 
 async def alter_group_offsets(
     calls: AdminCalls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """OffsetCommit for a group without members."""
+    """Commit offsets of a group without members; returns None or the failure by partition."""
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
@@ -168,7 +168,7 @@ def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
 async def delete_group_offsets(
     calls: AdminCalls, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """OffsetDelete; raises what concerns the whole group."""
+    """Delete committed offsets; returns None or the failure by partition, raises what concerns the whole group."""
     request = OffsetDeleteRequest(
         group_id=group_id,
         topics=[

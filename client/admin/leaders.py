@@ -1,4 +1,4 @@
-"""Which broker leads which partitions: `by_leader`, for requests that only leaders answer."""
+"""Groups partitions by their leaders, for requests that only leaders can answer: `by_leader`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .calls import AdminCalls
 
 
 async def by_leader(calls: AdminCalls, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-    """Return the partitions by the node that leads them; raises why one has no leader."""
+    """Return the partitions by the id of their leader; raises the error of a partition without a leader."""
     wanted = list(partitions)
     if wanted:
         await calls.cluster.refresh({one.topic for one in wanted})

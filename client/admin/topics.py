@@ -1,4 +1,4 @@
-"""Topics, partitions, records and configs: how the admin client's calls become requests, and answers become values."""
+"""The admin client's requests about topics, partitions, records and configs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SET, DELETE = 0, 1
 
 
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
-    """CreateTopics: per topic None or why not."""
+    """Create topics; returns None or the failure by topic."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -52,7 +52,7 @@ async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, valida
 
 
 async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
-    """DeleteTopics: per topic None or why not."""
+    """Delete topics; returns None or the failure by topic."""
     wanted = list(names)
 
     def build(connection: Connection) -> tuple[DeleteTopicsRequest, int]:
@@ -73,7 +73,7 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
 
 
 async def create_partitions(calls: AdminCalls, totals: Mapping[str, int]) -> Outcomes:
-    """CreatePartitions: per topic None or why not."""
+    """Raise the numbers of partitions; returns None or the failure by topic."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in totals.items()],
         timeout_ms=calls.request_timeout_ms,
@@ -83,7 +83,7 @@ async def create_partitions(calls: AdminCalls, totals: Mapping[str, int]) -> Out
 
 
 async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
-    """DescribeCluster."""
+    """Return the cluster's id, controller and brokers."""
     answer = await calls.simple(DescribeClusterRequest(), "describe the cluster")
     if answer.error_code:
         raise error_for(answer.error_code, answer.error_message)
@@ -94,7 +94,7 @@ async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
 async def describe_configs(
     calls: AdminCalls, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """DescribeConfigs; raises the first failure."""
+    """Return the configs of resources; raises the first failure."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -117,7 +117,7 @@ async def describe_configs(
 async def alter_configs(
     calls: AdminCalls, changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
 ) -> dict[ConfigResource, KafkaError | None]:
-    """IncrementalAlterConfigs: None as a value removes what was set."""
+    """Set and remove configs with IncrementalAlterConfigs; returns None or the failure by resource."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -142,7 +142,7 @@ async def alter_configs(
 
 
 async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """DeleteRecords at the leaders: returns the new log start offsets; raises the first failure."""
+    """Send DeleteRecords to the leaders; returns the new log start offsets, raises the first failure."""
     deleted: dict[TopicPartition, int] = {}
 
     async def ask() -> dict[TopicPartition, int]:

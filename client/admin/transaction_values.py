@@ -1,4 +1,4 @@
-"""What the admin client tells of transactions and of producers. Plain values; times are in ms since the epoch."""
+"""Values of the admin client about transactions and producers. Times are in ms since the epoch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..values import TopicPartition
 
 
 class FencedProducer(NamedTuple):
-    """What became of one transactional id: its producer id and new epoch (-1, -1 with an `error`).
+    """The outcome of fencing a transactional id: its producer id and new epoch, or -1 and -1 with an `error`.
 
-    Every producer with an older epoch is fenced, and what it had open is aborted.
+    Every producer with an older epoch is fenced, and its open transaction is aborted.
     """
 
     producer_id: int
@@ -21,7 +21,7 @@ class FencedProducer(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id as it is listed; `state` is Kafka's name ("Ongoing"), `coordinator` the node that has it."""
+    """A listed transactional id; `state` is Kafka's name ("Ongoing"), `coordinator` the id of its broker."""
 
     transactional_id: str
     producer_id: int
@@ -30,9 +30,10 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """What the coordinator knows of a transactional id.
+    """The coordinator's view of a transactional id.
 
-    `started_ms` and `partitions` are those of the transaction that is open or being ended: None and empty without one.
+    `started_ms` and `partitions` describe the transaction that is open or being ended; without one they are None and
+    empty.
     """
 
     transactional_id: str
@@ -46,17 +47,17 @@ class TransactionDescription(NamedTuple):
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the coordinator aborts it by itself; None where nothing is undecided."""
+        """When the coordinator will abort the transaction; None unless it is undecided."""
         if self.state != "Ongoing" or self.started_ms is None:
             return None
         return self.started_ms + self.timeout_ms
 
 
 class ProducerDescription(NamedTuple):
-    """A producer as a partition's leader remembers it.
+    """A producer as a partition's leader knows it.
 
-    `transaction_start_offset` is the first offset of its open transaction, None without one; `coordinator_epoch` that
-    of the last marker, -1 before the first; `last_timestamp_ms` that of its last record, -1 where it is not known.
+    `transaction_start_offset` is the first offset of its open transaction, or None. `coordinator_epoch` is that of the
+    last marker, -1 before the first. `last_timestamp_ms` is that of its last record, -1 if it is unknown.
     """
 
     producer_id: int
@@ -68,7 +69,7 @@ class ProducerDescription(NamedTuple):
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Names an open transaction of one partition as exactly as a marker has to; Kafka's name for it."""
+    """Identifies an open transaction of a partition with everything that an abort marker needs (Kafka's name)."""
 
     partition: TopicPartition
     producer_id: int
@@ -77,7 +78,7 @@ class AbortTransactionSpec(NamedTuple):
 
     @classmethod
     def of(cls, partition: TopicPartition, producer: ProducerDescription) -> AbortTransactionSpec:
-        """Return what names the transaction that this producer has open there."""
+        """Return the spec of the transaction that this producer has open in a partition."""
         coordinator_epoch = max(producer.coordinator_epoch, 0)
         return cls(partition, producer.producer_id, producer.producer_epoch, coordinator_epoch)
 
@@ -90,7 +91,7 @@ class WhyHanging(Enum):
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that is open in a partition, and that no coordinator knows of: it holds up readers for ever."""
+    """A transaction that is open in a partition and unknown to every coordinator: it blocks read_committed readers."""
 
     partition: TopicPartition
     producer: ProducerDescription
@@ -99,5 +100,5 @@ class HangingTransaction(NamedTuple):
 
     @property
     def abort_spec(self) -> AbortTransactionSpec:
-        """What `Admin.abort_transaction` takes to end it."""
+        """The argument for `Admin.abort_transaction` that ends it."""
         return AbortTransactionSpec.of(self.partition, self.producer)

@@ -1,8 +1,8 @@
-"""Transactions as an operator sees them: list, describe, fence, find those that hang, and abort one by its marker.
+"""The admin client's requests about transactions: list, describe, fence, find hanging ones, and abort one by a marker.
 
-Each question goes to who knows: transactional ids to their coordinators, open transactions of a partition to its
-leader. A transaction hangs when the leader has it open and no coordinator has it: then nobody will ever end it, and
-read_committed readers wait in front of it for ever (KIP-664).
+Coordinators know transactional ids, and leaders know the open transactions of their partitions. A transaction hangs
+when a leader has it open and no coordinator does: nothing ends it, and read_committed consumers wait in front of it for
+ever (KIP-664).
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ AT_ONCE: Final = 16
 
 
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
-    """InitProducerId for each, without an identity: as a new producer with that id would begin, only that none does.
+    """Send InitProducerId for each id without an identity, as a new producer would; returns the outcome by id.
 
-    CONCURRENT_TRANSACTIONS (what was open is being aborted) and moving coordinators are asked again until time is up.
+    CONCURRENT_TRANSACTIONS (the open transaction is being aborted) and moving coordinators are retried until the
+    timeout.
     """
 
     async def one(transactional_id: str) -> FencedProducer:
@@ -91,7 +92,7 @@ async def list_transactions(
     min_duration_ms: int,
     pattern: str | None,
 ) -> list[TransactionListing]:
-    """ListTransactions at every broker: each knows the ids that it coordinates."""
+    """Send ListTransactions to every broker, because each one lists the ids that it coordinates."""
 
     async def one(node_id: int) -> list[TransactionListing]:
         connection = await calls.cluster.connection(node_id)
@@ -141,7 +142,7 @@ def _check_filters(connection: Connection, version: int, min_duration_ms: int, p
 async def describe_transactions(
     calls: AdminCalls, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription | KafkaError]:
-    """DescribeTransactions for each, at its coordinator."""
+    """Describe each transactional id at its coordinator; an id that fails has its KafkaError."""
 
     async def one(transactional_id: str) -> TransactionDescription | KafkaError:
         answer, node_id = await calls.of_transaction(
@@ -173,7 +174,7 @@ async def describe_transactions(
 async def describe_producers(
     calls: AdminCalls, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
-    """DescribeProducers at the leaders; raises the first failure."""
+    """Send DescribeProducers to the leaders; raises the first failure."""
     wanted = list(dict.fromkeys(partitions))
     described: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
 
@@ -211,7 +212,7 @@ def _producer(state: ProducerState) -> ProducerDescription:
 
 
 async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
-    """WriteTxnMarkers at the leader: an abort marker, written without any coordinator; raises what the leader says."""
+    """Send WriteTxnMarkers with an abort marker to the leader; raises its error. No coordinator takes part."""
     partition = TopicPartition(*spec.partition)
     what = f"abort the transaction of producer id {spec.producer_id} on {partition}"
     marker = WritableTxnMarker(
@@ -245,11 +246,10 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
 async def find_hanging(
     calls: AdminCalls, partitions: Iterable[TopicPartition], *, older_than_ms: int, now_ms: int
 ) -> list[HangingTransaction]:
-    """Open transactions, without a record since `older_than_ms`, that their coordinators do not know of.
+    """Return open transactions without a record since `older_than_ms` that their coordinators do not know.
 
-    The age keeps out what is just beginning or ending between one question and the next; what is left is looked at
-    once more at the end, and counts only if it is still the same transaction. 0 leaves none out: timestamps are the
-    producers' own, and may be of any time.
+    The age excludes transactions that begin or end between two requests. Those that remain are checked once more at the
+    end, and count only if they are unchanged. With 0 no age is excluded, because timestamps are set by producers.
     """
     producers = await describe_producers(calls, partitions)
     candidates = [

@@ -1,4 +1,4 @@
-"""What the admin client takes and gives. Plain values."""
+"""Values of the admin client: its arguments and results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..values import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 stands for the broker's default. `configs` by Kafka's dotted names."""
+    """A topic to create. -1 means the broker's default; `configs` has Kafka's dotted names."""
 
     name: str
     partitions: int = -1
@@ -22,7 +22,7 @@ class NewTopic:
 
 
 class ResourceType(IntEnum):
-    """What a config belongs to (Kafka's numbers)."""
+    """The kind of a resource that has configs (Kafka's numbers)."""
 
     TOPIC = 2
     BROKER = 4
@@ -30,14 +30,14 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A topic, broker or group whose configs are meant; a broker is named by its id."""
+    """A topic, broker or group that has configs; a broker's name is its id."""
 
     type: ResourceType
     name: str
 
 
 class ConfigEntry(NamedTuple):
-    """One config. `source` is Kafka's number: 1 the topic's own, 2, 3 dynamic, 4 the broker's file, 5 the default."""
+    """A config. `source` is Kafka's number: 1 set on the topic, 2 and 3 dynamic, 4 the broker's file, 5 the default."""
 
     name: str
     value: str | None
@@ -55,7 +55,7 @@ class ClusterDescription(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group as it is listed; `state` and `type` are empty where the broker does not say."""
+    """A listed group; `state` and `type` are empty where the broker does not send them."""
 
     group_id: str
     protocol_type: str
@@ -64,7 +64,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member of a group; its partitions, where it is a consumer."""
+    """A member of a group; `partitions` is its assignment if it is a consumer."""
 
     member_id: str
     group_instance_id: str | None
@@ -74,7 +74,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group: Kafka's state names (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead)."""
+    """A group. `state` is Kafka's name: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead."""
 
     group_id: str
     state: str

@@ -1,4 +1,4 @@
-"""The consumer: subscription, group membership, fetching, committed offsets. `Consumer` is what an application uses."""
+"""The consumer, `Consumer`: subscription, group membership, fetching, committed offsets."""
 
 from .consumer import CommitCallback, Consumer, OffsetLike
 from .errors import (

@@ -1,7 +1,7 @@
-"""When positions are committed: automatically, in the background for the application, and before they are given up.
+"""When positions are committed: automatically, in the background on request, and before partitions are given up.
 
-Owns which commits are under way, so that a rebalance can wait for them, and when the next automatic one is due. Writing
-them is `offsets.py`'s.
+It knows which commits are under way, so that a rebalance can wait for them, and when the next automatic one is due.
+`offsets.py` writes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Commits:
-    """See the module's docstring."""
+    """The automatic and background commits of a consumer."""
 
     def __init__(
         self, cluster: Cluster, config: ConsumerConfig, subscription: SubscriptionState, offsets: CommittedOffsets
@@ -47,7 +47,7 @@ class Commits:
         self._due_at = self._loop.time() + self._interval_s
 
     def consumed(self, only: set[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what a commit without arguments commits: the positions."""
+        """Return the positions, which a commit without arguments commits."""
         return {
             one: OffsetAndMetadata(offset, "", epoch)
             for one, (offset, epoch) in self._subscription.positions().items()
@@ -108,7 +108,7 @@ class Commits:
             log.warning("automatic commit at close failed, records will come again: %s", error)
 
     async def cancel(self) -> None:
-        """End what is still under way."""
+        """Cancel commits under way."""
         for task in list(self._under_way):
             task.cancel()
         if self._under_way:

@@ -1,11 +1,11 @@
 """`Consumer`: reads records of topics, alone or as a member of a group.
 
-It puts the parts together and owns none of the work: subscription (what), coordinator (group), fetcher (records),
-committed offsets, offset look-ups. One task polls at a time; the other calls may be made beside it.
+It joins the parts, which do the work: subscription, coordinator (group membership), fetcher (records), committed
+offsets, offset look-ups. One task polls at a time; other calls may be made beside it.
 
-Delivery: what `poll`, `getmany` or the iteration handed out counts as processed at the next of these calls: only then
-is it committed automatically or given up in a rebalance. The position moves with each record that the iteration hands
-out.
+Delivery: records that `poll`, `getmany` or the iteration returned count as processed at the next of these calls. Only
+then are they committed automatically, or their partitions given up in a rebalance. The position moves with each record
+that the iteration returns.
 """
 
 from __future__ import annotations
@@ -46,10 +46,17 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], BaseExcep
 
 
 class Consumer:
-    """`async with Consumer(bootstrap_servers=…, group_id=…, topics=[…]) as consumer: async for record in consumer: …`
+    """Reads records of topics, alone or as a member of a group.
 
-    Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. `topics` or `pattern` (of which
-    the whole topic name has to match) subscribe from the start. Raises ConfigError for settings that cannot be.
+    ::
+
+        async with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="packing", topics=["orders"]) as consumer:
+            async for record in consumer:
+                print(record.value)
+
+    Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. `topics`, or a `pattern` that has
+    to match the whole topic name, subscribe from the start. Raises ConfigError for invalid settings. At the end of the
+    block offsets are committed, if enable.auto.commit, unless an exception ends it.
     """
 
     def __init__(
@@ -89,7 +96,7 @@ class Consumer:
         await self.close(commit=kind is None, timeout_s=grace_s(self.config, error))
 
     async def start(self) -> None:
-        """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
+        """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
             raise IllegalStateError("a consumer is started once: make a new one")
         self._started = True
@@ -121,9 +128,9 @@ class Consumer:
     async def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
         """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice.
 
-        What the broker has not answered within `timeout_s` (default: request.timeout.ms, or default.api.timeout.ms
-        where that is shorter) is given up: then records come again, and the group waits for the session timeout. A
-        rebalance listener is bounded by `timeout_s` only where that is given.
+        Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
+        default.api.timeout.ms). After that, records that were not committed come again, and the group waits for the
+        session timeout. A rebalance listener is bounded only by a `timeout_s` that is given.
         """
         was_open, self._closed = self._open and not self._closed, True
         if not was_open:
@@ -156,7 +163,7 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or those that match, shared with the group; replaces what was subscribed to before."""
+        """Share these topics, or those that match the pattern, with the group; replaces the former subscription."""
         self._check_open()
         if (topics is None) == (pattern is None):
             raise IllegalStateError("subscribe() takes either topics or a pattern")
@@ -174,14 +181,14 @@ class Consumer:
         self._look_again()
 
     async def unsubscribe(self) -> None:
-        """Give everything up and leave the group."""
+        """Give up all partitions and leave the group."""
         self._check_open()
         if self._coordinator is not None and self._subscription.automatic:
             await self._coordinator.leave("unsubscribed")
         self._subscription.unsubscribe()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions, without a group deciding on them."""
+        """Read exactly these partitions, without a group's assignment."""
         self._check_open()
         wanted = partitions_of(partitions)
         self._subscription.assign_manually(wanted)
@@ -189,11 +196,11 @@ class Consumer:
         self._look_again()
 
     def subscription(self) -> set[str]:
-        """Return the topics subscribed to, or those that match the pattern now."""
+        """Return the topics of the subscription; with a pattern those that match now."""
         return set(self._subscription.topics)
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that this consumer has now."""
+        """Return the partitions that are assigned to this consumer now."""
         return set(self._subscription.assigned)
 
     # -- reading
@@ -201,9 +208,8 @@ class Consumer:
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
         """Return the next records, at most `max_records` (max.poll.records), or [] after the timeout.
 
-        Within a partition they are in order. Raises NoOffsetForPartitionError, OffsetOutOfRangeError,
-        RecordCorruptError,
-        FencedInstanceError, AuthorizationError, and what a rebalance listener raised.
+        Records of a partition are in order. Raises NoOffsetForPartitionError, OffsetOutOfRangeError,
+        RecordCorruptError, FencedInstanceError, AuthorizationError, and what a rebalance listener raised.
         """
         batches = await self.getmany(timeout_ms, max_records)
         if len(batches) == 1:
@@ -213,7 +219,7 @@ class Consumer:
     async def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """As `poll`, by partition; with `partitions` only of these."""
+        """Return the next records by partition, as `poll` does; with `partitions` only records of these."""
         self._check_open()
         if self._polling:
             raise IllegalStateError("another task polls this consumer: one at a time")
@@ -298,9 +304,9 @@ class Consumer:
     # -- positions
 
     async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
-        """Return the offset of the next record that will be handed out; waits until it is known.
+        """Return the offset of the next record that will be returned; waits until it is known.
 
-        Raises KafkaTimeoutError after the timeout (default.api.timeout.ms), PendingTransactionError being one.
+        Raises KafkaTimeoutError after the timeout (default.api.timeout.ms); PendingTransactionError is one.
         """
         self._check_open()
         return await self._positions.of(
@@ -308,7 +314,7 @@ class Consumer:
         )
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Go on at `offset`; it is not checked before the next fetch. Raises IllegalStateError if not assigned."""
+        """Continue at `offset`, which the next fetch checks. Raises IllegalStateError for an unassigned partition."""
         self._check_open()
         at, epoch = (offset.offset, offset.leader_epoch) if isinstance(offset, OffsetAndMetadata) else (offset, -1)
         if isinstance(at, int) and at < 0:
@@ -317,11 +323,13 @@ class Consumer:
         self._look_again()
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Go to the first record of these, or all assigned, partitions."""
+        """Continue at the first record of these partitions; without any, of all assigned ones."""
         await self._seek_to(partitions, EARLIEST)
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Go behind the last record (read_committed: the last stable offset) of these, or all assigned, partitions."""
+        """Continue at the end (read_committed: last stable offset) of these partitions; without any, of all assigned
+        ones.
+        """
         await self._seek_to(partitions, LATEST)
 
     async def _seek_to(self, partitions: Collection[tuple[str, int]], timestamp: int) -> None:
@@ -333,7 +341,7 @@ class Consumer:
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
-        """Return what to commit for what was handed out of a partition; raises IllegalStateError before any was."""
+        """Return the position to commit after the returned records; raises IllegalStateError before the first."""
         self._check_open()
         state = self._subscription.state(partition)
         if state.position is None:
@@ -341,7 +349,7 @@ class Consumer:
         return OffsetAndMetadata(state.position, "", state.leader_epoch)
 
     def wakeup(self) -> None:
-        """Have the poll that waits, or else the next one, return without records."""
+        """Make the waiting poll, or else the next one, return without records."""
         self._woken = True
         if self._open:
             self._awake.set()
@@ -355,14 +363,14 @@ class Consumer:
         self._look_again()
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Hand out nothing of these partitions; they stay assigned."""
+        """Return no records of these partitions; they stay assigned."""
         self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = True
         self._look_again()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Go on with these partitions."""
+        """Return records of these partitions again."""
         self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = False
@@ -373,7 +381,7 @@ class Consumer:
         return {one for one, state in self._subscription.assigned.items() if state.paused}
 
     async def lag(self, partition: tuple[str, int]) -> int:
-        """Return how many offsets lie between the position and the end (read_committed: the last stable offset)."""
+        """Return the offsets between the position and the end (read_committed: the last stable offset)."""
         partition = partition_of(partition)
         position = await self.position(partition)
         state = self._subscription.state(partition)
@@ -387,7 +395,7 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetLike] | None = None) -> None:
         """Commit these offsets, or the positions, and wait until they are durable.
 
-        Raises CommitFailedError when this member's partitions may be another's by now, RebalanceInProgressError, and
+        Raises CommitFailedError if the partitions may belong to another member now, RebalanceInProgressError, and
         KafkaTimeoutError after default.api.timeout.ms.
         """
         coordinator = self._with_group("commit()")
@@ -397,7 +405,7 @@ class Consumer:
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetLike] | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Future[None]:
-        """Commit in the background, without retries; the future, and the callback, tell how it went."""
+        """Commit in the background without retries; the future and the callback receive the outcome."""
         coordinator = self._with_group("commit_async()")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
         task = coordinator.commits.in_background(values)
@@ -411,7 +419,7 @@ class Consumer:
         return task
 
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset of each partition, None where there is none."""
+        """Return the group's committed offset of each partition, or None; by default of all assigned partitions."""
         coordinator = self._with_group("committed()")
         wanted = partitions_of(partitions) or list(self._subscription.assigned)
         return await coordinator.offsets.fetch(wanted, timeout_s=self._api_timeout_s)
@@ -421,7 +429,7 @@ class Consumer:
         return await self._offsets_at(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last readable record: high watermark, or last stable offset (read_committed)."""
+        """Return the end of each partition: its high watermark, or with read_committed its last stable offset."""
         return await self._offsets_at(partitions, LATEST)
 
     async def _offsets_at(self, partitions: Iterable[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
@@ -435,7 +443,7 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return each partition's first record at or after a time (ms since the epoch), None where there is none."""
+        """Return the first record since a time (ms since the epoch) for each partition, or None if there is none."""
         self._check_open()
         wanted = {partition_of(one): whole_number(at, "timestamp", MAX_INT64) for one, at in timestamps.items()}
         found = await list_offsets(

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class Step(Enum):
-    """Where a rebalance is; see the module's docstring."""
+    """The current step of a rebalance."""
 
     PREPARE = "prepare"
     JOIN = "join"
@@ -56,7 +56,7 @@ class Step(Enum):
 
 
 class ConsumerCoordinator:
-    """See the module's docstring."""
+    """The consumer's part in its group: joins it, and takes and gives up partitions."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ConsumerCoordinator:
 
     @property
     def cooperative(self) -> bool:
-        """Whether kept partitions stay with the member through a rebalance."""
+        """Whether the member keeps unmoved partitions through a rebalance."""
         return self._protocol is RebalanceProtocol.COOPERATIVE
 
     @property
@@ -122,7 +122,7 @@ class ConsumerCoordinator:
         return self._watched or ()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return who commits offsets within a transaction (KIP-447)."""
+        """Return the group and member for committing offsets within a transaction (KIP-447)."""
         generation = self.membership.generation
         return ConsumerGroupMetadata(
             self.membership.group_id,
@@ -132,10 +132,10 @@ class ConsumerCoordinator:
         )
 
     def group_assignment(self) -> ConsumerAssignment:
-        """Return the partitions together with the generation that assigned them; both change in one step.
+        """Return the partitions with the generation that assigned them; both change in one step.
 
-        While the group rebalances it is the last one, until the next is complete. Raises RebalanceInProgressError for
-        a consumer that subscribes and is no member (yet, or any more).
+        During a rebalance it is the last assignment, until the next one is complete. Raises RebalanceInProgressError
+        for a consumer that subscribes and is not, or not any more, a member.
         """
         subscription, membership = self._subscription, self.membership
         if not subscription.automatic:
@@ -156,7 +156,7 @@ class ConsumerCoordinator:
     # -- polling
 
     async def poll(self, deadline: float) -> bool:
-        """Go on with what is due until `deadline` (loop time); returns whether records may be handed out."""
+        """Continue what is due until `deadline` (loop time); returns whether records may be returned."""
         membership = self.membership
         while True:
             if self._leaving:
@@ -358,7 +358,7 @@ class ConsumerCoordinator:
     # -- the end
 
     async def leave(self, reason: str, timeout_s: float | None = None) -> None:
-        """Give everything up and leave the group (unsubscribe, close); bounded, apart from the listener."""
+        """Give up all partitions and leave the group; bounded, except for the listener."""
         self._leaving += 1
         try:
             await self._end_step(self._timeout_s if timeout_s is None else timeout_s)
@@ -376,7 +376,7 @@ class ConsumerCoordinator:
             self._attention()
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
-        """Commit if that is automatic, leave, end all tasks. Bounded by the timeout, apart from the listener."""
+        """Commit if that is automatic, leave, end all tasks. Bounded by the timeout, except for the listener."""
         deadline = self._loop.time() + timeout_s
 
         def left() -> float:

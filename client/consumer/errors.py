@@ -1,4 +1,4 @@
-"""What can go wrong in a consumer beyond the client's common errors; each type's `remedy` says what to do."""
+"""Errors of the consumer, besides the client's common ones; the `remedy` of each says what to do."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..values import TopicPartition
 
 
 class CommitFailedError(KafkaError):
-    """The offsets were not committed: the member is out of the group, its partitions may be another's by now.
+    """The offsets were not committed: the member has left the group, and its partitions may belong to another member.
 
-    What was processed since the last commit will be processed again, by whoever has the partitions. Poll more often, or
-    raise max.poll.interval.ms, if processing took too long.
+    The partitions' new owner processes again what was processed since the last commit. If processing took too long,
+    poll more often, or raise max.poll.interval.ms.
     """
 
 
 class RebalanceInProgressError(RetriableError):
-    """The offsets were not committed because the group rebalances: poll, then commit again what is still owned."""
+    """The offsets were not committed because the group rebalances: poll, then commit what is still assigned."""
 
     remedy = "call poll() so that the rebalance can end, then commit what is still assigned"
 
@@ -48,7 +48,7 @@ class NoOffsetForPartitionError(_OfPartitions):
 
 
 class OffsetOutOfRangeError(_OfPartitions):
-    """The position is not in the log (records were deleted) and auto.offset.reset is none: `seek` elsewhere."""
+    """The position is not in the log, because records were deleted, and auto.offset.reset is none: `seek` elsewhere."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -60,9 +60,9 @@ class OffsetOutOfRangeError(_OfPartitions):
 
 
 class RecordCorruptError(KafkaError):
-    """A batch could not be read from `offset` on, where the position stays.
+    """A batch cannot be read from `offset` on; the position stays there.
 
-    To leave the rest of the batch out knowingly, `seek` to `next_offset` (-1: the end of the batch cannot be told).
+    To skip the rest of the batch on purpose, `seek` to `next_offset`; it is -1 if the end of the batch is unknown.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, reason: str, next_offset: int = -1) -> None:

@@ -17,7 +17,7 @@ MAX_EPOCH: Final = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What is asked of one partition; equal values need not be said again within a session."""
+    """What is fetched of a partition; equal values are not sent again within a session."""
 
     topic_id: bytes
     fetch_offset: int
@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 class FetchSession:
-    """`fill` a request with what is wanted now, then tell `succeeded` or `failed`."""
+    """A fetch session: `fill` each request, then report `succeeded` or `failed`."""
 
     __slots__ = ("_epoch", "_id", "_partitions")
 

@@ -70,7 +70,7 @@ _SESSION_GONE: Final = frozenset(
 
 
 class Fetcher:
-    """See the module's docstring. `arrived` is called when there may be something new to take, or a failure."""
+    """Fetches records ahead of the application. `arrived` is called when there may be new records, or a failure."""
 
     def __init__(
         self, cluster: Cluster, config: ConsumerConfig, subscription: SubscriptionState, arrived: Callable[[], None]
@@ -95,7 +95,7 @@ class Fetcher:
     # -- the application's side
 
     def wake(self) -> None:
-        """Look again what is to be fetched: positions, the assignment, the buffer or the leaders have changed."""
+        """Check again what to fetch: positions, the assignment, the buffer or the leaders have changed."""
         if self._closed:
             return
         for partition in self._subscription.assigned:
@@ -107,10 +107,9 @@ class Fetcher:
             changed.set()
 
     def take(self, most: int, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Hand out up to `most` records and move the positions; raises what went wrong, when no record is left before
-        it.
+        """Return up to `most` records and advance the positions; raises a failure when no record before it is left.
 
-        `only`: no other partitions.
+        With `only`, from no other partitions.
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         passed: list[FetchedPartition] = []
@@ -146,7 +145,7 @@ class Fetcher:
         return taken
 
     def take_one(self) -> ConsumerRecord | None:
-        """Hand out the next record, or None; only the first chunk is looked at, so that it is cheap."""
+        """Return the next record, or None; looks at the first chunk only, which makes it cheap."""
         if not self._ready:
             return None
         chunk = self._ready[0]
@@ -167,7 +166,7 @@ class Fetcher:
         return record
 
     def raise_failure(self) -> None:
-        """Raise, once, what a fetch ended with that does not pass by itself."""
+        """Raise, once, the error of a fetch that a retry would not mend."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -369,7 +368,7 @@ class Fetcher:
             self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
 
     def _block(self, state: PartitionState) -> None:
-        """Leave a partition out for a while: it must not slow the others down."""
+        """Leave a partition out for a while, so that it does not slow down the others."""
         wait = self._cluster.retry_backoff(state.failures)
         state.failures += 1
         state.blocked = True

@@ -8,20 +8,20 @@ from ..values import TopicPartition
 
 
 class RebalanceListener:
-    """Override what you need; the methods may be plain or `async`. They run inside `poll()`, never beside it.
+    """Base class of rebalance listeners: override what you need, as plain or `async` methods. They run inside `poll()`.
 
-    While `on_partitions_revoked` runs, the partitions are still this member's: commit what was processed, finish or
-    abort a transaction. In `on_partitions_lost` they are not any more: another member may have them, a commit would
-    fail. With the cooperative protocol only the partitions that really move are named. An exception ends the poll that
-    it happened in.
+    While `on_partitions_revoked` runs, this member still owns the partitions: commit what was processed, finish or
+    abort a transaction. In `on_partitions_lost` it does not: another member may own them, and a commit would fail. With
+    the cooperative protocol only partitions that really move are named. An exception ends the poll in which it is
+    raised.
     """
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called after a rebalance with the partitions that are new; positions may be set by `seek` here."""
+        """Called after a rebalance with the newly assigned partitions; it may `seek` to set their positions."""
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
         """Called before partitions are given up."""
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called when partitions are gone already; by default as `on_partitions_revoked`."""
+        """Called when partitions are already lost; calls `on_partitions_revoked` by default."""
         return self.on_partitions_revoked(partitions)

@@ -1,13 +1,13 @@
-"""A member of a classic group as the coordinator sees it: joining, heartbeats, leaving. `GroupMembership`.
+"""Membership in a classic group, as the coordinator sees it: joining, heartbeats, leaving. `GroupMembership`.
 
-Owns member id and generation and what answers of the coordinator do to them. Knows nothing of topics, assignors or
-offsets: metadata and assignments are bytes. Never joins by itself: the consumer does, inside `poll()`.
+It owns member id and generation, and how the coordinator's errors change them. It knows nothing of topics, assignors or
+offsets: metadata and assignments are bytes. It never joins by itself: the consumer does, inside `poll()`.
 
-Invariants: `generation_id` is -1 unless the coordinator counts this member in; a generation is only left by a new one,
-by an error that says it is over, or by leaving. Heartbeats go out while STABLE, and only while the application polls:
+Invariants: `generation_id` is -1 unless the coordinator counts this member in; a generation ends only with a new one,
+with an error that says so, or by leaving. Heartbeats are sent while STABLE, and only while the application polls:
 max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its partitions lost.
 
-Joins have a connection of their own: their answers may take minutes, and answers come in order.
+Joins have a connection of their own: their responses may take minutes, and responses come in order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MemberState(Enum):
 
 
 class Generation(NamedTuple):
-    """What the coordinator knows this member by."""
+    """The coordinator's name for this member."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -67,7 +67,7 @@ class Generation(NamedTuple):
 
 
 class JoinMember(NamedTuple):
-    """A member as its leader is told of it."""
+    """A member, as the group's leader learns of it."""
 
     member_id: str
     group_instance_id: str | None
@@ -87,7 +87,7 @@ Assign = Callable[[str, Sequence[JoinMember], bool], Awaitable[dict[str, bytes]]
 
 
 class GroupMembership:
-    """See the module's docstring. `attention` is called when the next poll has something to do."""
+    """A consumer's membership in its group. `attention` is called when the next poll has something to do."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class GroupMembership:
     # -- plain changes of state
 
     def polled(self, *, still: bool = False) -> None:
-        """The application has asked for records; `still`: it waits for them until this is called again."""
+        """Note that the application polls; with `still` the poll lasts until this is called again."""
         self._last_poll = self._loop.time()
         self._in_poll = still
 
@@ -133,20 +133,20 @@ class GroupMembership:
         self._attention()
 
     def lost(self, reason: str, *, keep_member_id: bool = False) -> None:
-        """The generation is over; what this member had may be another's."""
+        """End the generation; this member's partitions may belong to another one."""
         self.state = MemberState.UNJOINED
         self.generation = Generation(member_id=self.generation.member_id if keep_member_id else "")
         self.request_rejoin(reason)
 
     def fail(self, error: KafkaError) -> None:
-        """This membership cannot go on; the next poll raises the error."""
+        """End the membership; the next poll raises the error."""
         self.state = MemberState.UNJOINED
         self.generation = Generation()
         self.failure = error
         self._attention()
 
     def rejected(self, code: ErrorCode, what: str) -> KafkaError:
-        """Change state by an error of the coordinator, and return the exception for it."""
+        """Apply an error of the coordinator, and return the exception for it."""
         error = error_for(code, f"group {self.group_id}: {what}: {code.text}")
         if code in _COORDINATOR_GONE:
             self.forget_coordinator()
@@ -174,9 +174,9 @@ class GroupMembership:
     # -- joining
 
     async def join(self, protocols: Callable[[], list[tuple[str, bytes]]], assign: Assign) -> Joined | None:
-        """Join once: JoinGroup, for the leader `assign`, SyncGroup. None: not this time, try again (it has waited).
+        """Join once: JoinGroup, `assign` if this member is the leader, SyncGroup. None: try again (it has waited).
 
-        Raises what does not pass by itself; then nothing of the membership is left.
+        Raises errors that are not retriable; then the membership is over.
         """
         config = self._config
         try:
@@ -276,7 +276,7 @@ class GroupMembership:
     async def _beat(self) -> None:
         try:
             await self._keep_session()
-        except Exception as error:  # a bug must not end in a member that the group loses without a word
+        except Exception as error:  # a bug must not let the group lose this member silently
             log.exception("the heartbeats of group %s failed", self.group_id)
             failure = FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the heartbeats failed: {error!r}")
             failure.__cause__ = error
@@ -337,9 +337,9 @@ class GroupMembership:
             self._attention()
 
     async def confirm(self) -> bool:
-        """Ask the coordinator whether it counts this member in now; raises KafkaError where it does not answer.
+        """Ask the coordinator whether it counts this member in; raises KafkaError if it does not respond.
 
-        Changes nothing: the heartbeats do, when they learn of it.
+        Changes nothing: a heartbeat that fails does.
         """
         generation = self.generation
         request = HeartbeatRequest(
@@ -373,9 +373,9 @@ class GroupMembership:
     # -- leaving
 
     async def leave(self, reason: str, timeout_s: float | None = None) -> None:
-        """Leave at once, so that nobody waits for the session timeout; a static member stays on the books instead.
+        """Leave at once, so that the group need not wait for the session timeout; a static member stays registered.
 
-        Failures, also that of no answer within `timeout_s`, are only logged: the session timeout does it then.
+        Failures are only logged, as is a missing response within `timeout_s`: the session times out then.
         """
         generation, self.generation = self.generation, Generation()
         self.state = MemberState.UNJOINED
@@ -400,7 +400,7 @@ class GroupMembership:
                     request.members = [MemberIdentity(member_id=generation.member_id, reason=reason)]
                 await connection.send(request, version)
         except (KafkaError, TimeoutError) as error:
-            log.info("group %s: could not say goodbye, the session will time out: %s", self.group_id, error)
+            log.info("group %s: could not leave, the session will time out: %s", self.group_id, error)
 
     async def close(self) -> None:
         """End the heartbeats."""

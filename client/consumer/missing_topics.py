@@ -21,7 +21,7 @@ REPEAT_S: Final = 60.0
 
 
 class MissingTopics:
-    """See the module's docstring. Time is passed in, in seconds."""
+    """Reports wanted topics that are missing. Time is passed in, in seconds."""
 
     def __init__(self, auto_create: bool) -> None:
         self._hint = (
@@ -33,7 +33,7 @@ class MissingTopics:
         self._failure: KafkaError | None = None
 
     def look(self, metadata: ClusterMetadata, wanted: Collection[str], now: float) -> None:
-        """See which of the wanted topics are missing in a new snapshot."""
+        """Find the missing topics of a new snapshot."""
         for name in [*self._said]:
             if name not in wanted or not self._code(metadata, name):
                 del self._said[name]

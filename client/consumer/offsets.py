@@ -1,9 +1,9 @@
-"""The offsets that a group has committed: `CommittedOffsets` writes and reads them at the coordinator.
+"""Committed offsets of a group: `CommittedOffsets` writes and reads them at the coordinator.
 
-Owns the retries while the coordinator moves or loads, and while a transaction that commits offsets is undecided: a
-reader waits, so that it never starts before what is about to be committed. As Kafka's consumer does, it always asks for
-stable offsets, whatever its isolation.level (KIP-447); a broker says UNSTABLE_OFFSET_COMMIT, or with the transaction
-extension PENDING_TRANSACTION. Past the timeout that is PendingTransactionError.
+It retries while the coordinator moves or loads, and while a transaction that commits offsets is undecided: a reader
+waits, so that it never starts before what is about to be committed. As Kafka's consumer does, it always asks for stable
+offsets, whatever its isolation.level (KIP-447). A broker answers UNSTABLE_OFFSET_COMMIT, or with the transaction
+extension PENDING_TRANSACTION; after the timeout that is PendingTransactionError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ASK_AGAIN: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORD
 
 
 class CommittedOffsets:
-    """See the module's docstring."""
+    """Writes and reads the committed offsets of a group."""
 
     def __init__(self, cluster: Cluster, membership: GroupMembership) -> None:
         self._cluster = cluster
@@ -70,8 +70,9 @@ class CommittedOffsets:
     async def commit(self, offsets: Offsets, *, in_group: bool, timeout_s: float, retry: bool = True) -> None:
         """Commit, and wait until it is durable.
 
-        Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError, AuthorizationError, and with `retry`
-        KafkaTimeoutError, or soon InvalidTopicError for a topic that does not exist; without it whatever went wrong.
+        Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError and AuthorizationError. With `retry` it
+        raises KafkaTimeoutError after the timeout, and InvalidTopicError soon for a topic that does not exist; without
+        it, the first failure.
         """
         if not offsets:
             return
@@ -148,10 +149,11 @@ class CommittedOffsets:
         timeout_s: float,
         on_found: Callable[[Found], None] = lambda found: None,
     ) -> Found:
-        """Return the committed offset of each partition, None where there is none; waits for undecided transactions.
+        """Return the committed offset of each partition, or None; waits for undecided transactions.
 
-        `on_found` is called with the partitions of each answer, so that one partition need not wait for another one.
-        Raises KafkaTimeoutError, PendingTransactionError being one, or what does not pass by itself.
+        `on_found` is called with the partitions of each response, so that one partition need not wait for another.
+
+        Raises KafkaTimeoutError, of which PendingTransactionError is one, and errors that are not retriable.
         """
         found: Found = {}
         async with _Retrying(self._cluster, timeout_s, f"read offsets of group {self._membership.group_id}") as again:
@@ -205,9 +207,9 @@ class CommittedOffsets:
 
 
 def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:
-    """Return what an answer for one group says, and an error of a partition in it; raises an error of the group.
+    """Return the offsets of a response for one group, and the error of a partition in it; raises an error of the group.
 
-    Of several errors it is one that does not pass, if there is one.
+    Of several errors it is one that is not retriable, if there is one.
     """
     found: Found = {}
     problem: KafkaError | None = None

@@ -1,8 +1,8 @@
-"""Where reading begins: `Positions` finds an offset for every assigned partition that has none yet.
+"""Initial positions: `Positions` looks up an offset for every assigned partition that has none.
 
-The committed offset of the group first; where there is none, what auto.offset.reset says. Found in the background: a
-partition whose offsets cannot be told yet holds up neither a poll nor the other partitions. A partition that is
-assigned anew, or sought elsewhere, meanwhile (its `incarnation` is another) keeps what it has.
+It is the group's committed offset, or else what auto.offset.reset says. Look-ups run in the background: a partition
+whose offset is not available yet holds up neither a poll nor the other partitions. A partition that is assigned again
+or sought elsewhere meanwhile (its `incarnation` is another) keeps its new position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
 
 
 class Positions:
-    """See the module's docstring. `changed` is called when a position was found, and when a look-up has ended."""
+    """Looks up missing positions. `changed` is called when a position was found, and when a look-up has ended."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Positions:
         """What the last look-up that ended failed with."""
 
     def find(self) -> None:
-        """Have a position found for every partition that lacks one; raises why a look-up failed for good."""
+        """Start a look-up for every partition without a position; raises why one failed for good."""
         while self._ended:
             done = self._ended.pop(0)
             error = None if done.cancelled() else done.exception()
@@ -87,7 +87,7 @@ class Positions:
         return position
 
     def start_over(self) -> None:
-        """What is being looked up may have been read before it was committed: look again."""
+        """Repeat the look-ups under way: they may have read an offset before it was committed."""
         for task in self._under_way:
             task.cancel()
         self._under_way.clear()
@@ -100,7 +100,7 @@ class Positions:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def look_up_resets(self, states: Collection[PartitionState]) -> None:
-        """Find the offsets of partitions that are to go to the beginning, the end, or a time."""
+        """Look up the offsets of partitions that are to go to the beginning, the end, or a time."""
         asked = {
             state.partition: (state, state.incarnation, state.reset_to)
             for state in states

@@ -1,4 +1,4 @@
-"""What members of a group tell each other through the coordinator: subscriptions and assignments, as bytes.
+"""Metadata that members of a group exchange through the coordinator: subscriptions and assignments, as bytes.
 
 The formats are those of Kafka's ConsumerProtocol, so that groups may mix clients (KIP-429, KIP-792, KIP-881).
 """
@@ -24,7 +24,7 @@ ASSIGNMENT_VERSION = 1
 
 @dataclass(slots=True)
 class Subscription:
-    """One member's wishes. `generation_id` is that in which it got `owned`; -1 where it is not known."""
+    """A member's subscription. `generation_id` is that in which it got `owned`, or -1 if unknown."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -36,7 +36,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class Assignment:
-    """What one member gets."""
+    """A member's assignment."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None

@@ -1,7 +1,7 @@
-"""What a consumer hands out: `ConsumerRecord`, one small object per record that shares what its batch has in common.
+"""`ConsumerRecord`: one small object per record, which shares with its batch what all records of a batch have in
+common.
 
-Owns no buffer: key, value and header values are bytes of their own, so that a record may be kept for as long as one
-likes.
+Key, value and header values are bytes of their own, not views of a buffer: a record may be kept for any time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class BatchOrigin(NamedTuple):
 
 
 class ConsumerRecord(tuple[Any, ...]):
-    """One record of a topic. `timestamp` in ms since the epoch; `leader_epoch` -1 where the broker does not say.
+    """A record of a topic. `timestamp` is in ms since the epoch; `leader_epoch` is -1 where the broker does not send
+    it.
 
-    Immutable. It is a tuple only because tuples are quickly made, see `records_of`; two records are equal only if they
-    are the same object.
+    Immutable. It is a tuple because tuples are made quickly, see `records_of`. A record is equal only to itself.
     """
 
     __slots__ = ()
@@ -98,7 +98,7 @@ def records_of(rows: Iterable[Row]) -> list[ConsumerRecord]:
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record at or after a time: its offset and its own timestamp in ms."""
+    """The first record since a time: its offset, and its own timestamp in ms."""
 
     offset: int
     timestamp: int

@@ -25,7 +25,7 @@ _incarnations = count(1)
 
 
 class PartitionState:
-    """One assigned partition."""
+    """The state of an assigned partition."""
 
     __slots__ = (
         "blocked",
@@ -68,7 +68,7 @@ class PartitionState:
         self.incarnation = next(_incarnations)
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Go on at `offset`; what is buffered or under way is dropped."""
+        """Continue at `offset`; drop what is buffered or under way."""
         self.incarnation = next(_incarnations)
         self.position = self.fetch_offset = offset
         self.leader_epoch = leader_epoch
@@ -85,25 +85,25 @@ class PartitionState:
         self.buffered_bytes = 0
 
     def forget_position(self) -> None:
-        """Ask the group for the committed offset again before going on."""
+        """Read the group's committed offset again before going on."""
         self.incarnation = next(_incarnations)
         self.position = self.reset_to = None
         self.fetch_offset = self.leader_epoch = -1
         self.buffered_bytes = 0
 
     def refetch(self) -> None:
-        """Drop what is buffered and under way; read on from the position."""
+        """Drop what is buffered and under way, and read on from the position."""
         if self.position is not None:
             self.seek(self.position, self.leader_epoch)
 
     @property
     def fetchable(self) -> bool:
-        """Whether records may be fetched and handed out now."""
+        """Whether records may be fetched and returned now."""
         return self.position is not None and not self.paused and not self.revoking
 
 
 class SubscriptionState:
-    """See the module's docstring."""
+    """The subscription of a consumer, its assigned partitions, and the state of each."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
@@ -117,38 +117,38 @@ class SubscriptionState:
 
     @property
     def automatic(self) -> bool:
-        """Whether the group decides on the partitions."""
+        """Whether the group assigns the partitions."""
         return self.pattern is not None or bool(self.topics)
 
     def wanted_topics(self) -> frozenset[str]:
-        """Return the topics that are named by the subscription, or by partitions that were assigned by hand."""
+        """Return the topics of the subscription, or of manually assigned partitions."""
         return frozenset(one.topic for one in self.assigned) if self.manual else self.topics
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Want all partitions of these topics, shared with the group."""
+        """Subscribe to topics, whose partitions the group shares."""
         self._only(manual=False, pattern=False)
         self._want(frozenset(topics))
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Want the topics whose whole name matches; `matched` says which those are."""
+        """Subscribe to the topics whose whole name matches; `matched` sets which these are."""
         self._only(manual=False, pattern=True)
         self.pattern = pattern
 
     def matched(self, topics: Iterable[str]) -> bool:
-        """Take the topics that match the pattern now; returns whether they are others than before."""
+        """Set the topics that match the pattern now; returns whether they have changed."""
         assert self.pattern is not None
         found = frozenset(name for name in topics if self.pattern.fullmatch(name))
         return self._want(found)
 
     def unsubscribe(self) -> None:
-        """Want nothing."""
+        """End the subscription."""
         self.pattern = None
         self.manual = False
         self.assigned = {}
         self._want(frozenset())
 
     def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have exactly these partitions, with no group deciding; those that stay keep their positions."""
+        """Assign exactly these partitions without a group; those that stay keep their positions."""
         if self.automatic:
             raise IllegalStateError("assign() and subscribe() exclude each other: unsubscribe() first")
         self.manual = True
@@ -172,11 +172,11 @@ class SubscriptionState:
     # -- what there is
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have exactly these partitions; those that stay keep their states."""
+        """Assign exactly these partitions; those that stay keep their states."""
         self.assigned = {one: self.assigned.get(one) or PartitionState(one) for one in sorted(set(partitions))}
 
     def state(self, partition: tuple[str, int]) -> PartitionState:
-        """Return the state of an assigned partition; raises IllegalStateError for another one."""
+        """Return the state of an assigned partition; raises IllegalStateError for any other."""
         state = self.assigned.get(TopicPartition(*partition))
         if state is None:
             raise IllegalStateError(f"{TopicPartition(*partition)} is not assigned to this consumer")

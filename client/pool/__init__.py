@@ -1,4 +1,4 @@
-"""Many transactions at the same time, out of a fixed set of transactional ids: `TransactionalProducerPool`."""
+"""Concurrent transactions with a fixed set of transactional ids: `TransactionalProducerPool`."""
 
 from .errors import PoolExhaustedError
 from .pool import PoolStatus, TransactionalProducerPool

@@ -1,7 +1,7 @@
-"""How the members of a pool's group divide its suffixes: `divide`, and what they tell each other.
+"""How the members of a pool's group divide its suffixes: `divide`, and the metadata that they exchange.
 
-Cooperative: a member keeps using what it has until it is told otherwise, and what is to move goes to nobody before its
-holder has said that it gave it up. So no suffix is ever given to two members that know of each other.
+Cooperative: a member keeps its suffixes until it is assigned others, and a suffix that moves is given to its new holder
+only after the former one has reported that it gave it up. So no suffix is given to two members that know of each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ MAX_SIZE: Final = 10_000
 
 
 class Holding(NamedTuple):
-    """What a member says when it joins: the suffixes that it holds, those in use first, and since which generation."""
+    """A member's metadata: the suffixes that it holds, those in use first, and the generation since which it holds
+    them.
+    """
 
     size: int
     suffixes: tuple[int, ...] = ()
@@ -49,10 +51,10 @@ def decode_share(data: bytes) -> set[int]:
 
 
 def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
-    """Return which member has which suffixes of 0 to size - 1 (the largest size that a member knows).
+    """Return the suffixes of each member, out of 0 to size - 1 (the largest size that a member knows).
 
-    Shares differ by one at most, apart from suffixes that are on their way. Of two members that hold the same one, the
-    one of the later generation has it; in the same generation neither.
+    Shares differ by one at most, apart from suffixes that are moving. If two members hold a suffix, the one of the
+    later generation keeps it; in the same generation neither does.
     """
     size = max(holding.size for holding in holdings.values())
     owners = _owners(holdings, size)
@@ -73,7 +75,7 @@ def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
 
 
 def _owners(holdings: Mapping[str, Holding], size: int) -> dict[int, str | None]:
-    """Who holds each suffix that is held; None: two at once."""
+    """Return the holder of each suffix; None where two members hold it."""
     owners: dict[int, str | None] = {}
     since: dict[int, int] = {}
     for member, holding in holdings.items():

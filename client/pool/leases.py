@@ -1,11 +1,11 @@
-"""Which suffixes a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` has them all.
+"""Which suffixes a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` has all of them.
 
 The lock is a group membership, at any Kafka broker: processes with one prefix are members of one group, whose leader
-divides the suffixes (`division.py`). A process that dies frees its share when its session times out.
+divides the suffixes (`division.py`). The share of a process that dies is free when its session times out.
 
-Safety never rests on the lease. A process that was taken for dead and is not may go on for a moment with a suffix that
-has a new holder: the new holder's init_transactions fences it, and aborts what it had open, before the first
-transaction. What it committed before that is committed. The lease only keeps live processes from fencing each other.
+Safety does not depend on the lease. A process that is wrongly considered dead may go on for a moment with a suffix that
+has a new holder. The new holder's init_transactions fences it and aborts its open transaction before the first
+transaction; what was committed before stays committed. The lease only keeps live processes from fencing each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """How the leases speak to the pool, which uses the suffixes. All of these are plain and immediate."""
+    """Callbacks of the leases into the pool, which uses the suffixes. They are plain functions that return at once."""
 
     in_use: Callable[[], Collection[int]]
     """Returns the suffixes with a transaction under way."""
@@ -41,7 +41,7 @@ class LeaseHolder:
 
 
 class Leases(Protocol):
-    """Where the pool gets its suffixes."""
+    """The source of a pool's suffixes."""
 
     @property
     def held(self) -> Collection[int]:
@@ -51,10 +51,10 @@ class Leases(Protocol):
         """Begin to get suffixes."""
 
     def release(self, suffix: int) -> None:
-        """One that was withdrawn is not in use any more."""
+        """Report that a withdrawn suffix is not in use any more."""
 
     async def close(self, timeout_s: float) -> None:
-        """Give all back; none may be in use."""
+        """Give all suffixes back; none may be in use."""
 
 
 class OwnSuffixes:
@@ -75,7 +75,7 @@ class OwnSuffixes:
 
 
 class GroupLeases:
-    """A share of the suffixes; see the module's docstring."""
+    """A share of the suffixes, as a member of the group of all processes with this prefix."""
 
     def __init__(self, config: ConsumerConfig, size: int, holder: LeaseHolder) -> None:
         self._config = config
@@ -96,7 +96,7 @@ class GroupLeases:
         return self._held
 
     async def start(self, timeout_s: float) -> None:
-        """Reach the cluster; raises KafkaTimeoutError. The suffixes come a little later."""
+        """Connect to the cluster; raises KafkaTimeoutError. The suffixes arrive later."""
         try:
             await self._cluster.start(timeout_s)
         except BaseException:

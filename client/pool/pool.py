@@ -1,12 +1,12 @@
-"""`TransactionalProducerPool`: transactions at the same time, each with a producer and a transactional id of its own.
+"""`TransactionalProducerPool`: concurrent transactions, each with a producer and a transactional id of its own.
 
-A transactional id has one transaction at a time, and random ids defeat fencing: what a dead process left open under one
-would stay open until its timeout. So the ids are few and fixed, `{prefix}0` to `{prefix}{size - 1}`, and producers are
-kept and lent out. Which process may use which suffix, `leases.py` says.
+A transactional id has one transaction at a time. Random ids would defeat fencing: a transaction that a dead process
+left open would stay open until its timeout. So the ids are few and fixed, `{prefix}0` to `{prefix}{size - 1}`, and
+producers are kept and lent. `leases.py` decides which process uses which suffix.
 
-Owns the producers, and who has which. Invariants: a suffix is used by one task at a time, and only while it is held; a
-producer that is given back is lent again only if it is ready for a transaction; everything is bounded: producers by
-`size`, waiting tasks by `max_waiting`, their wait by `max_wait_s`.
+Invariants: a suffix is used by one task at a time, and only while the process holds it; a returned producer is lent
+again only if it is ready for a transaction; everything is bounded: producers by `size`, waiting tasks by `max_waiting`,
+their wait by `max_wait_s`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RENEW_AFTER_S: Final = 86_400.0
 
 
 class PoolStatus(NamedTuple):
-    """What the pool is doing, in numbers of producers and tasks."""
+    """The state of a pool, in numbers of producers and tasks."""
 
     held: int
     """Suffixes that this process may use."""
@@ -55,23 +55,27 @@ class _Idle(NamedTuple):
 
 
 class TransactionalProducerPool:
-    """`async with TransactionalProducerPool(bootstrap_servers=…, prefix="orders-") as pool:`, then in any task
+    """Lends transactional producers to the tasks of a program, for concurrent transactions.
 
     ::
 
-        async with pool.transaction() as txn:
-            txn.send("topic", b"value")
+        async with TransactionalProducerPool(bootstrap_servers="127.0.0.1:9092", prefix="orders-") as pool:
+            ...
+            async with pool.transaction() as txn:  # in any task
+                txn.send("topic", b"value")
 
-    commits at the end of the block, aborts on an exception. `async with pool.producer() as producer` lends a producer
-    for several transactions. Both raise PoolExhaustedError when none is free within `max_wait_s`, or `max_waiting`
-    tasks wait already; and what `Producer.start` and `init_transactions` raise where a producer has to be made.
+    A transaction commits at the end of its block, and aborts on an exception. `async with pool.producer() as producer`
+    lends a producer for several transactions. Both raise PoolExhaustedError if none is free within `max_wait_s`, or if
+    `max_waiting` tasks wait already, and the errors of `Producer.start` and `init_transactions` when a producer has to
+    be made.
 
-    `size` is the number of transactional ids, `{prefix}0` and so on, of all processes with this prefix together: they
-    divide them among each other through the consumer group `{prefix}producer-pool`. With `exclusive=True` there is no
-    group, and no other process may use the prefix. An idle producer is initialised again after `renew_after_s`, which
-    must be below the brokers' transactional.id.expiration.ms. `settings` are those of `Producer`.
+    `size` is the number of transactional ids, `{prefix}0` and so on, of all processes with this prefix together. They
+    divide them through the consumer group `{prefix}producer-pool`. With `exclusive=True` there is no group, and no
+    other process may use the prefix. An idle producer is initialised again after `renew_after_s`, which must be below
+    the brokers' transactional.id.expiration.ms. `settings` are those of `Producer`.
 
-    All calls belong to the event loop that the pool was started on; a producer to the task that took it.
+    All calls must be made on the event loop on which the pool was started, and a producer is used by the task that took
+    it.
     """
 
     def __init__(
@@ -138,7 +142,7 @@ class TransactionalProducerPool:
     # -- life
 
     async def start(self) -> None:
-        """Reach the cluster, and begin to get suffixes; raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster, and begin to get suffixes; raises KafkaTimeoutError after max.block.ms."""
         if self._open or self._was_closed:
             raise IllegalStateError("a pool is started once: make a new one")
         self._loop = asyncio.get_running_loop()
@@ -148,10 +152,10 @@ class TransactionalProducerPool:
         self._renewing.add_done_callback(self._task_done)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Abort what is open, close all producers, give the suffixes back.
+        """Abort open transactions, close all producers, give the suffixes back.
 
-        What the brokers have not answered within `timeout_s` (default: max.block.ms) is left to them: transactions to
-        their timeout, suffixes to the session's.
+        What the brokers have not answered within `timeout_s` (default: max.block.ms) is left to timeouts: transactions
+        to their own, suffixes to the session's.
         """
         if not self._open:
             self._was_closed = True
@@ -180,7 +184,7 @@ class TransactionalProducerPool:
                 await self._leases.close(left())
 
     def _producers(self) -> list[Producer]:
-        """Return the producers that are idle or lent; those that are lent cannot be used any more."""
+        """Return the idle and the lent producers; those that are lent cannot be used any more."""
         producers = [idle.producer for idle in self._idle.values()]
         for loan in self._loans.values():
             loan.over = True
@@ -199,7 +203,7 @@ class TransactionalProducerPool:
 
     @property
     def status(self) -> PoolStatus:
-        """What the pool is doing now."""
+        """The pool's current state."""
         in_use = len(self._loans) + len(self._settling)
         return PoolStatus(len(self._leases.held), in_use, len(self._idle), len(self._waiting))
 
@@ -209,9 +213,10 @@ class TransactionalProducerPool:
     async def transaction(
         self, partitions: Collection[tuple[str, int]] | None = None
     ) -> AsyncIterator[PooledTransaction]:
-        """One transaction with a producer of its own: commits at the end of the block, aborts on an exception.
+        """Return a context manager for a transaction with a producer of its own.
 
-        `partitions` are registered at once, as by Producer.begin_transaction.
+        It commits at the end of the block and aborts on an exception. `partitions` are registered at once, as by
+        `Producer.begin_transaction`. Raises PoolExhaustedError if no producer becomes free.
         """
         producer = await self.take()
         try:
@@ -222,14 +227,18 @@ class TransactionalProducerPool:
 
     @contextlib.asynccontextmanager
     async def producer(self) -> AsyncIterator[PooledProducer]:
-        """A producer for this task, for as many transactions as it likes, given back at the end of the block."""
+        """Return a context manager that lends a producer to this task for any number of transactions.
+
+        Raises PoolExhaustedError if no producer becomes free.
+        """
         async with await self.take() as producer:
             yield producer
 
     async def take(self) -> PooledProducer:
-        """Take a producer, bound to this task; `close` gives it back. If the task ends without, the pool takes it back.
+        """Lend a producer to this task until `close`. If the task ends without closing it, the pool takes it back.
 
-        Raises PoolExhaustedError, IllegalStateError for a task that has one already: it could wait for itself.
+        Raises PoolExhaustedError, and IllegalStateError in a task that has a producer already: it could wait for
+        itself.
         """
         self._check()
         task = asyncio.current_task()
@@ -253,7 +262,7 @@ class TransactionalProducerPool:
         return PooledProducer(loan, self._take_back)
 
     async def _free_suffix(self) -> int:
-        """Return a free suffix, now in use by the caller; waits for one in turn."""
+        """Return a free suffix, which the caller now uses; waits for its turn."""
         try:
             return await self._waiting.wait(self._choose)
         except TooManyWaitingError:
@@ -262,7 +271,7 @@ class TransactionalProducerPool:
             raise self._exhausted(f"none became free within max_wait_s = {self._max_wait_s:g}") from None
 
     def _choose(self) -> int | None:
-        """Choose a free suffix: the producer used last, else one that needs a new producer."""
+        """Return a free suffix: that of the most recently used idle producer, else one without a producer."""
         free = [suffix for suffix in self._leases.held if suffix not in self._busy]
         if not free:
             return None
@@ -303,7 +312,7 @@ class TransactionalProducerPool:
         self._take_back(loan)
 
     def _take_back(self, loan: Loan) -> asyncio.Task[None] | None:
-        """End a loan at once; return the task that still aborts what is open, if there is something."""
+        """End a loan at once; return the task that aborts the open transaction, if there is one."""
         if loan.over:
             return None
         loan.over = True
@@ -324,7 +333,7 @@ class TransactionalProducerPool:
         self._idle[suffix] = _Idle(producer, self._loop.time())
 
     async def _settle(self, suffix: int, producer: Producer) -> None:
-        """Abort what is open within max.block.ms, and have the producer ready for the next task, or none."""
+        """Abort the open transaction within max.block.ms; then the producer is ready for the next task, or closed."""
         kept = False
         try:
             if not producer.ready:
@@ -336,14 +345,14 @@ class TransactionalProducerPool:
                 self._keep(suffix, producer)
         finally:
             try:
-                if not kept:  # the next producer with this suffix ends what is open, or the transaction's timeout does
+                if not kept:  # the next producer with this suffix, or the transaction's timeout, ends what is open
                     await _close(producer, 0.0)
             finally:
                 self._settling.discard(suffix)
                 self._done_with(suffix)
 
     def _done_with(self, suffix: int) -> None:
-        """Nothing uses the suffix any more (its producer may be idle)."""
+        """Mark a suffix as not in use; its producer may be idle."""
         self._busy.discard(suffix)
         self._lost.discard(suffix)
         if suffix in self._withdrawn:
@@ -386,7 +395,7 @@ class TransactionalProducerPool:
     # -- renewal
 
     async def _renew_idle(self) -> None:
-        """Initialise producers again that nobody took for long, so that the brokers don't forget their ids."""
+        """Initialise producers again that are idle for long, so that the brokers do not forget their ids."""
         while True:
             now = self._loop.time()
             due = [suffix for suffix, idle in self._idle.items() if idle.since <= now - self._renew_after_s]

@@ -1,7 +1,7 @@
-"""A producer as the pool lends it: `PooledProducer`, bound to the task that took it, given back by `close`.
+"""`PooledProducer`: a producer on loan from a pool, bound to the task that took it, until `close` gives it back.
 
-Any use by another task, or after it was given back, is an IllegalStateError: a straggler must never write into the
-transaction of whoever has the producer next.
+Use by another task, or after it was given back, raises IllegalStateError: a late task must never write into the
+transaction of the producer's next user.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..values import ConsumerAssignment, ConsumerGroupMetadata, Offsets
 
 
 class Loan:
-    """Who has a producer now; shared by what is handed out of it."""
+    """Who uses a producer now; shared by all objects that are made for a loan."""
 
     __slots__ = ("over", "producer", "suffix", "task")
 
@@ -30,7 +30,7 @@ class Loan:
         self.over = False
 
     def check(self) -> Producer:
-        """Return the producer; raises IllegalStateError unless the task that took it asks."""
+        """Return the producer; raises IllegalStateError unless the calling task took it."""
         if self.over or self.producer is None:
             raise IllegalStateError("the producer was given back to its pool: take another one")
         try:
@@ -46,7 +46,7 @@ class Loan:
 
 
 class PooledTransaction:
-    """One transaction of a pooled producer: as `Transaction`, for the task that took it."""
+    """A transaction of a pooled producer: a `Transaction` for the task that took the producer."""
 
     def __init__(self, loan: Loan, transaction: Transaction) -> None:
         self._loan = loan
@@ -54,7 +54,7 @@ class PooledTransaction:
 
     @property
     def transactional_id(self) -> str:
-        """The transactional.id that it runs under."""
+        """The transactional id of its producer."""
         return str(self._loan.check().config.transactional_id)
 
     def send(
@@ -103,7 +103,7 @@ class PooledTransaction:
 
 
 class _Block(AbstractAsyncContextManager[PooledTransaction]):
-    """`async with` around one transaction."""
+    """`async with` around a transaction."""
 
     def __init__(self, loan: Loan, transaction: Transaction) -> None:
         self._loan = loan
@@ -121,12 +121,12 @@ class _Block(AbstractAsyncContextManager[PooledTransaction]):
         try:
             await self._transaction.__aexit__(kind, error, trace)
         except CommitUnknownError as unknown:
-            # The pool has another producer take this one's place, and there is nobody to ask with it.
+            # The pool replaces this producer, which has no connection to ask with any more.
             raise CommitUnknownError(unknown.code, unknown.message, can_ask_again=False) from unknown
 
 
 class PooledProducer:
-    """A transactional producer out of the pool. `close` gives it back; what is open then is aborted."""
+    """A transactional producer from the pool. `close` gives it back, and aborts an open transaction."""
 
     def __init__(self, loan: Loan, take_back: Callable[[Loan], asyncio.Task[None] | None]) -> None:
         self._loan = loan
@@ -140,15 +140,17 @@ class PooledProducer:
     def transaction(
         self, partitions: Collection[tuple[str, int]] | None = None
     ) -> AbstractAsyncContextManager[PooledTransaction]:
-        """Return a context manager for one transaction: `async with producer.transaction() as txn`."""
+        """Return a context manager for a transaction: `async with producer.transaction() as txn`."""
         return _Block(self._loan, self._loan.check().transaction(partitions))
 
     def give_back(self) -> None:
-        """Give it back at once: the pool aborts what is open in the background, and lends it when that is done."""
+        """Give the producer back at once: the pool aborts an open transaction in the background before it lends it
+        again.
+        """
         self._take_back(self._loan)
 
     async def close(self) -> None:
-        """Give it back, and wait until what is open is aborted. May be called twice, and by any task."""
+        """Give the producer back, and wait until an open transaction is aborted. Any task may call it, also twice."""
         settling = self._take_back(self._loan)
         if settling is not None:
             await asyncio.wait({settling})  # it goes on when this is cancelled

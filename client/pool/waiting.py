@@ -1,4 +1,6 @@
-"""The line of tasks that wait for a producer: `WaitingLine`. First come, first served; bounded, and so is the wait."""
+"""The queue of tasks that wait for a producer: `WaitingLine`. First come, first served; its length and wait are
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from collections.abc import Callable
 
 
 class TooManyWaitingError(Exception):
-    """The line is full."""
+    """The queue is full."""
 
 
 class WaitingLine:
-    """`await line.wait(choose)` returns what `choose` returns, as soon as that is not None and it is this task's turn.
+    """`await line.wait(choose)` returns the first result of `choose` that is not None when it is this task's turn.
 
-    `wake` whenever `choose` may succeed; it lets the first in line try.
+    Call `wake` whenever `choose` may succeed; it lets the first task in the queue try.
     """
 
     def __init__(self, max_waiting: int, max_wait_s: float) -> None:
@@ -26,7 +28,9 @@ class WaitingLine:
         return len(self._turns)
 
     async def wait(self, choose: Callable[[], int | None]) -> int:
-        """Raises TooManyWaitingError at once, TimeoutError after the longest wait, or what `close` is given."""
+        """Wait for a result of `choose`. Raises TooManyWaitingError at once, TimeoutError, or the error given to
+        `close`.
+        """
         if not self._turns and (chosen := choose()) is not None:
             return chosen
         if len(self._turns) >= self._most:
@@ -40,7 +44,7 @@ class WaitingLine:
                     await turn
                     if (chosen := choose()) is not None:
                         return chosen
-                    # Somebody else was quicker: this task stays the first in line.
+                    # Another task was quicker: this one stays first in the queue.
                     self._turns.remove(turn)
                     turn = loop.create_future()
                     self._turns.appendleft(turn)
@@ -49,7 +53,7 @@ class WaitingLine:
             self.wake()
 
     def wake(self) -> None:
-        """Let the first in line try."""
+        """Let the first task in the queue try."""
         if self._turns and not self._turns[0].done():
             self._turns[0].set_result(None)
 

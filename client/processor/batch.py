@@ -1,4 +1,4 @@
-"""What a worker has gathered for its next transactions: `Batch`."""
+"""The records that a worker has gathered for its next transactions: `Batch`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..values import OffsetAndMetadata, TopicPartition
 
 
 class Batch:
-    """Gathered records, and what their offsets are committed as.
+    """Gathered records, and the offsets to commit for them.
 
-    Invariant: `offsets` holds a position for exactly the partitions that records were gathered of, behind the last one.
+    Invariant: `offsets` has exactly the partitions of the gathered records, each with the position behind the last one.
     """
 
     __slots__ = ("offsets", "records")
@@ -21,24 +21,24 @@ class Batch:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def add(self, partition: TopicPartition, records: Iterable[ConsumerRecord], position: OffsetAndMetadata) -> None:
-        """Take records of a partition, and the position behind them."""
+        """Add records of a partition, and the position behind them."""
         self.records += records
         self.offsets[partition] = position
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget what was gathered of partitions that are given up."""
+        """Remove records of partitions that are given up."""
         self.records = [record for record in self.records if record.topic_partition not in partitions]
         for partition in partitions:
             self.offsets.pop(partition, None)
 
     def copy(self) -> Batch:
-        """Return the same, which later changes of this one leave alone."""
+        """Return a copy that later changes do not affect."""
         batch = Batch()
         batch.records, batch.offsets = list(self.records), dict(self.offsets)
         return batch
 
     def describe(self) -> str:
-        """Return which records these are, for people."""
+        """Return topic, partition and offsets of the records, for a message."""
         offsets: dict[TopicPartition, list[int]] = {}
         for record in self.records:
             offsets.setdefault(record.topic_partition, []).append(record.offset)
@@ -46,7 +46,7 @@ class Batch:
         return f"a batch of {len(self.records)} records: {'; '.join(ranges)}"
 
     def by_partition(self) -> dict[TopicPartition, Batch]:
-        """Return the same, one batch for each partition."""
+        """Return one batch for each partition."""
         batches: dict[TopicPartition, Batch] = {}
         for partition, position in self.offsets.items():
             batches[partition] = batch = Batch()

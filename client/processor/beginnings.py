@@ -1,7 +1,7 @@
-"""Where partitions begin that the group has no offset of, with auto.offset.reset=latest: `Beginnings`.
+"""Initial offsets of partitions without a committed one, with auto.offset.reset=latest: `Beginnings`.
 
-Going back to the committed offsets after an abort would mean the end again, behind the records that came meanwhile. So
-the position that a partition begins at is committed once.
+After an abort the worker goes back to the committed offsets. Without any, that would be the end again, behind records
+that arrived meanwhile. So the initial position of a partition is committed once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from ..values import TopicPartition
 
 
 class Beginnings:
-    """See the module's docstring. Does nothing with another auto.offset.reset."""
+    """Commits initial positions, and restores those that are not committed yet. Does nothing unless
+    auto.offset.reset=latest.
+    """
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -24,7 +26,7 @@ class Beginnings:
         self._found: dict[TopicPartition, int] = {}
 
     async def commit(self, arrived: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Commit where partitions began, by the records that a poll has brought, or by their positions."""
+        """Commit where partitions began: at the first record of a poll, or at their positions."""
         if not self._needed:
             return
         consumer = self._consumer
@@ -42,12 +44,12 @@ class Beginnings:
         self._found.clear()
 
     def restore(self) -> None:
-        """The positions were forgotten: go back to the beginnings that are not committed yet."""
+        """Go back to the initial positions that are not committed yet, after positions were forgotten."""
         for partition, offset in self._found.items():
             self._consumer.seek(partition, offset)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions are given up."""
+        """Forget partitions that are given up."""
         self._begun.difference_update(partitions)
         for partition in partitions:
             self._found.pop(partition, None)

@@ -1,7 +1,7 @@
 """Poisonous records: which errors make a record one, how it is found in a batch, and what is written about it.
 
-A record that the function fails on goes to the dead-letter topic with key, value and headers unchanged, and with
-headers that say where it came from and what was wrong; the transaction that holds it also commits the offset behind it.
+A record on which the function fails goes to the dead-letter topic with its key, value and headers, and with headers
+that name its source and the error. The same transaction commits the offset behind it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ _REFUSED_BY_THE_BROKER: Final = frozenset(
 
 
 def is_poison(error: BaseException) -> bool:
-    """Whether an error is the record's fault: any exception but those that speak of cluster, group or transaction."""
+    """Whether an error is the record's fault: any exception except those about the cluster, the group or the
+    transaction.
+    """
     if isinstance(error, KafkaError):
         return isinstance(error, RecordTooLargeError) or error.code in _REFUSED_BY_THE_BROKER
     return isinstance(error, Exception)
 
 
 def error_headers(record: ConsumerRecord, error: BaseException) -> list[tuple[str, bytes | None]]:
-    """Return the record's headers, and those that name its source and the error."""
+    """Return the record's headers, with those that name its source and the error."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return [
@@ -56,11 +58,11 @@ def error_headers(record: ConsumerRecord, error: BaseException) -> list[tuple[st
 
 
 class Isolation:
-    """Narrows a batch that fails down to the record that is to blame, by halving what is gathered next.
+    """Finds the record at fault in a failed batch, by halving the size of the next batches.
 
-    Until the positions are behind the batch that failed, only its partitions are read: records of others must not stand
-    between. Where they are long in coming, the others are read as well, so that they are not held up, in batches that
-    stay as small. A batch of one record that fails is the culprit.
+    Until the positions are behind the failed batch, only its partitions are read, so that records of others do not come
+    between. If no records arrive for some time, the others are read as well, in batches as small, so that they are not
+    held up. When a batch of one record fails, that record is at fault.
     """
 
     def __init__(self, max_records: int) -> None:
@@ -72,17 +74,17 @@ class Isolation:
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """Which partitions to read; none: all."""
+        """The partitions to read; empty means all."""
         return () if self._with_others else self._ends.keys()
 
     def failed(self, batch: Batch) -> None:
-        """Look for the culprit in a batch that was aborted."""
+        """Narrow the search down to a batch that was aborted."""
         self._with_others = False
         self._ends.update({partition: position.offset for partition, position in batch.offsets.items()})
         self.limit = max(1, min(self.limit, len(batch.records) // 2))
 
     def passed(self, batch: Batch) -> None:
-        """A batch is committed."""
+        """Note that a batch was committed."""
         if not self._ends:
             return
         for partition, position in batch.offsets.items():
@@ -91,12 +93,12 @@ class Isolation:
         self._reset_if_done()
 
     def waited(self, read_to_end: Collection[TopicPartition]) -> None:
-        """Nothing came of `partitions` for a while; of these, because there is nothing (any more) to read in them."""
+        """Note that no records of `partitions` arrived for some time; `read_to_end` are those that have no more."""
         self.drop(read_to_end)
         self._with_others = bool(self._ends)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions are given up, or read to their end."""
+        """Leave out partitions that are given up, or read to their end."""
         for partition in list(partitions):
             self._ends.pop(partition, None)
         self._reset_if_done()

@@ -1,4 +1,4 @@
-"""Which failures pass by themselves, and how many of them are too many: `FailurePolicy`."""
+"""Which failures are temporary, and how many of them are too many: `FailurePolicy`."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ _FINAL: Final = (
 
 
 class FailurePolicy:
-    """Judges one failure after the other. Time is passed in (seconds)."""
+    """Decides after each failure whether to go on. Time is passed in, in seconds."""
 
     def __init__(self) -> None:
         self._fences: deque[float] = deque()
         self._hopeless = 0
 
     def succeeded(self) -> None:
-        """A transaction is committed."""
+        """Note that a transaction was committed."""
         self._hopeless = 0
 
     def judge(self, error: KafkaError, now: float, *, producers_clean: bool) -> None:
-        """Raise `error` if it does not pass by itself.
+        """Raise `error` unless it is temporary.
 
-        A fatal error means a producer where one of them is in doubt, which a new initialisation mends; otherwise it is
-        the consumer's, and final.
+        A fatal error of a producer is mended by a new initialisation; any other fatal error is the consumer's, and
+        final.
         """
         if isinstance(error, _FINAL) or (isinstance(error, FatalError) and producers_clean):
             raise error

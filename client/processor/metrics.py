@@ -1,4 +1,4 @@
-"""What a processor has done: `Metrics`, counted by all workers of one processor together."""
+"""Counters of a processor, shared by all of its workers: `Metrics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a processor is told to do: `ProcessorOptions`, checked once and then the same for all of its workers."""
+"""Options of a processor: `ProcessorOptions`, checked once and shared by all of its workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSTANCE = "group_instance_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorOptions:
-    """See Processor, whose arguments these are."""
+    """The arguments of `Processor`, checked."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -75,7 +75,7 @@ class ProcessorOptions:
             )
 
     def of_worker(self, number: int) -> Self:
-        """Return the options of one of several workers: each has names of its own."""
+        """Return the options of one of several workers: its ids end with its number."""
         names: dict[str, object] = {}
         if self.transactional_id:
             names["transactional_id"] = f"{self.transactional_id}-{number}"
@@ -87,7 +87,7 @@ class ProcessorOptions:
 
 
 def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]) -> dict[str, object]:
-    """Return a copy of the settings; raises ConfigError where they name what the processor sets itself."""
+    """Return a copy of settings; raises ConfigError for one that the processor sets itself."""
     given = dict(settings or {})
     for name in given:
         if name.replace(".", "_") in fixed:
@@ -98,7 +98,8 @@ def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]
 def each(transform: Transform, *, dead_letters: bool) -> Process:
     """Return a processing function that transforms record by record.
 
-    With `dead_letters` a record whose transformation raises is sent there at once: nothing of it was sent before.
+    With `dead_letters` a record whose transformation raises goes to the dead-letter topic at once: nothing of it was
+    sent.
     """
 
     async def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:

@@ -1,7 +1,7 @@
-"""A producer that is made usable again after whatever happened to it: `OwnedProducer`.
+"""A producer that is made usable again after any failure: `OwnedProducer`.
 
-Owns one transactional.id and the producer that has it now. `clean` means: no transaction is open or undecided. Where an
-abort cannot bring that about, a new initialisation does, in a new producer if the old one is of no more use.
+It owns a transactional.id and the producer that uses it now. `clean` means that no transaction is open or undecided. If
+an abort cannot achieve that, a new initialisation does, with a new producer if the old one is unusable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class OwnedProducer:
-    """See the module's docstring."""
+    """A transactional.id, and the producer that uses it now."""
 
     def __init__(self, settings: Mapping[str, object], metrics: Metrics) -> None:
         self._settings = settings
@@ -38,7 +38,9 @@ class OwnedProducer:
         return self._producer
 
     async def initialise(self, assignment: GroupAssignment | None = None) -> None:
-        """Fence whoever had this id, or with an assignment its partitions, before, and decide what they left open."""
+        """Fence the previous producers of this id, or with an assignment of its partitions, and decide their open
+        transactions.
+        """
         if self._initialised:
             self._metrics.reinitialisations += 1
         if not self.clean:
@@ -60,7 +62,7 @@ class OwnedProducer:
         self.clean = self._initialised = True
 
     async def recover(self) -> bool:
-        """Abort what is open; False if that did not help, and `initialise` is needed."""
+        """Abort the open transaction; return False if `initialise` is needed to get a clean producer."""
         if not self.clean and self._producer is not None:
             try:
                 await self._producer.abort_transaction()
@@ -72,9 +74,9 @@ class OwnedProducer:
         return self.clean
 
     async def abort(self, error: BaseException | None = None) -> None:
-        """Abort on the way out because of `error`; failures are left to `recover`.
+        """Abort before leaving because of `error`; `recover` handles failures.
 
-        After a cancellation it is waited for during cancel.grace.ms only.
+        After a cancellation it waits for cancel.grace.ms only.
         """
         if self._producer is None:
             return  # closed meanwhile, which aborts as well
@@ -85,7 +87,7 @@ class OwnedProducer:
             self.clean = True
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Abort what is open and disconnect; failures are logged, the transaction timeout aborts then."""
+        """Abort the open transaction and disconnect. Failures are logged: the transaction timeout aborts then."""
         producer, self._producer = self._producer, None
         self.clean = False
         if producer is not None:

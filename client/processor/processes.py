@@ -1,9 +1,8 @@
-"""Workers as processes: `WorkerProcesses` starts them, replaces those that die, and ends them together.
+"""Worker processes: `WorkerProcesses` starts them, replaces those that die, and ends them together.
 
-Owns the child processes: when `run` returns or raises, none is left. A child that dies is started again, which its
-consumer group and its transactional id make safe: what it had open is aborted. Beyond the restart budget, or when its
-factory fails, the others are stopped and WorkerDiedError says why. Children end by themselves when their parent is
-killed.
+When `run` returns or raises, no child process is left. A child that dies is started again, which is safe because of its
+consumer group and its transactional id: its open transaction is aborted. Beyond the restart budget, or when its factory
+fails, the others are stopped and WorkerDiedError says why. Children end when their parent is killed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ RESTART_BACKOFF_MAX_MS: Final = 5_000
 
 
 class WorkerDiedError(FatalError):
-    """A worker process died and is not started again; the message says which, how, and what it said last."""
+    """A worker process died and is not started again; the message says which, how, and what its last error was."""
 
     remedy = "see the worker's own log, mend the cause, and start the processes again"
 
@@ -44,7 +43,7 @@ class WorkerDiedError(FatalError):
 
 
 class _Child:
-    """One worker: the process that runs it now."""
+    """A worker, and the process that runs it now."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -103,7 +102,7 @@ class WorkerProcesses:
         }
 
     def stop(self) -> None:
-        """Have all workers finish their transactions and end. May be a signal handler of the event loop."""
+        """Make all workers finish their transactions and end. May be used as a signal handler of the event loop."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -125,7 +124,7 @@ class WorkerProcesses:
     # -- one child
 
     async def _keep(self, child: _Child) -> None:
-        """Run a worker until it is stopped, through as many processes as it takes."""
+        """Run a worker until it is stopped, in as many processes as it takes."""
         try:
             while not self._stopping.is_set():
                 self._start(child)
@@ -133,7 +132,7 @@ class WorkerProcesses:
                 if self._stopping.is_set():
                     return
                 if code == 0:
-                    log.info("worker %d was stopped by somebody else: it is not started again", child.number)
+                    log.info("worker %d was stopped from outside: it is not started again", child.number)
                     return
                 self._check_budget(child, code)
                 with contextlib.suppress(TimeoutError):

@@ -1,6 +1,6 @@
 """`Processor`: consume, transform, produce, with the offsets in the same transaction: every input counts exactly once.
 
-Owns its workers, and nothing of their work: `worker.py` has the order of things, `producers.py` who produces.
+It owns its workers. `worker.py` has the order of their work, `producers.py` the producers.
 """
 
 from __future__ import annotations
@@ -19,29 +19,39 @@ from .worker import Worker
 
 
 class Processor:
-    """`async with Processor(bootstrap_servers=…, topics=…, group_id=…, transactional_id=…, process=f) as p: await
-    p.run()`
+    """Reads topics, runs a function on the records, and writes its results, exactly once.
 
-    `process(records, transaction)` is called once per transaction and sends with `transaction.send`; or
-    `transform(record)` returns the output records of one record: a list, a generator, or None to send nothing, which
-    filters the record out. Both may be plain or async; they may be called again
-    with the same records after an abort, so their effects belong into the transaction only. An async function is
-    cancelled, and its transaction aborted, when the group rebalances meanwhile.
+    ::
 
-    `consumer_group_aware_transaction`: True (default) runs one producer per worker, named `transactional_id`, which
-    each worker has of its own and keeps over restarts; on a broker without that feature it works by KIP-447. "require"
-    raises UnsupportedVersionError there. False runs one producer per input partition, named
-    `{application_id}-{topic}-{partition}` (`application_id` is the group's id if not given); then the function is
-    called with the records of one partition, for several partitions at the same time if it is async. Members of both
-    kinds may share a group during an upgrade.
+        async with Processor(
+            bootstrap_servers="127.0.0.1:9092",
+            topics=["in"],
+            group_id="job",
+            transactional_id="job-1",
+            transform=lambda record: [OutputRecord("out", record.value)],
+        ) as processor:
+            await processor.run()
 
-    An exception of the function ends `run()`, with a note that names topic, partition and offset of what it was given.
-    With a `dead_letter_topic`, records that the function raises on go there, in the same transaction as their offset.
+    `process(records, transaction)` is called once per transaction and sends with `transaction.send`. Instead,
+    `transform(record)` returns the output records of one record: a list, a generator, or None to filter the record out.
+    Both may be plain or async. They may be called again with the same records after an abort, so they must have no
+    effects outside of the transaction. An async function is cancelled, and its transaction aborted, when the group
+    rebalances.
 
-    `workers` of them run as tasks, with `transactional_id` and group.instance.id followed by their number; as processes
-    of their own: `run_processes`. A batch ends with `max_batch_records`, or `max_batch_ms` after its first record.
-    `settings` are for both clients, `consumer_settings` and `producer_settings` for one of them. Without committed
-    offsets it begins with the earliest record, unless auto.offset.reset says otherwise.
+    `consumer_group_aware_transaction`: with True (default) each worker has one producer, named `transactional_id`,
+    which must be its own and stay the same over restarts; on a broker without that feature it works by KIP-447.
+    "require" raises UnsupportedVersionError there. With False there is a producer for each input partition, named
+    `{application_id}-{topic}-{partition}` (`application_id` is by default the group's id); then the function gets the
+    records of one partition, and an async one runs for several partitions at the same time. During an upgrade members
+    of both kinds may share a group.
+
+    An exception of the function ends `run()`, with a note that names topic, partition and offsets of its records. With
+    a `dead_letter_topic`, records on which the function raises go there, in the same transaction as their offsets.
+
+    `workers` of them run as tasks, with `transactional_id` and group.instance.id followed by their number;
+    `run_processes` runs them as processes. A batch ends with `max_batch_records`, or `max_batch_ms` after its first
+    record. `settings` are for both clients, `consumer_settings` and `producer_settings` for one of them. Without
+    committed offsets it begins with the earliest record, unless auto.offset.reset says otherwise.
     """
 
     def __init__(
@@ -103,7 +113,7 @@ class Processor:
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Reach the cluster, and initialise the producers: raises KafkaTimeoutError when that takes too long."""
+        """Connect to the cluster, and initialise the producers; raises KafkaTimeoutError when that takes too long."""
         started: list[Worker] = []
         try:
             for worker in self._workers:
@@ -117,9 +127,9 @@ class Processor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close everything; a `run()` that is still running is cancelled.
+        """Close everything; a running `run()` is cancelled.
 
-        Where a cancellation ends the block, the broker is waited for during cancel.grace.ms at each step.
+        When a cancellation ends the block, each step waits for the broker for cancel.grace.ms only.
         """
         for task in self._running:
             task.cancel()
@@ -138,7 +148,7 @@ class Processor:
         restart_window_s: float = 60.0,
         stop_timeout_s: float = 30.0,
     ) -> None:
-        """Run workers as processes until SIGTERM or SIGINT; see WorkerProcesses. Raises WorkerDiedError."""
+        """Run workers as processes until SIGTERM or SIGINT, as WorkerProcesses does. Raises WorkerDiedError."""
         await WorkerProcesses(
             factory,
             workers=workers,
@@ -149,15 +159,16 @@ class Processor:
         ).run()
 
     def stop(self) -> None:
-        """Let the transactions under way end and `run()` return. May be a signal handler of the event loop."""
+        """Finish the open transactions and make `run()` return. May be used as a signal handler of the event loop."""
         for worker in self._workers:
             worker.stop()
 
     async def run(self) -> None:
         """Process until `stop()` is called.
 
-        Raises what the function raised, ProducerFencedError, FencedInstanceError, AuthorizationError and so on, of the
-        first worker that ends so; then, and when it is cancelled, the transactions under way are aborted.
+        Raises the error of the first worker that fails: what the function raised, ProducerFencedError,
+        FencedInstanceError, AuthorizationError and so on. Then, and when it is cancelled, open transactions are
+        aborted.
         """
         if self._running:
             raise IllegalStateError("run() is running already")

@@ -31,30 +31,30 @@ STARTED_TOGETHER = 16
 
 
 class WorkerProducers(Protocol):
-    """What a worker needs of its producers."""
+    """A worker's producers."""
 
     @property
     def clean(self) -> bool:
         """Whether no transaction is open or undecided."""
 
     async def start(self) -> None:
-        """Decide what a predecessor with the same names left open, where that is known before the assignment."""
+        """Decide the open transactions of a predecessor with the same ids, if these are known before the assignment."""
 
     async def initialise(self, assignment: GroupAssignment) -> None:
-        """Own these partitions: nobody who had them before can commit on them afterwards."""
+        """Take over these partitions: their previous producers cannot commit on them afterwards."""
 
     async def recover(self, assignment: GroupAssignment) -> None:
-        """Have clean producers again, within the same generation."""
+        """Make the producers clean again, within the same generation."""
 
     def shares(self, batch: Batch) -> list[Share]:
-        """Return the transactions that a batch is committed in: who produces, and which part."""
+        """Return the producer and the records of each transaction in which a batch is committed."""
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Abort what is open, and disconnect."""
+        """Abort open transactions, and disconnect."""
 
 
 class GroupAwareProducer:
-    """One producer, initialised with the assignment; see the module's docstring."""
+    """One producer for all partitions of a worker, initialised with its assignment."""
 
     def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
         own = {
@@ -85,7 +85,7 @@ class GroupAwareProducer:
 
 
 class PartitionProducers:
-    """A producer for each input partition; see the module's docstring."""
+    """A producer for each input partition."""
 
     def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
         self._options = options

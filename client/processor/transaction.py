@@ -1,4 +1,4 @@
-"""What a processing function writes to: `ProcessorTransaction`. Its records commit together with the input offsets."""
+"""`ProcessorTransaction`: what a processing function writes to. Its records commit together with the input offsets."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class ProcessorTransaction:
         timestamp: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send a record in this transaction; whether it arrived is checked before the commit.
+        """Send a record in this transaction; the commit fails if it does not arrive.
 
-        Raises RecordTooLargeError, TypeError for what is not bytes, IllegalStateError after the function has returned.
+        Raises RecordTooLargeError, TypeError for values that are not bytes, IllegalStateError after the function has
+        returned.
         """
         if self._over:
             raise IllegalStateError("the transaction is over: send() only while the function of the batch runs")
@@ -64,8 +65,8 @@ class ProcessorTransaction:
     def dead_letter(self, record: ConsumerRecord, error: BaseException) -> None:
         """Send an input record that cannot be processed to the dead-letter topic, in this transaction.
 
-        Key, value and headers stay as they are; headers `__oncelog.errors.…` say where it came from and what was wrong.
-        Raises IllegalStateError if the processor has no dead_letter_topic.
+        Key, value and headers stay as they are; headers `__oncelog.errors.…` name its source and the error. Raises
+        IllegalStateError if the processor has no dead_letter_topic.
         """
         if self._dead_letter_topic is None:
             raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")
@@ -78,11 +79,11 @@ class ProcessorTransaction:
         return self._dead_letter_topic is not None and is_poison(error)
 
     def close(self) -> None:
-        """Take nothing more: what a task that the function left behind sends must not get into the next transaction."""
+        """Accept no more records: a task that outlives the function must not write into the next transaction."""
         self._over = True
 
     async def finish(self) -> None:
-        """Send what there was no room for. The processor calls it."""
+        """Send the records for which there was no room; called by the processor."""
         self.close()
         for record in self._held:
             await self._producer.enqueue(

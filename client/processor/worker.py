@@ -1,17 +1,17 @@
-"""One worker of a processor: a consumer, its producers, and the order of things. `Worker`.
+"""A worker of a processor: a consumer, its producers, and the order of their work. `Worker`.
 
-* After every rebalance the producers are initialised first: what others left open on these partitions is decided. Then
-  the committed offsets are read, waiting for undecided transactions, and then the first fetch is made. What an earlier
-  fetch brought is dropped.
-* A batch is gathered first, its transaction begins afterwards. Partitions are given up only while gathering, so no
-  transaction is ever open then; what was gathered of them is dropped.
-* A rebalance that begins in the middle of a transaction, while the function runs, aborts it: the group does not wait
-  for the function. Once the function is done, the commit decides: an outdated member's offsets are refused by the
-  coordinator, and with them its records (KIP-447).
-* After anything but a known commit the positions go back to the committed offsets and what is buffered is dropped.
-  Where the state of a producer is not known to be clean, it is initialised again, which decides what was open.
+* After every rebalance the producers are initialised first, which decides open transactions of others on these
+  partitions. Then the committed offsets are read, waiting for undecided transactions, and then the first fetch is made.
+  Records of earlier fetches are dropped.
+* A batch is gathered before its transaction begins. Partitions are given up only while gathering, so no transaction is
+  open then; gathered records of these partitions are dropped.
+* A rebalance that begins while the function runs aborts the transaction: the group does not wait for the function. Once
+  the function is done, the commit decides: the coordinator refuses an outdated member's offsets, and with them its
+  records (KIP-447).
+* After anything but a known commit the positions go back to the committed offsets, and buffered records are dropped.
+  A producer that is not known to be clean is initialised again, which decides its open transaction.
 
-Failures that pass (brokers restarting, rebalances, aborts) are retried without end; a function that raises ends
+Temporary failures (brokers restarting, rebalances, aborts) are retried without end. A function that raises ends
 `run()`, unless there is a dead-letter topic.
 """
 
@@ -46,11 +46,11 @@ IDLE_POLL_MS: Final = 1000
 
 
 class _Poisoned(Exception):
-    """The batch failed by the fault of one of its records, and is aborted: look for it."""
+    """A record of the aborted batch is at fault: look for it."""
 
 
 class Worker(RebalanceListener):
-    """See the module's docstring. `start`, then `run` (again after a failure, if one likes), then `close`."""
+    """One worker: `start`, then `run` (again after a failure, if wanted), then `close`."""
 
     def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
         self._options = options
@@ -74,7 +74,7 @@ class Worker(RebalanceListener):
         self._metrics = metrics
 
     async def start(self) -> None:
-        """Reach the cluster; raises KafkaTimeoutError when that takes too long."""
+        """Connect to the cluster; raises KafkaTimeoutError when that takes too long."""
         try:
             await self._producers.start()
             await self._consumer.start()
@@ -83,9 +83,9 @@ class Worker(RebalanceListener):
             raise
 
     async def close(self, error: BaseException | None = None) -> None:
-        """Abort what is open, then give the partitions up and leave the group.
+        """Abort open transactions, then give up the partitions and leave the group.
 
-        Where `error` is a cancellation, that waits for the broker during cancel.grace.ms at most.
+        If `error` is a cancellation, this waits for the broker for cancel.grace.ms at most.
         """
         now = asyncio.get_running_loop().time
         timeout_s, begun = grace_s(self._consumer.config, error), now()
@@ -96,7 +96,7 @@ class Worker(RebalanceListener):
             await self._consumer.close(commit=False, timeout_s=left_s)
 
     def stop(self) -> None:
-        """Let the transaction under way end and `run()` return."""
+        """Finish the open transaction and make `run()` return."""
         self._stopping.set()
         self._consumer.wakeup()
 
@@ -137,7 +137,7 @@ class Worker(RebalanceListener):
     # -- gathering
 
     async def _gather(self) -> None:
-        """Fill the batch; returns with an empty one after a while without records, or when a rebalance has ended."""
+        """Fill the batch; returns an empty one after some time without records, or when a rebalance has ended."""
         consumer, batch, isolation = self._consumer, self._batch, self._isolation
         loop = asyncio.get_running_loop()
         end: float | None = None
@@ -242,7 +242,7 @@ class Worker(RebalanceListener):
         rebalance: asyncio.Future[None],
         process: Process,
     ) -> None:
-        """One transaction: the function's records and the batch's offsets, committed together."""
+        """Commit the function's records and the batch's offsets in one transaction."""
         producer = owned.producer
         await producer.begin_transaction()
         owned.clean = False
@@ -270,7 +270,7 @@ class Worker(RebalanceListener):
     async def _call(
         self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
     ) -> None:
-        """Run the function; one that may be waited for is cancelled when the group rebalances meanwhile."""
+        """Run the function; an async one is cancelled when the group rebalances."""
         try:
             await self._run_function(process, batch, transaction, rebalance)
         except KafkaError:
@@ -322,7 +322,7 @@ class Worker(RebalanceListener):
     # -- after a failure, and after a rebalance
 
     def _assignment(self) -> ConsumerAssignment | None:
-        """The group's present assignment; None: polling has to bring about one."""
+        """Return the group's current assignment, or None if polling has to get one first."""
         if self._outdated:
             return None
         try:
@@ -331,7 +331,7 @@ class Worker(RebalanceListener):
             return None
 
     async def _recover(self, assignment: ConsumerAssignment) -> None:
-        """Have producers that own the assignment, and positions at the committed offsets."""
+        """Get producers that own the assignment, and positions at the committed offsets."""
         try:
             if assignment == self._owned:
                 await self._producers.recover(assignment)
@@ -349,7 +349,7 @@ class Worker(RebalanceListener):
         self._dirty = False
 
     async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
-        """Do what may take long while brokers are away; False when `stop` ended it."""
+        """Await what may take long while brokers are away; return False if `stop` ended it."""
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:

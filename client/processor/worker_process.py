@@ -1,7 +1,7 @@
 """What runs in a worker process: `main`, called by `multiprocessing` in a new interpreter.
 
-Makes the processor by the factory, runs it until SIGTERM or SIGINT, or until its parent is gone, and tells the parent
-through a pipe how it went. The transaction under way is finished first.
+It makes the processor with the factory, runs it until SIGTERM or SIGINT, or until its parent is gone, and reports the
+outcome to the parent through a pipe. The open transaction is finished first.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Stage(Enum):
 
 
 class Report(NamedTuple):
-    """What a worker process tells its parent."""
+    """A worker process's report to its parent."""
 
     stage: Stage
     text: str = ""
 
 
 class Runnable(Protocol):
-    """What a factory makes: a Processor."""
+    """The result of a factory: a Processor."""
 
     async def __aenter__(self) -> Any: ...
     async def __aexit__(self, *error: Any) -> None: ...
@@ -46,7 +46,7 @@ class Runnable(Protocol):
 
 
 def load(factory: str) -> Callable[..., Any]:
-    """Return what `module:callable` names; raises ConfigError, or what importing the module raises."""
+    """Return the object named `module:callable`; raises ConfigError, or the error of importing the module."""
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
         raise ConfigError("factory", f"{factory!r} is not of the form module:callable")
@@ -59,7 +59,7 @@ def load(factory: str) -> Callable[..., Any]:
 
 
 def main(factory: str, number: int, arguments: Mapping[str, object], parent: Connection) -> None:
-    """Run one worker; exits with 0 when it was stopped, with 1 after an error, which the parent is told."""
+    """Run a worker; exits with 0 when it was stopped, and with 1 after an error, which it reports to its parent."""
     try:
         asyncio.run(_Child(parent).run(factory, number, arguments))
     except Exception as error:
@@ -73,7 +73,7 @@ def main(factory: str, number: int, arguments: Mapping[str, object], parent: Con
 
 
 class _FactoryFailed(Exception):
-    """Starting again would not mend it."""
+    """The factory failed: starting the process again would not help."""
 
 
 class _Child:

@@ -32,7 +32,7 @@ RATIO_UP, RATIO_DOWN = 0.05, 0.005
 
 
 class TopicQueues:
-    """A topic's queues by partition index, and what is learned about its records.
+    """A topic's queues by partition index, and statistics of its records.
 
     `queues` is empty until the topic's metadata is known; `unplaced` is the outcome of records that came before.
     """
@@ -55,7 +55,7 @@ class TopicQueues:
 
 
 class Unplaced(Outcome):
-    """Records of a topic whose partitions are not known yet, in order, each with what it takes to append it."""
+    """Records of a topic whose partitions are unknown, in order, each with the arguments for appending it."""
 
     __slots__ = ("deliveries", "records", "reserved")
 
@@ -67,7 +67,7 @@ class Unplaced(Outcome):
 
 
 class RecordAccumulator:
-    """See the module's docstring. `wake` is called when there may be something to send earlier than was thought."""
+    """Collects records in batches. `wake` is called when a batch may be sent earlier than expected."""
 
     def __init__(self, config: ProducerConfig, now: Callable[[], float], wake: Callable[[], None]) -> None:
         self._now = now
@@ -113,7 +113,7 @@ class RecordAccumulator:
         return self.topics[batch.topic].queues[batch.partition]
 
     def use_topic(self, topic: TopicMetadata) -> TopicQueues:
-        """Have a queue for each of the topic's partitions; existing ones stay."""
+        """Make a queue for each of the topic's partitions; existing ones stay."""
         known = self.topic(topic.name)
         for partition in range(len(known.queues), len(topic.partitions)):
             known.queues.append(PartitionQueue(topic.name, partition, self._idempotent))
@@ -142,7 +142,7 @@ class RecordAccumulator:
             known.sticky.switch(known.available)
 
     def drop_idle(self, idle_s: float) -> list[str]:
-        """Forget the topics that were not sent to for so long, and return their names."""
+        """Remove topics that were not sent to for some time, and return their names."""
         limit = self._now() - idle_s
         idle = [
             name
@@ -231,7 +231,7 @@ class RecordAccumulator:
         return first
 
     def drop_unplaced(self, topic: TopicQueues, error: KafkaError) -> None:
-        """The topic's partitions could not be learned: fail what waited for that."""
+        """Fail the waiting records of a topic whose partitions cannot be learned."""
         unplaced, topic.unplaced = topic.unplaced, None
         if unplaced is not None:
             self._free += unplaced.reserved
@@ -288,10 +288,7 @@ class RecordAccumulator:
     # -- memory
 
     async def room(self, record_bytes: int) -> int:
-        """Wait, in line, until there is memory for a batch that begins with a record of this size.
-
-        Returns the bytes that are kept for the caller until it calls `end_turn` with them.
-        """
+        """Wait for this task's turn, until there is memory for a batch that begins with a record of this size."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (max(self._batch_size, HEADER_SIZE + record_bytes), waiter)
         self._room_waiters.append(entry)
@@ -313,7 +310,7 @@ class RecordAccumulator:
         self._free_room()
 
     def release(self, batch: ProducerBatch) -> None:
-        """Forget a batch whose outcome is known and that is not in flight; its memory becomes free."""
+        """Free the memory of a batch whose outcome is known and that is not in flight."""
         if batch not in self.incomplete:
             return
         del self.incomplete[batch]
@@ -392,7 +389,7 @@ class RecordAccumulator:
     # -- flushing
 
     async def flush(self) -> None:
-        """Send everything without lingering, and wait until the outcome of all of it is known; raises none of it."""
+        """Send everything without lingering, and wait until all outcomes are known; does not raise them."""
         self._flushes += 1
         self._wake()
         try:

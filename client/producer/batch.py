@@ -1,7 +1,8 @@
-"""A batch of records on its way to one partition, and the delivery of each record in it.
+"""A batch of records on its way to a partition, and the delivery of each of its records.
 
-Owns the outcome: set once, for all records of the batch. A batch that the broker finds too large is split: then its
-outcome is that of its parts. It knows nothing of queues, requests or retries beyond the numbers they keep here.
+The outcome is set once, for all records of the batch. If the broker finds a batch too large, it is split, and its
+outcome is that of its parts. A batch knows nothing of queues, requests or retries, beyond the numbers that it keeps for
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..values import RecordMetadata
 
 
 class Outcome:
-    """What several records wait for together."""
+    """An outcome that several records wait for."""
 
     __slots__ = ("done", "error", "observed", "waiters")
 
@@ -28,25 +29,25 @@ class Outcome:
         self.waiters: list[asyncio.Future[None]] = []
 
     def fail(self, error: KafkaError) -> None:
-        """No record is, or will be, known to be written by this producer."""
+        """Set an error: the records are not known to be written."""
         self.error = error
         self.finish()
 
     def finish(self) -> None:
-        """Wake whoever waits; the outcome has been set."""
+        """Wake all waiters; the outcome has been set."""
         assert not self.done, "an outcome is decided once"
         self.done = True
         self.wake()
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Make all waiters check again."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def waiter(self) -> asyncio.Future[None]:
-        """Return a future for one waiter alone: a task that is cancelled takes only its own with it."""
+        """Return a future for one waiter: a cancelled task cancels only its own."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         return waiter
@@ -58,11 +59,11 @@ class Outcome:
 
 
 class ProducerBatch(Outcome):
-    """See the module's docstring.
+    """A batch of records for one partition, with its place in the partition's sequence.
 
-    `order` grows with creation and is the order of delivery; parts of a split batch have (its order, 0), (its order,
-    1). `base_sequence` is -1 until the batch is first sent. `was_sent`: it left under the sequence that it has now.
-    `maybe_written`: an answer was lost, or left its fate open.
+    `order` grows with creation and is the order of delivery; the parts of a split batch have (its order, 0), (its
+    order, 1). `base_sequence` is -1 until the batch is first sent. `was_sent`: it was sent with its current sequence.
+    `maybe_written`: a response was lost or did not decide whether it was written.
     """
 
     __slots__ = (
@@ -120,11 +121,11 @@ class ProducerBatch(Outcome):
 
     @property
     def record_count(self) -> int:
-        """How many records are in it."""
+        """The number of its records."""
         return self.builder.record_count
 
     def encode(self, transactional: bool) -> bytes:
-        """Return the batch's bytes, under the producer id, epoch and sequence that it has now."""
+        """Return the batch's bytes, with its current producer id, epoch and sequence."""
         if self.payload is None:
             self.payload = self.builder.build(
                 self.producer_id, self.producer_epoch, self.base_sequence, transactional=transactional
@@ -139,13 +140,13 @@ class ProducerBatch(Outcome):
         self.payload = None
 
     def complete(self, base_offset: int, log_append_time: int) -> None:
-        """The broker has the records: the first at `base_offset` (-1: not known)."""
+        """Set success: the broker has written the records, the first at `base_offset` (-1: unknown)."""
         self.base_offset = base_offset
         self.log_append_time = log_append_time
         self.finish()
 
     def replace(self, parts: list[tuple[int, ProducerBatch]]) -> None:
-        """Hand over to smaller batches, each with the index of its first record in this one."""
+        """Split into smaller batches, each with the index of its first record in this one."""
         self.parts = parts
         self.finish()
 
@@ -157,9 +158,9 @@ class ProducerBatch(Outcome):
 
 
 class Delivery:
-    """The outcome of one record: `await` it for its RecordMetadata, or for the exception that says what to do.
+    """The outcome of a record: `await` it for its RecordMetadata, or the exception that says what to do.
 
-    It may be awaited by several tasks, or by none: then `Producer.flush` raises what went wrong.
+    Any number of tasks may await it. If none does, `Producer.flush` raises its failure.
     """
 
     __slots__ = ("_index", "_outcome", "_timestamp")
@@ -184,7 +185,7 @@ class Delivery:
         return outcome.done
 
     def result(self) -> RecordMetadata:
-        """Return where the record was written, or raise why it was not; IllegalStateError while that is not known."""
+        """Return where the record was written, or raise why it was not; IllegalStateError while that is unknown."""
         if not self.done():
             raise IllegalStateError("the record is still on its way: await the delivery, or flush() first")
         batch = self._outcome
@@ -201,6 +202,6 @@ class Delivery:
         )
 
     def place(self, placed: Delivery) -> None:
-        """Take over another delivery's record: it has found its batch."""
+        """Take over the outcome of another delivery, which has found a batch."""
         self._outcome = placed._outcome
         self._index = placed._index

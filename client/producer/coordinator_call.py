@@ -30,7 +30,7 @@ CONCURRENT_BACKOFF_MS: Final = 5
 
 
 class Verdict(Enum):
-    """What an error in an answer asks for."""
+    """What an error of a response asks for."""
 
     RETRY = "the same again, after retry.backoff.ms"
     RETRY_SOON = "the same again, after a few milliseconds"
@@ -94,7 +94,7 @@ def worst(codes: Iterable[int]) -> int:
 
 
 class Lost:
-    """What became of the attempts of one call: a request whose answer did not come may have run."""
+    """The outcomes of a call's attempts: a request whose response was lost may have been executed."""
 
     __slots__ = ("answers", "last", "waiting")
 
@@ -105,7 +105,7 @@ class Lost:
 
 
 class CoordinatorCaller:
-    """See the module's docstring."""
+    """Sends requests to coordinators, and retries them."""
 
     def __init__(self, cluster: Cluster, manager: TransactionManager, max_block_s: float) -> None:
         self.cluster = cluster

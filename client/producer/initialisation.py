@@ -37,14 +37,14 @@ SETTING = "consumer.group.aware.transaction"
 
 
 class Plan(NamedTuple):
-    """What `init_transactions` was asked for: who commits offsets, and what is claimed (None: nothing)."""
+    """The arguments of an initialisation: for which group offsets are committed, and what is claimed (None: nothing)."""
 
     group: ConsumerGroupMetadata | None
     assignment: GroupAssignment | None
 
 
 class Initialisation:
-    """See the module's docstring."""
+    """Initialises a transactional producer."""
 
     def __init__(
         self, config: ProducerConfig, caller: CoordinatorCaller, calls: TransactionCalls, manager: TransactionManager

@@ -43,7 +43,7 @@ NO_GAP: Final = (-1,)
 
 
 class PartitionQueue:
-    """See the module's docstring. `idempotent` False: no sequences, but the same order."""
+    """The batches of a partition, in order. Without `idempotent` they have no sequences, but keep their order."""
 
     __slots__ = (
         "epoch",

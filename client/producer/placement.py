@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class RecordPlacement:
-    """See the module's docstring. `refuse` raises why nothing can be sent while `open` is False."""
+    """Chooses a partition for each record. `refuse` raises why nothing can be sent while `open` is False."""
 
     def __init__(
         self, config: ProducerConfig, cluster: Cluster, accumulator: RecordAccumulator, refuse: Callable[[], None]

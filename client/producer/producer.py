@@ -1,9 +1,9 @@
-"""`Producer`: what a program sends records with.
+"""`Producer`: sends records.
 
-Owns the parts (cluster, accumulator, placement, sender, transactions) and their life. Where a record goes is
-`placement.py`'s business, how it travels `sender.py`'s, what a transaction is `transaction_manager.py`'s.
+It joins its parts (cluster, accumulator, placement, sender, transactions), starts and closes them. `placement.py`
+decides where a record goes, `sender.py` how it travels, `transaction_manager.py` what a transaction is.
 
-All calls belong to the event loop that `start` was called on.
+All calls must be made on the event loop on which `start` was called.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class Producer:
     async def close(self, timeout_s: float | None = None) -> None:
         """Send what is left, then disconnect. A commit under way is waited for; an open transaction is aborted.
 
-        Raises the first failure of a delivery that nobody awaited. What is not acknowledged within `timeout_s`
-        (default: delivery.timeout.ms) fails; a transaction that is not decided by then is left to the coordinator,
-        which aborts it after transaction.timeout.ms. A block that a cancellation ends waits for cancel.grace.ms only.
-        May be called twice.
+        Raises the first failure of a delivery that nobody awaited. Records that are not acknowledged within `timeout_s`
+        (default: delivery.timeout.ms) fail. A transaction that is not decided by then is left to its coordinator, which
+        aborts it after transaction.timeout.ms. When a cancellation ends the `async with` block, it waits for
+        cancel.grace.ms only. Safe to call twice.
         """
         if not self._open:
             self._was_closed = True
@@ -155,7 +155,7 @@ class Producer:
         except KafkaError as failure:
             if error is None:
                 raise
-            log.error("while closing: %s", failure)  # the exception under way tells more
+            log.error("while closing: %s", failure)  # the exception under way says more
 
     # -- records
 
@@ -169,12 +169,14 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> Delivery:
-        """Hand over a record at once; await what is returned for its RecordMetadata, or let `flush` tell of failures.
+        """Hand over a record at once. Await the returned Delivery for its RecordMetadata, or let `flush` raise
+        failures.
 
         Without `partition` the key's hash chooses it. `timestamp_ms` is milliseconds since the epoch, by default now.
-        `headers` are (name, bytes or None) pairs. The record leaves when the event loop runs: a loop that sends many
-        should use `enqueue`, which waits while the buffer is full. Raises BufferFullError where this one would have to
-        wait, RecordTooLargeError, IllegalStateError outside of a transaction, TypeError for what is not bytes.
+        `headers` are (name, bytes or None) pairs. The record leaves when the event loop runs: a program that sends many
+        should use `enqueue`, which waits while the buffer is full. Raises BufferFullError if the buffer is full,
+        RecordTooLargeError, IllegalStateError outside of a transaction where the producer is transactional, and
+        TypeError for values that are not bytes.
         """
         if not self._open:
             self._check_open()
@@ -193,10 +195,10 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full: the way to send many.
+        """Hand over a record, waiting only while the buffer is full. Use this to send many records.
 
-        Arguments are those of `send`. Raises KafkaTimeoutError when there is no room, or no metadata of the topic,
-        within max.block.ms.
+        Arguments are those of `send`. Raises KafkaTimeoutError if there is no room, or no metadata of the topic, within
+        max.block.ms.
         """
         if not self._open:
             self._check_open()
@@ -209,10 +211,10 @@ class Producer:
         return delivery
 
     async def flush(self) -> None:
-        """Send everything now and wait until it is acknowledged.
+        """Send everything now, and wait until it is acknowledged.
 
-        Raises the first failure, since the last flush, of a delivery that nobody awaited; within a transaction the
-        AbortableError that such a failure leads to.
+        Raises the first failure since the last flush of a delivery that nobody awaited; within a transaction it raises
+        the resulting AbortableError.
         """
         self._check_open()
         await self._accumulator.flush()
@@ -230,7 +232,7 @@ class Producer:
 
     @property
     def transactional_id(self) -> str | None:
-        """The transactional id: the one that is set, or that the broker assigned; None before it has."""
+        """The configured transactional id, or the one that the broker has assigned; None before that."""
         transactions = self._transactions
         return self.config.transactional_id if transactions is None else transactions.manager.transactional_id
 
@@ -243,35 +245,36 @@ class Producer:
     def group_aware(self) -> bool:
         """Whether the last `init_transactions` claimed the group's partitions at the broker (transaction extension).
 
-        No longer once the producer has met a broker that was downgraded since.
+        False again once the producer has met a broker that was downgraded since.
         """
         return self._transactions is not None and self._transactions.manager.group_aware
 
     async def init_transactions(
         self, assignment: GroupAssignment | None = None, *, group_id: str | None = None
     ) -> None:
-        """Fence older producers of this transactional.id and finish what they left open; before the first transaction.
+        """Fence older producers of this transactional.id, and finish their open transactions. Call it before the first
+        transaction.
 
-        With an `assignment`, from `consumer.group_assignment()`, every producer is fenced that works for the group on
-        the same partitions since the same or an older generation: call it after each rebalance, and only then read the
-        committed offsets. It may be called again at any time between transactions, and after ProducerFencedError or
-        ConcurrentProducerCommitError. The group is the assignment's, else `group_id`, else transactional.group.id;
-        without a transactional.id the broker assigns one.
+        With an `assignment`, from `consumer.group_assignment()`, it also fences every producer that works for the group
+        on the same partitions with the same or an older generation. Call it after each rebalance, and read the
+        committed offsets only afterwards. It may be called again at any time between transactions, and after
+        ProducerFencedError or ConcurrentProducerCommitError. The group is that of the assignment, else `group_id`, else
+        transactional.group.id. Without a transactional.id the broker assigns one.
 
-        Where the broker does not have the feature, the group coordinator fences by member and generation (KIP-447),
-        unless consumer.group.aware.transaction=require: then UnsupportedVersionError is raised. Raises ConfigError
-        where that needs a member id or a transactional.id that is not there, IllegalGenerationError for an assignment
-        that is out of date; then the producer has to be initialised before it is used.
+        Where the broker does not have this feature, the group coordinator fences by member and generation (KIP-447),
+        unless consumer.group.aware.transaction=require: then UnsupportedVersionError is raised. Raises ConfigError if
+        the fallback needs a member id or a transactional.id that is missing, and IllegalGenerationError for an outdated
+        assignment; the producer has to be initialised again before it is used.
         """
         if self._transactions is None and (assignment is not None or group_id is not None):
             self._become_transactional()
         await self._transactional("init_transactions").init(assignment, group_id)
 
     async def begin_transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
-        """Begin a transaction: what is sent from now on belongs to it.
+        """Begin a transaction, to which all records sent from now on belong.
 
-        With `partitions` it may write to these only, apart from offsets: they are registered at once, and a send to
-        another one raises PartitionNotRegisteredError. Records without a key then go to one of them.
+        With `partitions` it may write to these only, apart from offsets. They are registered at once, a send to another
+        one raises PartitionNotRegisteredError, and records without a key go to one of them.
         """
         await self._transactional("begin_transaction").begin(partitions)
 
@@ -282,8 +285,8 @@ class Producer:
     ) -> None:
         """Commit consumed offsets (of the next records to read) in the transaction, on behalf of a group.
 
-        Without `group_metadata` it is the group, and assignment, of the last `init_transactions`, or
-        transactional.group.id. A group id alone, a string, fences nothing and is deprecated.
+        Without `group_metadata` the group and assignment are those of the last `init_transactions`, or
+        transactional.group.id. A plain group id fences nothing and is deprecated.
         """
         await self._transactional("send_offsets").send_offsets(offsets, group_metadata)
 
@@ -293,29 +296,30 @@ class Producer:
         """Send what is left, then commit.
 
         Raises AbortableError if the transaction can only be aborted, ProducerFencedError if another producer has taken
-        over, CommitUnknownError if the decision was sent and its result cannot be learned now.
+        over, and CommitUnknownError if the commit was requested and its result is unknown.
         """
         await self._transactional("commit_transaction").commit()
 
     async def abort_transaction(self) -> None:
-        """Abort: nothing of the transaction will be read at read_committed. The producer is usable afterwards."""
+        """Abort: read_committed consumers see nothing of the transaction. The producer stays usable."""
         await self._transactional("abort_transaction").abort()
 
     def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
-        """Return a context manager: begins a transaction, commits it at the end of the block, aborts on an exception.
+        """Return a context manager that begins a transaction, commits it at the end of the block, and aborts it on an
+        exception.
 
-        The first one initialises the producer if `init_transactions` was not called, or only without an assignment.
-        `partitions` as in `begin_transaction`.
+        The first one initialises the producer if `init_transactions` was not called. `partitions` as in
+        `begin_transaction`.
         """
         return Transaction(self, self._transactional("transaction"), partitions)
 
     # -- inside
 
     def _become_transactional(self) -> None:
-        """The group makes a producer transactional that has no transactional.id: the broker will assign one."""
+        """Make a producer without a transactional.id transactional: the broker will assign an id."""
         self._check_open()
         if not self.config.enable_idempotence:
-            raise ConfigError("enable.idempotence", "false cannot be with transactions: leave it out")
+            raise ConfigError("enable.idempotence", "transactions need an idempotent producer: leave it out")
         if self._accumulator.incomplete or any(one.unplaced for one in self._accumulator.topics.values()):
             raise IllegalStateError("init_transactions is not possible while records are on their way: flush() first")
         self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
@@ -373,7 +377,7 @@ class Producer:
             self._crashed(f"the task {task.get_name()!r}", failure)
 
     def _crashed(self, what: str, cause: Exception) -> None:
-        """Fail everything that waits, and refuse what comes: without this part nothing would ever be sent."""
+        """Fail all pending records and refuse new ones: without this part nothing would ever be sent."""
         if self._broken is not None:
             return
         log.error("%s of a producer failed, close it and make a new one", what, exc_info=cause)

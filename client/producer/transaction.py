@@ -1,4 +1,4 @@
-"""A transaction as a program sees it: `Transaction`, the block. What it does is `transaction_steps.py`'s."""
+"""`Transaction`: a transaction as a block. `transaction_steps.py` does its work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .transaction_steps import Transactions
 
 
 class RecordSink(Protocol):
-    """What takes a transaction's records: the producer."""
+    """The producer, as far as a transaction needs it."""
 
     def send(
         self,
@@ -45,12 +45,12 @@ class RecordSink(Protocol):
 
 
 class Transaction:
-    """One transaction as a block: `async with producer.transaction() as txn`. What is sent with `txn` belongs to it,
-    and to no other: a straggler that uses `txn` when it is over gets IllegalStateError.
+    """A transaction as a block: `async with producer.transaction() as txn`. Only what is sent with `txn` belongs to it;
+    using `txn` after the block raises IllegalStateError.
 
-    At the end of the block it commits. On an exception, also a cancellation, it aborts and the exception goes on; after
-    a cancellation, as by asyncio.timeout, the abort is waited for during cancel.grace.ms at most. When
-    the commit fails because the transaction can only be aborted, it is aborted and AbortableError raised: run it again.
+    At the end of the block it commits. On an exception, also on a cancellation, it aborts, and the exception goes on.
+    After a cancellation, as by asyncio.timeout, it waits for the abort for cancel.grace.ms at most. If the commit fails
+    because the transaction can only be aborted, it is aborted and AbortableError raised: run it again.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class Transaction:
             await self._abort_after(error)
 
     async def _abort_after(self, error: BaseException) -> None:
-        """Abort because of `error`; if that fails, the coordinator aborts it at its timeout, and `error` notes why.
+        """Abort because of `error`. If that fails, the coordinator aborts when it times out, and `error` gets a note.
 
-        After a cancellation this waits during cancel.grace.ms only: then the abort goes on in the background, and the
-        next transaction of the producer waits for it.
+        After a cancellation this waits for cancel.grace.ms only. Then the abort goes on in the background, and the
+        producer's next transaction waits for it.
         """
         transactions = self._transactions
         aborting = transactions.abort_soon()

@@ -1,20 +1,20 @@
-"""What a transactional producer knows of its transaction: state, identity, members, and the error that ended it.
+"""A transactional producer's knowledge of its transaction: state, identity, members, and the error that ended it.
 
-Owns the producer id and epoch, the state (see the table in `transaction_state.py`), which partitions the coordinator
-knows to be part of the transaction, which of them were written, and what an error means for it. All methods are plain
-and immediate: the talking is in `transaction_calls.py`, the sending in `sender.py`.
+It owns the producer id and epoch, the state (a table in `transaction_state.py`), the partitions that the coordinator
+knows to be part of the transaction, those that were written, and what an error means. Its methods never wait: requests
+are made in `transaction_calls.py`, records sent in `sender.py`.
 
 Two protocols (KIP-890), chosen by the cluster's finalized feature transaction.version:
 
-* 1: a partition is added by AddPartitionsToTxn before the first batch for it, offsets by AddOffsetsToTxn; the epoch
-  stays,
-  so after an error that left a sequence open, the producer gets a new epoch by InitProducerId.
-* 2: Produce v12 and TxnOffsetCommit v5 add what they touch, and EndTxn v5 gives the epoch of the next transaction.
+* 1: a partition is added by AddPartitionsToTxn before the first batch for it, offsets by AddOffsetsToTxn. The epoch
+  stays, so after an error that left a sequence open, the producer gets a new epoch by InitProducerId.
+* 2: Produce v12 and TxnOffsetCommit v5 add what they touch, and EndTxn v5 returns the epoch of the next transaction.
 
-With the transaction extension (`extension`, only beside version 2) EndTxn names what was written, and what was written
-or registered beforehand stays registered: the session. Nothing here relies on the broker keeping it: a partition that
-is not in the session is added by the Produce request itself. So EndTxn names only what was acknowledged; while the fate
-of anything is unknown it names nothing, and the coordinator marks every partition that it knows.
+With the transaction extension (`extension`, only with version 2) EndTxn names the partitions that were written, and
+partitions written or registered beforehand stay registered: the session. Nothing here relies on the broker keeping it:
+a partition that is not in the session is added by the Produce request itself. So EndTxn names only what was
+acknowledged. While the outcome of a batch is unknown it names nothing, and the coordinator marks every partition that
+it knows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FATAL_IN_PRODUCE: Final = frozenset(
 
 
 class TransactionManager:
-    """See the module's docstring."""
+    """The state of a producer's transaction, and its identity."""
 
     def __init__(self, transactional_id: str | None) -> None:
         self.transactional_id = transactional_id

@@ -10,7 +10,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Kafka's names, and COMMIT_UNKNOWN: the decision to commit was sent, its answer was not seen."""
+    """Kafka's names, and COMMIT_UNKNOWN: the commit was requested, and its response was not received."""
 
     UNINITIALIZED = "not initialized"
     INITIALIZING = "initializing"

@@ -35,7 +35,7 @@ _GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
 
 
 class Transactions:
-    """See the module's docstring. One at a time; a call that does not fit the state raises IllegalStateError."""
+    """The transactions of a producer, one at a time; a call that does not fit the state raises IllegalStateError."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Transactions:
             raise
 
     async def _know(self, partitions: Collection[Partition]) -> None:
-        """Learn of the topics, so that each record's partition is chosen, and checked, when it is handed over."""
+        """Load the topics' metadata, so that a record's partition is chosen and checked when it is handed over."""
         for name in sorted({topic for topic, _ in partitions}):
             topic = await self._cluster.topic(name, self._config.max_block_ms / 1000)
             self._accumulator.use_topic(topic)
@@ -190,7 +190,7 @@ class Transactions:
                 await self._calls.add_offsets(group.group_id)
             await self._calls.commit_offsets(positions, group)
         except KafkaError as error:
-            # Also after a time-out nobody knows what was written: the transaction can only be aborted.
+            # After a timeout, too, it is unknown what was written: the transaction can only be aborted.
             if manager.state in _GOES_ON:
                 manager.offsets_in_doubt()
                 raise manager.fail_abortable(error.code, error.message) from error
@@ -232,7 +232,7 @@ class Transactions:
         await self._carry_out_abort()
 
     def abort_soon(self) -> asyncio.Task[None]:
-        """Abort in a task that goes on when the caller is cancelled, and return it; what comes next waits for it."""
+        """Abort in a task that goes on when the caller is cancelled, and return it; the next operation waits for it."""
         if self._aborting is None:
             self._begin_abort()
             self._aborting = self._spawn(self._carry_out_abort(), "abort a transaction")
@@ -240,7 +240,7 @@ class Transactions:
         return self._aborting
 
     def leave_abort_behind(self) -> None:
-        """The caller of `abort_soon` waits no longer: a failure is logged, and `begin` tries again."""
+        """Stop waiting for `abort_soon`: a failure is logged, and `begin` aborts again."""
         self._left_behind = True
 
     @property
@@ -291,7 +291,7 @@ class Transactions:
                 if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                     await self.abort()
                 elif isinstance(self.manager.error, ConcurrentProducerCommitError) and self.manager.started:
-                    # Its offsets were refused, but it need not be fenced: then nobody else ends its transaction.
+                    # Its offsets were refused, but it may not be fenced: then only this producer can end its transaction.
                     await self._settle()
                     await self._calls.end(committed=False)
         except (KafkaError, TimeoutError) as error:
@@ -330,7 +330,7 @@ class Transactions:
 
     def _forget_records(self) -> None:
         self._accumulator.restrict(None)
-        self._accumulator.unobserved_failures.clear()  # their transaction was aborted, and that was said
+        self._accumulator.unobserved_failures.clear()  # their transaction was aborted, which was reported
 
     def _give_up_records(self) -> None:
         error = AbortableError(
