@@ -46,4 +46,4 @@ CLUSTER_OPERATIONS: Final = _bits(
 )
 GROUP_OPERATIONS: Final = _bits(_O.READ, _O.DELETE, _O.DESCRIBE)
 NOT_ASKED: Final = -(2**31)
-"""What `authorized_operations` says when the request didn't ask."""
+"""What `authorized_operations` says when the request did not ask."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class BrokerStartError(RuntimeError):
-    """The broker can't start; the text says why and what to do."""
+    """The broker cannot start; the text says why and what to do."""
 
 
 class Broker:
@@ -55,7 +55,7 @@ class Broker:
 
     ``async with Broker(data_dir="/var/lib/oncelog") as broker`` runs it on a free port of 127.0.0.1; settings are
     keywords in snake case (``num_partitions=3``) or a mapping of dotted names. Without a data directory a temporary one
-    is used and removed at the end. Raises ConfigError for settings, BrokerStartError when it can't start.
+    is used and removed at the end. Raises ConfigError for settings, BrokerStartError when it cannot start.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Broker:
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the data directory takes no writes any more, None while it does. Only a new broker can use it again."""
+        """Why the data directory accepts no writes any more; None while it does. Only a new broker can use it again."""
         return self.log_manager.failed
 
     async def wait_failed(self) -> KafkaError:
@@ -281,12 +281,12 @@ class Broker:
             await self.log_manager.start()
         except (DataDirectoryError, OSError) as error:
             self._running = False
-            raise BrokerStartError(f"The data directory {self.data_dir} can't be used: {error}") from error
+            raise BrokerStartError(f"The data directory {self.data_dir} cannot be used: {error}") from error
         self._files.relieve_with(self.threads)
         try:
             self.metadata.start()
         except KafkaError as error:
-            raise BrokerStartError(f"The metadata can't be read: {error.message}") from error
+            raise BrokerStartError(f"The metadata cannot be read: {error.message}") from error
         self.replica_manager.start()
         await self.metadata.settled()
         await self._complete_metadata()
@@ -302,7 +302,7 @@ class Broker:
             await listener.start()
         except OSError as error:
             raise BrokerStartError(
-                f"Can't listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
+                f"Cannot listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
                 " Stop what uses the port, or set `listeners`."
             ) from error
         self._listener = listener
@@ -322,7 +322,7 @@ class Broker:
             await listener.start()
         except OSError as error:
             raise BrokerStartError(
-                f"Can't serve metrics on {row.host or '*'}:{row.port}: {error.strerror or error}."
+                f"Cannot serve metrics on {row.host or '*'}:{row.port}: {error.strerror or error}."
                 " Stop what uses the port, or set `metrics.listener`."
             ) from error
         self.metrics_listener = listener

@@ -1,6 +1,6 @@
 """The broker's settings: one table, with Kafka's names and defaults wherever Kafka has the setting.
 
-Where Kafka has a default that one node can't satisfy (replication factors, in-sync replicas), ours is 1, and any other
+Where Kafka has a default that one node cannot satisfy (replication factors, in-sync replicas), ours is 1, and any other
 value is refused with the key named. Settings that Kafka has and that mean nothing here (thread counts, replica
 fetchers, controller quorum) are accepted and reported, so that a server.properties can be tried as it is.
 """
@@ -154,7 +154,7 @@ class Listener:
             raise ValueError(f"has the item {item!r}, which is not NAME://HOST:PORT with a port of 0..65535")
         name = (name if separator else "PLAINTEXT").upper()
         if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-            raise ValueError(f"asks for {name}, which this release can't serve. Use PLAINTEXT")
+            raise ValueError(f"names {name}, which this release cannot serve. Use PLAINTEXT")
         return cls(name, host.strip("[]"), int(port))
 
 
@@ -171,8 +171,8 @@ class BrokerConfig(ConfigTable):
     advertised_listeners: list[str] = text_list(
         [],
         _listeners,
-        doc="The addresses that clients are told to connect to. Empty: the host of `listeners`, or where that is every"
-        " interface, the address by which the client came.",
+        doc="The addresses to which clients connect. Empty: the host of `listeners`, or where that is every"
+        " interface, the address to which the client has connected.",
     )
     listener_security_protocol_map: list[str] = text_list(
         [],
@@ -183,9 +183,9 @@ class BrokerConfig(ConfigTable):
     metrics_listener: str = text(
         "",
         _address,
-        doc="Where `GET /metrics` is answered for Prometheus, and `GET /health`, as host:port; empty: nowhere.",
+        doc="Address (host:port) of `GET /metrics`, for Prometheus, and of `GET /health`. Empty: none.",
     )
-    broker_rack: str = text("", doc="The broker's rack, told to clients.")
+    broker_rack: str = text("", doc="The broker's rack, which clients see.")
     inter_broker_protocol_version: str = text(
         "4.1",
         choices=("4.0", "4.1"),
@@ -198,95 +198,101 @@ class BrokerConfig(ConfigTable):
     )
 
     # connections and requests
-    socket_request_max_bytes: int = integer(104857600, at_least(1), doc="Largest request; a larger one closes.")
+    socket_request_max_bytes: int = integer(
+        104857600, at_least(1), doc="Largest request in bytes; larger ones close the connection."
+    )
     socket_listen_backlog_size: int = integer(
         1024,
         at_least(1),
-        doc="Connections that may wait to be accepted; more are tried again by their clients after a second. Kafka's"
-        " default is 50, which clients that come together exceed.",
+        doc="Connections that may wait to be accepted; clients of further ones try again after a second. Kafka's"
+        " default is 50, which is too few when many clients connect together.",
     )
     socket_send_buffer_bytes: int = integer(
-        102400, at_least(-1), doc="SO_SNDBUF of connections; -1: the system's own choice."
+        102400, at_least(-1), doc="SO_SNDBUF of connections in bytes; -1: the system's default."
     )
     socket_receive_buffer_bytes: int = integer(
-        102400, at_least(-1), doc="SO_RCVBUF of connections; -1: the system's own choice."
+        102400, at_least(-1), doc="SO_RCVBUF of connections in bytes; -1: the system's default."
     )
-    max_connections: int = integer(INT32_MAX, at_least(1), doc="Connections at a time; further ones are closed.")
+    max_connections: int = integer(INT32_MAX, at_least(1), doc="Most connections at a time; further ones are closed.")
     max_open_files: int = integer(
         -1,
         _open_files,
-        doc="Data files open at a time, at most half of the process's limit of descriptors (ulimit -n); the others are"
-        " opened again when they are used. Connections get the rest of the limit. -1: half of it, at most 16384.",
+        doc="Most data files open at a time, at most half of the process's limit of descriptors (ulimit -n); others are"
+        " reopened when they are used. Connections get the rest of the limit. -1: half of it, at most 16384.",
         aliases=("connections.descriptor.reserve",),
     )
-    max_connections_per_ip: int = integer(INT32_MAX, at_least(1), doc="Connections at a time from one address.")
+    max_connections_per_ip: int = integer(INT32_MAX, at_least(1), doc="Most connections at a time from one address.")
     connections_max_idle_ms: int = long(
-        600000, doc="A connection that neither asked nor was answered for so long is closed; 0 or less: never."
+        600000, doc="A connection without requests and responses for this long is closed; 0 or less: never."
     )
     connection_max_inflight_requests: int = integer(
         64,
         at_least(1),
-        doc="Requests of one connection that may wait for their answer; at the limit the broker stops reading from it.",
+        doc="Requests of a connection that may wait for their response; at the limit the broker stops reading from it.",
     )
     connection_write_buffer_bytes: int = integer(
         1048576,
         at_least(1),
-        doc="Answer bytes that a slow client may leave unread before the broker stops executing its requests.",
+        doc="Response bytes that a slow client may leave unread before the broker stops executing its requests.",
     )
     queued_max_request_bytes: int = long(
         134217728,
-        doc="Memory for requests being received, over all connections. Past it requests wait, small ones the least, and"
-        " the one that arrives most slowly is closed. 0 or less: no limit, which is Kafka's default.",
+        doc="Memory for requests being received, over all connections. Beyond it requests wait, small ones least, and"
+        " the connection that sends most slowly is closed. 0 or less: no limit, which is Kafka's default.",
     )
     queued_max_response_bytes: int = long(
         134217728,
         at_least(1),
-        doc="Memory for answers that peers have not taken, over all connections. A Fetch is answered with at most half"
-        " of what is left of it; past it, peers that take nothing are closed.",
+        doc="Memory for responses that clients have not read, over all connections. A Fetch response has at most half"
+        " of what is left of it; beyond it, connections of clients that read nothing are closed.",
     )
     connection_write_stall_ms: int = integer(
         10000,
         at_least(1),
-        doc="How long a peer may take nothing of its answers while queued.max.response.bytes is used up.",
+        doc="How long a client may read nothing of its responses while queued.max.response.bytes is used up.",
     )
     connection_request_idle_ms: int = long(
         30000,
-        doc="A connection whose request has arrived in part is closed when nothing more of it comes for so long. 0 or"
+        doc="A connection with a partly received request is closed when no more of it arrives for this long. 0 or"
         " less: never.",
     )
     shutdown_timeout_ms: int = integer(
-        10000, at_least(0), doc="How long a stop waits for requests in hand before it closes their connections."
+        10000, at_least(0), doc="How long a stop waits for running requests before it closes their connections."
     )
-    fetch_max_bytes: int = integer(57671680, at_least(1024), doc="Largest Fetch answer, whatever the client asks for.")
+    fetch_max_bytes: int = integer(
+        57671680, at_least(1024), doc="Largest Fetch response in bytes, whatever the client asks for."
+    )
     max_incremental_fetch_session_cache_slots: int = integer(
-        1000, at_least(0), doc="Incremental fetch sessions that are kept (KIP-227)."
+        1000, at_least(0), doc="Most incremental fetch sessions (KIP-227)."
     )
     max_incremental_fetch_session_cache_partitions: int = integer(
-        200000, at_least(0), doc="Partitions in all incremental fetch sessions together; beyond, Fetch has no session."
+        200000,
+        at_least(0),
+        doc="Most partitions in all incremental fetch sessions together; beyond it, a Fetch has no session.",
     )
     request_max_elements: int = integer(
         200000,
         at_least(1),
-        doc="Most array elements (topics, partitions, keys, ...) and tagged fields in one request; one with more closes"
-        " its connection before they are read.",
+        doc="Most array elements (topics, partitions, keys, ...) and tagged fields in a request; one with more closes"
+        " its connection before they are decoded.",
     )
     response_max_rows: int = integer(
         200000,
         at_least(1),
-        doc="Most rows (partitions, offsets, members, settings, ...) in one answer; a request for more is"
+        doc="Most rows (partitions, offsets, members, settings, ...) in a response; a request for more is"
         " INVALID_REQUEST.",
     )
     response_max_bytes: int = integer(
         104857600,
         at_least(1024),
-        doc="Largest answer, records apart; a request for a larger one is INVALID_REQUEST. Clients have such a limit,"
-        " too.",
+        doc="Largest response without records, in bytes; a request for a larger one is INVALID_REQUEST. Clients have"
+        " such a limit as well.",
     )
 
     max_concurrent_large_requests: int = integer(
         2,
         at_least(1),
-        doc="Large requests (those with hundreds of elements or answer rows) that are decoded, executed and answered at"
+        doc="Large requests (with hundreds of elements or response rows) that are decoded, executed and answered at"
         " the same time; others wait in order. Small requests never wait. More slots need more memory.",
     )
 
@@ -304,15 +310,15 @@ class BrokerConfig(ConfigTable):
     max_partitions: int = integer(
         100000,
         at_least(1),
-        doc="Most partitions that all topics may have together, those that clients create by asking for them included;"
+        doc="Most partitions of all topics together, including topics that are created automatically;"
         " a request for more is POLICY_VIOLATION.",
     )
-    default_replication_factor: int = integer(1, one_replica, doc="Replicas of a topic; one node keeps one.")
-    min_insync_replicas: int = integer(1, one_replica, doc="Replicas that acks=all needs; one node has one.")
+    default_replication_factor: int = integer(1, one_replica, doc="Replicas of a topic; a single node has one.")
+    min_insync_replicas: int = integer(1, one_replica, doc="Replicas that acks=all needs; a single node has one.")
     auto_create_topics_enable: bool = boolean(True, doc="Create a topic when a client asks for its metadata.")
     delete_topic_enable: bool = boolean(True, doc="Whether DeleteTopics is allowed.")
     message_max_bytes: int = integer(
-        1048588, at_least(0), doc="Largest record batch, as compressed by the client.", dynamic=True
+        1048588, at_least(0), doc="Largest record batch in bytes, as compressed by the client.", dynamic=True
     )
     max_batch_objects: int = integer(
         1000000,
@@ -330,7 +336,7 @@ class BrokerConfig(ConfigTable):
     max_concurrent_decompressions: int = integer(
         2,
         at_least(1),
-        doc="Batches of more than 1 MiB when decompressed that are checked at a time; each may take"
+        doc="Batches of more than 1 MiB when decompressed that are checked at the same time; each may take"
         " `max.decompressed.bytes` of memory.",
     )
     compression_type: str = text(
@@ -341,14 +347,16 @@ class BrokerConfig(ConfigTable):
     compression_zstd_level: int = integer(
         3, between(-131072, 22), doc="Accepted for topics that set it; producers compress."
     )
-    unclean_leader_election_enable: bool = boolean(False, doc="Accepted; a single replica has no other to elect.")
+    unclean_leader_election_enable: bool = boolean(
+        False, doc="Accepted; with a single replica there is nothing to elect."
+    )
 
     # log
     log_dirs: str = text("/tmp/oncelog", doc="The data directory.", aliases=("log.dir", "data.dir"))
     durability: str = text(
         "flush",
         choices=("flush", "os"),
-        doc="flush: an acks=all answer, and visibility to consumers, wait for fdatasync; os: for the page cache only.",
+        doc="flush: acks=all responses, and visibility to consumers, wait for fdatasync. os: for the page cache only.",
     )
     log_reserve_bytes: int = long(
         67108864,
@@ -359,9 +367,11 @@ class BrokerConfig(ConfigTable):
         16777216,
         at_least(0),
         doc="The last part of log.reserve.bytes, at most half of it: kept for the decisions and markers of transactions"
-        " and for what frees space. Offset commits and new transactions are refused below it.",
+        " and for requests that free space. Offset commits and new transactions are refused below it.",
     )
-    log_segment_bytes: int = integer(1073741824, at_least(1024), doc="A segment is rolled at this size.", dynamic=True)
+    log_segment_bytes: int = integer(
+        1073741824, at_least(1024), doc="A segment is rolled at this size in bytes.", dynamic=True
+    )
     log_roll_ms: int = long(-1, doc="A segment is rolled at this age; -1: log.roll.hours decides.", dynamic=True)
     log_roll_hours: int = integer(168, at_least(1), doc="A segment is rolled at this age.")
     log_roll_jitter_ms: int = long(-1, doc="Random part of the age; -1: log.roll.jitter.hours decides.", dynamic=True)
@@ -369,48 +379,54 @@ class BrokerConfig(ConfigTable):
     log_roll_min_ms: int = long(
         1000,
         at_least(0),
-        doc="A segment is not rolled for its age before it has existed so long, whatever segment.ms is and whatever"
+        doc="A segment is not rolled for its age until it has existed this long, whatever segment.ms is and whatever"
         " timestamps the records have.",
     )
     log_max_segments: int = integer(
         10000,
         at_least(2),
-        doc="A partition with so many segments gets new ones only at the largest size of a file or an index, whatever"
+        doc="A partition with this many segments gets new ones only at the largest size of a file or an index, whatever"
         " segment.bytes is, until retention or compaction has removed some.",
     )
-    log_retention_ms: int = long(-2, at_least(-2), doc="Records are kept so long; -1 forever.", dynamic=True)
-    log_retention_minutes: int = integer(-2, at_least(-2), doc="Records are kept so long, if no ms are given.")
-    log_retention_hours: int = integer(168, at_least(-1), doc="Records are kept so long, if nothing finer is given.")
-    log_retention_bytes: int = long(
-        -1, at_least(-1), doc="A partition is cut to this size; -1: no limit.", dynamic=True
+    log_retention_ms: int = long(-2, at_least(-2), doc="How long records are kept; -1: forever.", dynamic=True)
+    log_retention_minutes: int = integer(
+        -2, at_least(-2), doc="How long records are kept, unless log.retention.ms is set."
     )
-    log_retention_check_interval_ms: int = long(300000, at_least(1), doc="How often retention is looked at.")
+    log_retention_hours: int = integer(168, at_least(-1), doc="How long records are kept, unless a finer unit is set.")
+    log_retention_bytes: int = long(
+        -1, at_least(-1), doc="How much of a partition is kept, in bytes; -1: no limit.", dynamic=True
+    )
+    log_retention_check_interval_ms: int = long(300000, at_least(1), doc="How often retention is checked.")
     log_cleanup_policy: list[str] = text_list(
         ["delete"], _cleanup_policy, choices=("delete", "compact"), doc="Delete old records, or compact.", dynamic=True
     )
     log_cleaner_enable: bool = boolean(True, doc="Whether compacted topics are compacted.")
     log_cleaner_backoff_ms: int = long(15000, at_least(0), doc="How often the cleaner looks for work.")
-    log_cleaner_delete_retention_ms: int = long(86400000, at_least(0), doc="Tombstones are kept so long.", dynamic=True)
+    log_cleaner_delete_retention_ms: int = long(
+        86400000, at_least(0), doc="How long tombstones are kept.", dynamic=True
+    )
     log_cleaner_min_cleanable_ratio: float = double(
         0.5, between(0, 1), doc="Share of uncleaned bytes at which a log is compacted.", dynamic=True
     )
-    log_cleaner_min_compaction_lag_ms: int = long(0, at_least(0), doc="Records younger stay as they are.", dynamic=True)
+    log_cleaner_min_compaction_lag_ms: int = long(
+        0, at_least(0), doc="Younger records are not compacted.", dynamic=True
+    )
     log_cleaner_max_compaction_lag_ms: int = long(
-        INT64_MAX, at_least(1), doc="Records older are compacted whatever the ratio.", dynamic=True
+        INT64_MAX, at_least(1), doc="Older records are compacted whatever the ratio.", dynamic=True
     )
     log_index_size_max_bytes: int = integer(10485760, at_least(4), doc="Largest offset or time index.", dynamic=True)
     log_index_interval_bytes: int = integer(4096, at_least(0), doc="Bytes between index entries.", dynamic=True)
     log_index_cache_bytes: int = long(
         134217728,
         at_least(0),
-        doc="Memory for the indexes of finished segments, of all partitions together; those used longest ago are read"
-        " again when they are needed.",
+        doc="Memory for the indexes of finished segments of all partitions; the least recently used are dropped, and"
+        " read again when needed.",
     )
     log_flush_threads: int = integer(
         16,
         between(1, 256),
-        doc="Partitions whose files are synced at a time. A file system with a journal commits syncs that come together"
-        " at once, so more threads than processors pay off.",
+        doc="Partitions whose files are synced at the same time. A journaling file system commits concurrent syncs"
+        " together, so more threads than processors pay off.",
     )
     log_segment_delete_delay_ms: int = long(60000, at_least(0), doc="Delay before files are removed.", dynamic=True)
     log_flush_interval_messages: int = long(
@@ -421,7 +437,10 @@ class BrokerConfig(ConfigTable):
     )
     log_preallocate: bool = boolean(False, doc="Accepted for topics that set it; segments grow as they fill.")
     log_message_timestamp_type: str = text(
-        "CreateTime", choices=("CreateTime", "LogAppendTime"), doc="Whose clock stamps records.", dynamic=True
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Whether producers or the broker set timestamps.",
+        dynamic=True,
     )
     log_message_timestamp_before_max_ms: int = long(
         INT64_MAX, at_least(0), doc="How far a record's timestamp may lie in the past.", dynamic=True
@@ -430,9 +449,12 @@ class BrokerConfig(ConfigTable):
         3600000, at_least(0), doc="How far a record's timestamp may lie in the future.", dynamic=True
     )
     producer_id_expiration_ms: int = integer(
-        86400000, at_least(1), doc="An idle producer id is forgotten; never with an open transaction.", dynamic=True
+        86400000,
+        at_least(1),
+        doc="An idle producer id is forgotten after this long, but not with an open transaction.",
+        dynamic=True,
     )
-    producer_id_expiration_check_interval_ms: int = integer(600000, at_least(1), doc="How often that is looked at.")
+    producer_id_expiration_check_interval_ms: int = integer(600000, at_least(1), doc="How often that is checked.")
 
     # groups and offsets
     group_min_session_timeout_ms: int = integer(6000, at_least(1), doc="Smallest session timeout of a member.")
@@ -447,24 +469,24 @@ class BrokerConfig(ConfigTable):
     group_max_groups: int = integer(
         200000,
         at_least(1),
-        doc="Most groups; a further one is GROUP_MAX_SIZE_REACHED until some are deleted or expire.",
+        doc="Most groups; further ones get GROUP_MAX_SIZE_REACHED until groups are deleted or expire.",
     )
     group_members_max_bytes: int = long(
         268435456,
         at_least(1),
-        doc="Memory for the members of all groups: what they offer, their assignments and names. A JoinGroup or an"
-        " assignment that would exceed it is GROUP_MAX_SIZE_REACHED.",
+        doc="Memory for the members of all groups: their subscriptions, assignments and names. A JoinGroup or an"
+        " assignment that would exceed it gets GROUP_MAX_SIZE_REACHED.",
     )
     group_pending_members_max_bytes: int = long(
         16777216,
         at_least(1),
-        doc="Memory for member ids that were handed out and not joined with yet; the oldest give way to new ones.",
+        doc="Memory for member ids that were assigned and have not joined yet; the oldest give way to new ones.",
     )
     offset_metadata_max_bytes: int = integer(4096, at_least(0), doc="Largest metadata of an offset commit.")
     offsets_commit_timeout_ms: int = integer(5000, at_least(1), doc="How long an offset commit may wait for the disk.")
     offsets_load_buffer_size: int = integer(5242880, at_least(1), doc="Read size when offsets are loaded.")
-    offsets_retention_minutes: int = integer(10080, at_least(1), doc="Offsets of an empty group are kept so long.")
-    offsets_retention_check_interval_ms: int = long(600000, at_least(1), doc="How often that is looked at.")
+    offsets_retention_minutes: int = integer(10080, at_least(1), doc="How long offsets of an empty group are kept.")
+    offsets_retention_check_interval_ms: int = long(600000, at_least(1), doc="How often that is checked.")
     offsets_topic_num_partitions: int = integer(50, between(1, 10000), doc="Partitions of __consumer_offsets.")
     offsets_topic_replication_factor: int = short(1, one_replica, doc="Replicas of __consumer_offsets.")
     offsets_topic_segment_bytes: int = integer(104857600, at_least(1024), doc="Segment size of __consumer_offsets.")
@@ -488,7 +510,7 @@ class BrokerConfig(ConfigTable):
     transactional_id_expiration_ms: int = integer(
         604800000,
         at_least(1),
-        doc="An idle transactional id is forgotten after so long.",
+        doc="An idle transactional id is forgotten after this long.",
         aliases=("transactional.id.timeout.ms",),
     )
     transaction_state_log_num_partitions: int = integer(50, between(1, 10000), doc="Partitions of __transaction_state.")
@@ -538,7 +560,7 @@ class BrokerConfig(ConfigTable):
     )
 
     def check(self) -> None:
-        """Refuse combinations that can't be."""
+        """Raise ConfigError for values that contradict each other."""
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError(
                 "group.min.session.timeout.ms",
@@ -552,7 +574,7 @@ class BrokerConfig(ConfigTable):
         for advertised in self.advertised_listeners:
             if Listener.parse(advertised).host in ("", "0.0.0.0", "::"):
                 raise ConfigError(
-                    "advertised.listeners", f"{advertised} can't be connected to: give a host name or address"
+                    "advertised.listeners", f"{advertised} cannot be connected to: give a host name or address"
                 )
         if "," in self.log_dirs:
             raise ConfigError("log.dirs", "names more than one directory; this release keeps all data in one")
@@ -589,7 +611,7 @@ class BrokerConfig(ConfigTable):
         if name not in cls.names and is_security_setting(name):
             raise ConfigError(
                 key,
-                "this release has no such security: it serves plaintext to everybody who can reach its port."
+                "this release does not support it: it serves plaintext to every client that can reach its port."
                 " Remove the setting, and limit who can reach the port (a firewall, a proxy that terminates TLS)",
             )
         return super().find(key)
@@ -649,7 +671,7 @@ def read_toml(file: Path) -> dict[str, object]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(str(file), f"can't be read: {error.strerror}") from None
+        raise ConfigError(str(file), f"cannot be read: {error.strerror}") from None
     except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
         raise ConfigError(str(file), f"is not TOML: {error}") from None
     except RecursionError:

@@ -27,7 +27,7 @@ def change_configs(
 ) -> asyncio.Future[Topic] | None:
     """Let `change` edit a topic's own settings and store the outcome; None when only asked to validate.
 
-    Raises KafkaError: no such topic, a resource that can't be changed, or INVALID_CONFIG for the outcome.
+    Raises KafkaError: no such topic, a resource that cannot be changed, or INVALID_CONFIG for the outcome.
     """
     if resource_type == ResourceType.BROKER:
         raise KafkaError(

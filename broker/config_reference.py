@@ -18,7 +18,7 @@ Settings have Kafka's names, and its defaults wherever one node can satisfy them
 3. flags: `oncelog serve --set num.partitions=3`.
 
 In-process brokers take them as keywords: `oncelog.Broker(num_partitions=3)`. A name that is no setting, and a value
-that can't be, are refused with the name and the reason.
+that cannot be, are refused with the name and the reason.
 
 ## Broker
 
@@ -26,7 +26,7 @@ that can't be, are refused with the name and the reason.
 
 ## Topic
 
-Given with CreateTopics and changed with IncrementalAlterConfigs. A topic that doesn't set one has the broker's.
+Given with CreateTopics and changed with IncrementalAlterConfigs. A topic that does not set one has the broker's.
 
 {topic}
 

@@ -30,7 +30,7 @@ def raise_limit() -> int:
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # some systems name a hard limit that they don't grant
+        except (OSError, ValueError):  # some systems name a hard limit that they do not grant
             return soft
     return hard
 

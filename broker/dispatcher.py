@@ -11,7 +11,7 @@ What can go wrong, and what then happens:
   that the peer could read;
 * the version is defined but not supported: UNSUPPORTED_VERSION in the API's own form;
 * a tagged field of the extension is malformed: INVALID_REQUEST in the API's own form; the frame is sound otherwise;
-* a field of the extension is sent where the feature group.aware.transaction doesn't act: UNSUPPORTED_VERSION;
+* a field of the extension is sent where the feature group.aware.transaction does not act: UNSUPPORTED_VERSION;
 * a handler raises KafkaError: its code in the API's own form (error_response.py);
 * the answer would have more rows or bytes than `response.max.rows` and `response.max.bytes` allow: INVALID_REQUEST;
 * what a handler waits for is cancelled, because the broker stops: the connection is closed, and the client asks again;
@@ -158,7 +158,7 @@ class Dispatcher:
         return api
 
     def load_one(self) -> bool:
-        """Import one handler that isn't yet; False when all are. Lets the broker warm up between requests."""
+        """Import one handler that is not yet; False when all are. Lets the broker warm up between requests."""
         loaded = {api.request.__module__.rpartition(".")[2] for api in self._apis.values()}
         for module in sorted(self._modules - loaded):
             self._import(module)
@@ -483,7 +483,7 @@ def _handler_modules() -> frozenset[str]:
 
 @cache
 def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
-    """Where a response has codes, and which of them the version doesn't know, each with what is sent in its place."""
+    """Where a response has codes, and which of them the version does not know, each with what is sent in its place."""
     request = request_class(api_key)
     assert request is not None, "it was decoded"
     older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}

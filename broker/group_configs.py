@@ -1,7 +1,7 @@
 """What a consumer group has in the way of configs (resource type GROUP): the claims of its producers.
 
 `transaction.claims` shows who alone may commit the group's offsets on which partition, as JSON; to delete it is to drop
-all claims by hand. It can't be set: claims are made by initialising a producer.
+all claims by hand. It cannot be set: claims are made by initialising a producer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DOC: Final = (
 
 
 def describe_group(broker: BrokerServices, group_id: str) -> list[ConfigRow]:
-    """The configs of a group. Raises KafkaError where they can't be known."""
+    """The configs of a group. Raises KafkaError where they cannot be known."""
     claims = broker.group_initialiser.owned(group_id)
     value = json.dumps([claim._asdict() for claim in claims])
     source = ConfigSource.DYNAMIC_GROUP_CONFIG if claims else ConfigSource.DEFAULT_CONFIG

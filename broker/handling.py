@@ -73,7 +73,7 @@ Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 class RequestContext:
     """Where a request came from and how it must be answered; one per request.
 
-    `extension_version` is -1 for a stock client, and wherever the feature group.aware.transaction doesn't act.
+    `extension_version` is -1 for a stock client, and wherever the feature group.aware.transaction does not act.
     """
 
     __slots__ = (

@@ -203,5 +203,5 @@ class StandardLogging(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Log one record as the event `library_message`."""
         method = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        with contextlib.suppress(Exception):  # a record whose arguments don't fit its text
+        with contextlib.suppress(Exception):  # a record whose arguments do not fit its text
             method("library_message", library=record.name, message=record.getMessage(), exc_info=record.exc_info)

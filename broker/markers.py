@@ -11,8 +11,8 @@ TopicPartition = tuple[str, int]
 class Marker:
     """The end of one transaction, for the partitions of it that one leader holds (one WriteTxnMarkers entry).
 
-    `transaction_version` 2 says that the decision bumped the epoch: a log then refuses a marker that isn't above the
-    epoch of the transaction it would end, so that a repeated marker can't end the next one.
+    `transaction_version` 2 says that the decision bumped the epoch: a log then refuses a marker that is not above the
+    epoch of the transaction it would end, so that a repeated marker cannot end the next one.
     """
 
     producer_id: int

@@ -220,7 +220,7 @@ class MetadataStore:
                 # Its partitions would be the new topic's, or be deleted with those of the new one at the next start.
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"The deletion of the former topic {name!r} can't be finished. Free space on the disk, then retry.",
+                    f"The deletion of the former topic {name!r} cannot be finished. Free disk space, then retry.",
                 )
         topic = Topic(name, self._ids.uuid(), partitions, dict(configs))
         self._pending_names.add(name)
@@ -239,7 +239,7 @@ class MetadataStore:
         return self._commit([_topic_record(topic)], visible, settled)
 
     def check_new(self, name: str) -> None:
-        """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION where a topic of that name can't be created."""
+        """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION where a topic of that name cannot be created."""
         if name in self.topics or name in self._pending_names:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
         other = self._names.colliding(name)

@@ -1,8 +1,8 @@
 """The broker's metrics: one table, which feeds counting, the text that Prometheus reads, and docs/metrics.md.
 
 Owns the numbers of one broker. Counting is a dict entry: prometheus-client, which costs time and memory to import, is
-loaded only when somebody looks (`registry`, `exposition`), and reads these numbers through a collector of its own
-registry, so that two brokers in one process don't mix. Never opens a socket: `network/metrics_listener.py` does.
+loaded only when metrics are read (`registry`, `exposition`), and reads these numbers through a collector of its own
+registry, so that two brokers in one process do not mix. Never opens a socket: `network/metrics_listener.py` does.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ METRICS: Final = (
         ENDED,
         Kind.COUNTER,
         ("result", "reason"),
-        "Transactions that were decided: `commit` or `abort`, and by what (a request, or the broker's own doing).",
+        "Transactions that were decided: `commit` or `abort`, and why (a request, or the broker itself).",
     ),
     Metric(
         FENCES,
         Kind.COUNTER,
         ("reason",),
-        "Producer epochs that were raised over the head of whoever held them: by another instance, another producer of"
+        "Producer epochs bumped by someone other than the holder: another instance, another producer of"
         " the group, a timeout or an operator.",
     ),
     Metric(INITIALISATIONS, Kind.COUNTER, ("kind",), "InitProducerId with a transactional id: `new` or `recovered`."),
@@ -70,19 +70,19 @@ METRICS: Final = (
         REFUSED,
         Kind.COUNTER,
         ("request", "code"),
-        "Requests of transactional producers that were refused, by the code that they were told.",
+        "Requests of transactional producers that were refused, by error code.",
     ),
     Metric(
         WAITS,
         Kind.HISTOGRAM,
         ("request", "outcome"),
-        "How long requests were parked because the transaction before was not complete: `done`, `gave_up` (told"
-        " CONCURRENT_TRANSACTIONS) or `closed` (the connection went away).",
+        "How long requests were parked until the previous transaction was complete: `done`, `gave_up` (answered"
+        " with CONCURRENT_TRANSACTIONS) or `closed` (the connection was closed).",
     ),
     Metric(PARKED, Kind.GAUGE, (), "Requests that are parked now."),
     Metric(EXPIRED, Kind.COUNTER, (), "Transactional ids forgotten after transactional.id.expiration.ms."),
     Metric(KNOWN_IDS, Kind.GAUGE, (), "Transactional ids that the broker knows."),
-    Metric(CLAIMS_MADE, Kind.COUNTER, (), "Group-aware InitProducerIds that came to claim their partitions."),
+    Metric(CLAIMS_MADE, Kind.COUNTER, (), "Group-aware InitProducerIds that claimed their partitions."),
     Metric(
         CLAIMS_DROPPED,
         Kind.COUNTER,
@@ -132,12 +132,12 @@ class Metrics:
         seen.total += seconds
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
-        """Have a gauge read when somebody looks."""
+        """Set the function that reads a gauge when metrics are read."""
         assert _BY_NAME[name].kind is Kind.GAUGE, name
         self._gauges[name] = read
 
     def value(self, name: str, *labels: str) -> float:
-        """What a counter or gauge stands at, or how many observations a histogram has."""
+        """Return the value of a counter or gauge, or the number of observations of a histogram."""
         kind = _BY_NAME[name].kind
         if kind is Kind.GAUGE:
             return self._gauges[name]() if name in self._gauges else 0
@@ -209,10 +209,10 @@ has failed; `oncelog health` asks the same over Kafka's protocol.
 
 In Python, `broker.metrics.registry` is a registry of prometheus-client.
 
-Whatever a metric counts one by one (a fence, an abort, an expiry, a wait, a refusal) is also one line of the log, which
-says the reason, who caused it (client id and host), by which request, and the producer's epochs before and after.
+Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) is also a line in the log, which
+gives the reason, the client that caused it (id and host), the request, and the producer's epochs before and after.
 Past `logging.max.lines.per.second` lines of one event are suppressed and counted; the metrics go on counting each.
-Waits up to 100 ms are the normal course of things and are told at level debug.
+Waits up to 100 ms are normal, and are logged at level debug.
 
 | name | kind | labels | meaning |
 |---|---|---|---|

@@ -62,7 +62,7 @@ class ReplicaManager:
         self._strays: set[str] = set()
 
     def start(self) -> None:
-        """Give every log found on disk its topic's config, and set aside logs of topics that metadata doesn't know."""
+        """Give every log found on disk its topic's config, and set aside logs of topics that metadata does not know."""
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
         deleting = {topic.name for topic in self._metadata.deleting()}
@@ -158,7 +158,7 @@ class ReplicaManager:
                 yield log
 
     def is_stray(self, topic: str) -> bool:
-        """Whether directories of that topic name lie on disk that metadata doesn't know: it can't be created."""
+        """Whether directories of that topic name lie on disk that metadata does not know: it cannot be created."""
         return topic in self._strays
 
     # ---- following the metadata

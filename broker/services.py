@@ -1,7 +1,7 @@
-"""What handlers reach: the parts of the broker, under the names by which they find them.
+"""Broker services available to handlers.
 
-`Broker` is what stands behind it. Handlers, the dispatcher and the rules that they share know this interface only, so
-that imports go downwards.
+`Broker` implements them. Handlers, the dispatcher and their shared rules depend on this interface only, so that imports
+go downwards.
 """
 
 from __future__ import annotations

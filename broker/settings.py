@@ -24,7 +24,7 @@ INT64_MAX = 2**63 - 1
 
 
 class ConfigError(ValueError):
-    """A setting that can't be: `key` names it, the text says what is wrong and what to do."""
+    """A setting that cannot be: `key` names it, the text says what is wrong and what to do."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}")

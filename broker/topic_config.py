@@ -181,7 +181,7 @@ def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
 
 
 def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
-    """A topic's settings: its own over the broker's. Raises ConfigError for an own one that can't be."""
+    """A topic's settings: its own over the broker's. Raises ConfigError for an own one that cannot be."""
     for name in own:
         if name not in TopicConfig.settings:  # a topic's names are exact: there are no aliases on the wire
             raise ConfigError(name, "there is no such topic setting")
@@ -191,7 +191,7 @@ def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
 
 
 def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) -> LogConfig:
-    """What the log of a partition needs to know; own settings that can't be (another release's) are left out."""
+    """What the log of a partition needs to know; own settings that cannot be (another release's) are left out."""
     try:
         topic = topic_config(broker, own)
     except ConfigError:

@@ -51,13 +51,13 @@ def plan_topic(
     own: dict[str, str] = {}
     for key, value in (configs or {}).items():
         if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"The topic setting {key} can't be null.")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"The topic setting {key} cannot be null.")
         own[key] = value
     return TopicPlan(name, partitions, own, checked_config(broker, own))
 
 
 def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfig:
-    """A topic's effective settings; raises INVALID_CONFIG naming the setting that can't be."""
+    """A topic's effective settings; raises INVALID_CONFIG naming the setting that cannot be."""
     try:
         return topic_config(broker.config, own)
     except ConfigError as error:
@@ -66,7 +66,7 @@ def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfi
 
 def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -> int:
     if partitions != -1 and partitions < 1:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic can't have {partitions} partitions.")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {partitions} partitions.")
     if replication_factor != -1 and replication_factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -75,7 +75,7 @@ def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -
     if replication_factor > 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor {replication_factor} can't be had: there is 1 broker. Use 1 or -1.",
+            f"Replication factor {replication_factor} exceeds the number of brokers (1). Use 1 or -1.",
         )
     count = broker.config.num_partitions if partitions == -1 else partitions
     check_partition_limit(broker, count)

@@ -18,9 +18,9 @@ _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]+")
 def name_problem(name: str) -> str | None:
     """What is wrong with a topic name, or None."""
     if not name:
-        return "A topic name can't be empty."
+        return "A topic name cannot be empty."
     if name in (".", ".."):
-        return f"A topic can't be called {name!r}."
+        return f"A topic cannot be called {name!r}."
     if len(name) > MAX_LENGTH:
         return f"The topic name has {len(name)} characters; {MAX_LENGTH} are allowed."
     if not _ALLOWED.fullmatch(name):

@@ -4,7 +4,7 @@ A transactional batch is appended only when the transaction coordinator says, in
 part of the producer's ongoing transaction. That a log holds an open transaction of the producer does not say so: it
 may be decided, its marker on the way. Produce v12+ registers the partition (KIP-890 part 2). Older versions have it
 verified (part 1), and within a session the first batch opens the transaction; but not one that is late: where epochs
-don't change with the transaction, a batch of the transaction before is known by its sequence, and is answered by the
+do not change with the transaction, a batch of the transaction before is known by its sequence, and is answered by the
 log as the repetition or the gap that it is.
 """
 
@@ -94,7 +94,7 @@ class ProduceAppend:
             return False
         try:
             self.header = read_batch_header(records)
-            failure = partition.log.failure  # a partition that can't be written must not join a transaction
+            failure = partition.log.failure  # a partition that cannot be written must not join a transaction
         except CorruptBatch:
             return False  # the log will say so
         except KafkaError as error:
@@ -230,9 +230,9 @@ def _verify(context: RequestContext, transactional_id: str, append: ProduceAppen
 
 
 def _comes_to_register(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> bool:
-    """Whether a batch that the ongoing transaction doesn't include registers its partition; if not, what becomes of it.
+    """Whether a batch registers its partition, which is not part of the ongoing transaction because of `code`.
 
-    `code` is why it isn't included.
+    If it does not, its outcome is set.
     """
     if context.api_version >= FIRST_VERSION_REGISTERING:
         return True

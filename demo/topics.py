@@ -78,7 +78,7 @@ class Watcher:
 async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes], Awaitable[object]]]:
     """An idempotent producer for `flights`: yields `send(key, value)`, which waits only for buffer memory.
 
-    All records are acknowledged when the context ends; the first that can't be raises.
+    All records are acknowledged when the context ends; the first that cannot be raises.
     """
     async with Producer(
         bootstrap_servers=bootstrap, linger_ms=20, compression_type="lz4", delivery_timeout_ms=DELIVERY_TIMEOUT_MS

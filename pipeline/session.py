@@ -24,7 +24,7 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _is_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # pyspark says so whenever pandas is there, also to those who don't use it, as the pipeline doesn't.
+    # pyspark says so whenever pandas is there, also to those who do not use it, as the pipeline does not.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder = SparkSession.builder.master(master).appName(app_name)
     defaults = DEFAULTS | shuffle_defaults(master)

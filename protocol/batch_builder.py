@@ -3,7 +3,7 @@
 Owns: the append loop (the cost of a produced record), the size estimate, and building the batch, again if need be: a
 retry under a new producer epoch changes header fields only, and the payload is compressed once.
 
-Sizes: `size` is exact for an uncompressed batch. What compression will make of it can't be known before, so `ratio`
+Sizes: `size` is exact for an uncompressed batch. What compression will make of it cannot be known before, so `ratio`
 (compressed / uncompressed of earlier batches of the topic, from `compression_ratio`) scales `estimated_size`.
 """
 

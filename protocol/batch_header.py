@@ -147,7 +147,7 @@ _new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__n
 def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
     """The header of the batch at `position`; `whole` also demands that the entire batch lies within the buffer.
 
-    Checks structure only (bounds, magic, lengths and counts that can't be), not the checksum. Raises CorruptBatch.
+    Checks structure only (bounds, magic, lengths and counts that cannot be), not the checksum. Raises CorruptBatch.
     """
     available = len(buffer) - position
     if available < HEADER_SIZE:
@@ -196,7 +196,7 @@ def stamp(
     leader_epoch: int,
     log_append_time: int | None = None,
 ) -> None:
-    """Write base offset and leader epoch into the batch at `position`, in place; the checksum doesn't cover them.
+    """Write base offset and leader epoch into the batch at `position`, in place; the checksum does not cover them.
 
     With `log_append_time` (ms) the batch also becomes one of type LOG_APPEND_TIME, which renews the checksum.
     """

@@ -20,7 +20,7 @@ NO_GENERATION: Final = -1
 class Claim(NamedTuple):
     """A partition's owner. Owners are compared by transactional id, for a producer id may change under it.
 
-    `producer_id` is -1 as long as it isn't known; `made_ms` (since the epoch) is when the claim was made, or -1.
+    `producer_id` is -1 as long as it is not known; `made_ms` (since the epoch) is when the claim was made, or -1.
     """
 
     producer_id: int
@@ -53,10 +53,10 @@ class ClaimKeeper(Protocol):
 
 
 class ClaimedGroups(Protocol):
-    """What the group's home asks of the group coordinator. Plain calls that raise KafkaError where it isn't served."""
+    """What the group's home asks of the group coordinator. Plain calls that raise KafkaError where it is not served."""
 
     def check_served(self, group_id: str) -> None:
-        """Raise KafkaError where the group can't be served, or has no name."""
+        """Raise KafkaError where the group cannot be served, or has no name."""
 
     def generation_with_members(self, group_id: str) -> int | None:
         """The group's generation, None when it has no members."""

@@ -113,7 +113,7 @@ async def _add_or_verify(
 
 
 def _refused(context: RequestContext, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode] | None:
-    """The codes when one of the partitions doesn't exist; None when all do."""
+    """The codes when one of the partitions does not exist; None when all do."""
     metadata = context.broker.metadata
     unknown = set()
     for partition in partitions:

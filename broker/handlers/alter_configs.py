@@ -59,5 +59,5 @@ def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
         if config.name in configs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once.")
         if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {config.name} can't be null.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {config.name} cannot be null.")
         configs[config.name] = config.value

@@ -61,7 +61,7 @@ def _delete(context: RequestContext, topic: str, item: DeleteRecordsPartition) -
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} belongs to the broker.")
         log = broker.replica_manager.partition(topic, item.partition_index).log
         if "delete" not in log.config.cleanup_policy:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Records of a topic that is only compacted can't be deleted.")
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Records of a topic that is only compacted cannot be deleted.")
         return DeleteRecordsPartitionResult(item.partition_index, log.delete_records_before(item.offset))
     except KafkaError as error:
         return DeleteRecordsPartitionResult(item.partition_index, -1, int(error.code))

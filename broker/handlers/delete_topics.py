@@ -74,7 +74,7 @@ def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} belongs to the broker and can't be deleted.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} belongs to the broker and cannot be deleted.")
     return topic
 
 

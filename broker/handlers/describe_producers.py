@@ -20,7 +20,7 @@ from ..steps import Steps
 
 @handles(DescribeProducersRequest)
 def handle(context: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
-    """A partition that isn't here is an error of its own entry."""
+    """A partition that is not here is an error of its own entry."""
     topics: dict[str, dict[int, PartitionResponse]] = {}
     for topic in request.topics:
         answers = topics.setdefault(topic.name, {})

@@ -16,7 +16,7 @@ from ..steps import Steps
 
 @handles(DescribeTransactionsRequest)
 def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
-    """An id that isn't known is an error of its own entry."""
+    """An id that is not known is an error of its own entry."""
     coordinator = context.broker.transaction_coordinator
     response = DescribeTransactionsResponse()
     described: dict[str, TransactionState] = {}

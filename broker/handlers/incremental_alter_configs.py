@@ -107,7 +107,7 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
         configs.pop(name, None)
         return
     if value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The new value of {name} can't be null.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The new value of {name} cannot be null.")
     if config.config_operation == Operation.SET:
         configs[name] = value
         return

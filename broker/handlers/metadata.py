@@ -25,7 +25,7 @@ from ..topic_creation import check_new_partitions, plan_topic
 from ..topic_names import name_problem
 
 FIRST_VERSION_BY_ID = 12
-"""Versions 10 and 11 have the topic id field, but Kafka brokers don't look topics up by it there (KAFKA-10774)."""
+"""Versions 10 and 11 have the topic id field, but Kafka brokers do not look topics up by it there (KAFKA-10774)."""
 
 CREATED_AT_A_TIME = 20
 """Topics that are created, and made durable, together."""

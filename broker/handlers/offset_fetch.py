@@ -4,7 +4,7 @@ v2: an error of the whole group has a place of its own. v7: RequireStable, which
 transaction may replace (KIP-447). v8: several groups at once (KIP-709). v9: names the member, which only matters to
 KIP-848 groups.
 
-While transactions that aren't decided have committed on a partition:
+While transactions that are not decided have committed on a partition:
 
 | who asks | is told |
 |---|---|

@@ -89,7 +89,7 @@ def _committer(context: RequestContext, request: TxnOffsetCommitRequest) -> Comm
 
 @contextmanager
 def _told_as_understood(context: RequestContext, request: TxnOffsetCommitRequest) -> Iterator[None]:
-    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is fatal as well, for who doesn't know it."""
+    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is fatal as well, for who does not know it."""
     try:
         yield
     except KafkaError as error:

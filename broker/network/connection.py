@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def pause_writing(self) -> None:
-        """The peer doesn't read: execute nothing more."""
+        """The peer does not read: execute nothing more."""
         self._write_paused = True
         self.count_unsent()
 
@@ -200,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked, or the peer doesn't take its answers."""
+        """Whether nothing is asked, or the peer does not take its answers."""
         return self._write_paused or not (self._pending or self._parked)
 
     @property

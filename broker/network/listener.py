@@ -49,7 +49,7 @@ class Listener:
         self._all_closed: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
-        """Bind and accept. Raises OSError where the address can't be had; afterwards `port` is the real one."""
+        """Bind and accept. Raises OSError where the address cannot be had; afterwards `port` is the real one."""
         loop = asyncio.get_running_loop()
         sockets = self._bind()
         self.port = sockets[0].getsockname()[1]
@@ -175,13 +175,13 @@ class Listener:
     async def finish(self, timeout_s: float) -> None:
         """Wait until what is in hand is answered (at most `timeout_s`), then close everything.
 
-        Peers that don't take their answers are given `STALLED_S` from the last byte that any of them took.
+        Peers that do not take their answers are given `STALLED_S` from the last byte that any of them took.
         """
         loop = asyncio.get_running_loop()
         started = moved = loop.time()
         unsent_before = -1
         self.drain()
-        # A transport doesn't tell when its buffer has left, so this has to look.
+        # A transport does not tell when its buffer has left, so this has to look.
         while (now := loop.time()) < started + timeout_s:
             busy = [connection for connection in self._connections if connection.busy]
             unsent = sum(connection.unsent for connection in busy)

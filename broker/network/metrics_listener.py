@@ -34,7 +34,7 @@ class MetricsListener:
         self._serving: dict[asyncio.Task[Any], None] = {}
 
     async def start(self) -> None:
-        """Bind and answer. Raises OSError where the address can't be had; afterwards `port` is the real one."""
+        """Bind and answer. Raises OSError where the address cannot be had; afterwards `port` is the real one."""
         self._metrics.exposition()  # prometheus-client is imported now, not while clients wait for the first answer
         self._server = await asyncio.start_server(
             self._serve, self.host or None, self.port, limit=MAX_HEAD_BYTES, reuse_address=True

@@ -3,7 +3,7 @@
 A frame view lies in the buffer, uncopied and writable (the log patches offsets in place). It is valid until the next
 call of `writable`, unless the buffer is `pinned`: then nothing moves, and new bytes only go behind what is there.
 The buffer is as large as the frame that is on its way, but grows with what has really arrived (at most to twice
-that), so that a peer can't make the broker allocate by announcing a large frame. Sans-I/O.
+that), so that a peer cannot make the broker allocate by announcing a large frame. Sans-I/O.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ SETTING = "consumer.group.aware.transaction"
 
 
 class Plan(NamedTuple):
-    """The arguments of an initialisation: for which group offsets are committed, and what is claimed (None: nothing)."""
+    """The arguments of an initialisation: the group whose offsets are committed, and its claims (None: none)."""
 
     group: ConsumerGroupMetadata | None
     assignment: GroupAssignment | None

@@ -1,7 +1,7 @@
-"""What becomes of a batch whose answer came, or did not: acknowledged, retried, split or given up.
+"""What happens to a batch whose response has arrived, or is overdue: acknowledged, retried, split or failed.
 
-Owns the meaning of each answer, and of the time that has passed; what it asks of the transaction is
-`transaction_manager.py`'s. How retries keep the order, and records from being doubled, is told in `partition_queue.py`.
+It owns the meaning of each response, and of the time that has passed. `transaction_manager.py` owns what that means for
+the transaction; `partition_queue.py` explains how retries keep the order and do not double records.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
 
 
 class BatchOutcomes:
-    """See the module's docstring. `wake` has the sender look again."""
+    """Handles the responses to Produce requests. `wake` makes the sender check its batches again."""
 
     def __init__(
         self, config: ProducerConfig, cluster: Cluster, accumulator: RecordAccumulator, wake: Callable[[], None]

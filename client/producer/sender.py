@@ -46,10 +46,10 @@ REQUEST_OVERHEAD: Final = 512
 
 
 class Sender:
-    """See the module's docstring. `spawn` runs a coroutine as a task that the producer owns.
+    """Sends batches to the leaders. `spawn` runs a coroutine as a task that the producer owns.
 
-    `on_crash` is called with a name and the exception when a pass or the handling of an answer fails by a bug: then
-    the producer fails what waits, and calls `crashed`.
+    `on_crash` is called with a name and the exception when a pass, or the handling of a response, fails because of a
+    bug: then the producer fails what waits, and calls `crashed`.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Sender:
         self._run()
 
     def _may_leave(self, queue: PartitionQueue) -> bool:
-        """Whether the transaction allows it and the sequence can go on; begins a new epoch where it can't."""
+        """Whether the transaction allows it and the sequence can go on; begins a new epoch where it cannot."""
         transaction = self._transaction
         if transaction is not None:
             if not transaction.may_send(queue.key):

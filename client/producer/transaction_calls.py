@@ -53,7 +53,7 @@ NEW_EPOCH_END: Final = 5
 
 
 class TransactionCalls:
-    """See the module's docstring."""
+    """The requests of a transactional producer to its coordinators."""
 
     def __init__(self, cluster: Cluster, manager: TransactionManager, timeout_ms: int, max_block_s: float) -> None:
         self._caller = CoordinatorCaller(cluster, manager, max_block_s)

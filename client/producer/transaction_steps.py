@@ -291,7 +291,7 @@ class Transactions:
                 if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                     await self.abort()
                 elif isinstance(self.manager.error, ConcurrentProducerCommitError) and self.manager.started:
-                    # Its offsets were refused, but it may not be fenced: then only this producer can end its transaction.
+                    # Its offsets were refused, but it may not be fenced: then only this producer ends its transaction.
                     await self._settle()
                     await self._calls.end(committed=False)
         except (KafkaError, TimeoutError) as error:

@@ -1,8 +1,8 @@
-"""One Spark task of the source: reads a range of offsets of one partition as Arrow record batches, to its exact end.
+"""A Spark task of the source: reads a range of offsets of a partition as Arrow record batches, to its exact end.
 
-Owns the fetching (leader changes, lost connections, waiting for the last stable offset) and what a reader must not see:
-control batches and, under read_committed, records of aborted transactions. The next answer is asked for before the
-last one is decoded, so that the broker works meanwhile.
+It owns the fetching (leader changes, lost connections, waiting for the last stable offset), and hides control batches
+and, under read_committed, records of aborted transactions. The next response is requested before the last one is
+decoded, so that the broker works meanwhile.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 class ClassicGroup:
-    """One group. `state_timestamp_ms` is when it came into its state (wall clock), None if that isn't recorded.
+    """One group. `state_timestamp_ms` is when it came into its state (wall clock), None if that is not recorded.
 
     `protocol_type` is None for a group that only ever stored offsets ("simple" consumers). `subscribed_topics` is None
-    where the coordinator can't know them. `storing_generation` is the generation whose assignment is on its way to the
+    where the coordinator cannot know them. `storing_generation` is the generation whose assignment is on its way to the
     log, or -1.
     """
 
@@ -81,7 +81,7 @@ class ClassicGroup:
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin (and hasn't yet)."""
+        """Whether a rebalance may begin (and has not yet)."""
         return may_follow(GroupState.PREPARING_REBALANCE, self.state)
 
     def next_generation(self, now_ms: int) -> None:
@@ -270,13 +270,13 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to it; assumed when the members' subscriptions can't be read."""
+        """Whether a member subscribes to it; assumed when the members' subscriptions cannot be read."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members of this generation subscribe to; None when that can't be known."""
+        """The topics that the members of this generation subscribe to; None when that cannot be known."""
         if not self.is_consumer_group:
             return None
         if not self.members:

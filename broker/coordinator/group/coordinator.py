@@ -68,7 +68,7 @@ class Committer(NamedTuple):
 
 class FetchedOffset(NamedTuple):
     """One partition of an OffsetFetch. `offset` is None where nothing was committed; `is_pending` says that a
-    transaction which isn't decided has committed there too."""
+    transaction which is not decided has committed there too."""
 
     partition: TopicPartition
     offset: OffsetAndMetadata | None
@@ -165,7 +165,7 @@ class GroupCoordinator:
         self._membership.release_all(ErrorCode.NOT_COORDINATOR)
 
     def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        """Raise KafkaError where the group can't be served, or has no name."""
+        """Raise KafkaError where the group cannot be served, or has no name."""
         if self._stopped:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
         if not self._loaded:
@@ -236,7 +236,7 @@ class GroupCoordinator:
         return future
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who isn't a member any more."""
+        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who is not a member any more."""
         self._check(group_id)
         return self._membership.heartbeat(group_id, member_id, group_instance_id, generation_id)
 
@@ -248,7 +248,7 @@ class GroupCoordinator:
     # ---- groups
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """The group as it is, to be looked at only. Raises KafkaError where it can't be known."""
+        """The group as it is, to be looked at only. Raises KafkaError where it cannot be known."""
         self._check(group_id, may_be_empty=True)
         return self._membership.groups.get(group_id)
 

@@ -51,9 +51,9 @@ class GroupLog:
         self, state_log: StateLog, offsets: OffsetStore, clock: Clock, commit_timeout_ms: int, logger: Any
     ) -> None:
         self.unreadable: dict[int, str] = {}
-        """Partitions that could not be replayed, and why. Nothing may be concluded from what isn't known of them."""
+        """Partitions that could not be replayed, and why. Nothing may be concluded from what is not known of them."""
         self.unreadable_groups: dict[str, str] = {}
-        """Groups with a record that can't be understood, and why: their offsets are not what they seem to be."""
+        """Groups with a record that cannot be understood, and why: their offsets are not what they seem to be."""
         self._state_log = state_log
         self._offsets = offsets
         self._clock = clock

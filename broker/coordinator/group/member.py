@@ -35,9 +35,9 @@ class ClientIdentity(NamedTuple):
 class ClassicGroupMember:
     """A member; timeouts in ms. `protocols` is in the member's order of preference.
 
-    `awaiting_join` and `awaiting_sync` take the answer to the JoinGroup or SyncGroup that is parked, at most one of
-    each. `is_new` holds until its first generation: such a member can't send heartbeats, so a parked JoinGroup doesn't
-    keep it alive.
+    `awaiting_join` and `awaiting_sync` take the response to the parked JoinGroup or SyncGroup, at most one of each.
+    `is_new` holds until its first generation: such a member cannot send heartbeats, so a parked JoinGroup does not keep
+    it alive.
     """
 
     __slots__ = (

@@ -353,7 +353,7 @@ class GroupMembership:
     # ---- Heartbeat
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who isn't a member any more."""
+        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who is not a member any more."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

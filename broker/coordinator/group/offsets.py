@@ -28,9 +28,12 @@ ProducerKey: TypeAlias = tuple[int, int]
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position. `record_offset` is where its record lies in the log; `expire_timestamp_ms` is -1 unless an
-    old client asked for its own retention; `topic_id` is zero where it isn't known; `claim` is the partition's when the
-    record was written, which its successor doesn't change."""
+    """A committed position.
+
+    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client asked for
+    its own retention. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
+    written; a later claim does not change it.
+    """
 
     committed_offset: int
     leader_epoch: int
@@ -74,7 +77,7 @@ class OffsetStore:
         return sum(map(len, self._committed.values())) + len(self._pending_by_group)
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that isn't decided has committed on the partition."""
+        """Whether a transaction that is not decided has committed on the partition."""
         return partition in self._pending_by_group.get(group_id, ())
 
     def pending_producers(self, group_id: str, partition: TopicPartition) -> frozenset[int]:
@@ -83,7 +86,7 @@ class OffsetStore:
         return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether any transaction that isn't decided has committed offsets of the group."""
+        """Whether any transaction that is not decided has committed offsets of the group."""
         return group_id in self._pending_by_group
 
     def partitions(self, group_id: str) -> set[TopicPartition]:

@@ -258,7 +258,7 @@ class Rebalance:
             self._timer.cancel(_sync_key(group))
 
     def _sync_over(self, group: ClassicGroup, generation_id: int) -> None:
-        """The rebalance timeout is over: whoever hasn't sent its SyncGroup is taken for gone."""
+        """The rebalance timeout is over: whoever has not sent its SyncGroup is taken for gone."""
         if (
             group.generation_id != generation_id
             or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)

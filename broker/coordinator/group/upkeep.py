@@ -106,7 +106,7 @@ class GroupUpkeep:
             self._log.remove(group_id, doomed, group_too=False)
 
     def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
-        """The drop of claims that isn't durable yet, None: all are. The future is shared: shield it."""
+        """The drop of claims that is not durable yet, None: all are. The future is shared: shield it."""
         return self._unsettled.get(group_id)
 
     def _drop(

@@ -1,7 +1,7 @@
-"""What every part of the transaction coordinator stands on: its parts, and the one way in which a value changes.
+"""The base of the transaction coordinator: its parts, and the only way in which a value changes.
 
-Owns looking up an id, appending a transition, and what follows from it once it is durable. The rules are in
-`decisions.py`, the requests in `registration.py`, `fencing.py` and `coordinator.py`. All on the event loop's thread.
+It looks ids up, appends transitions, and acts once they are durable. The rules are in `decisions.py`, the requests in
+`registration.py`, `fencing.py` and `coordinator.py`. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TransactionCore:
-    """See the module."""
+    """Changes transactional ids: append, then act once the change is durable."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class TransactionCore:
         return self.upkeep.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
-        """Raise KafkaError when the state partition of `key` isn't loaded or can't be read."""
+        """Raise KafkaError when the state partition of `key` is not loaded or cannot be read."""
         self._state.check_readable(key)
 
     def wait_deadline(self) -> float:
@@ -183,7 +183,7 @@ class TransactionCore:
     def _transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
-        """Append `new`; when it is current, what follows from it happens, whoever waits or doesn't."""
+        """Append `new`; when it is current, what follows from it happens, whoever waits or does not."""
         before = entry.metadata
         if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
             entry.written = set()

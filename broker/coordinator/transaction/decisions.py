@@ -40,7 +40,7 @@ class Step(Enum):
     """What has to happen before, or instead of, a transition."""
 
     WAIT = "wait"
-    """An earlier transition or transaction isn't finished: ask again when it is."""
+    """An earlier transition or transaction is not finished: ask again when it is."""
     NEEDS_PRODUCER_ID = "needs producer id"
     """Ask again with a fresh producer id."""
     NOTHING = "nothing"
@@ -73,8 +73,8 @@ def decide_init(
     id. The answer is an EMPTY value with the identity to return, or, while a transaction is ongoing, its abort under a
     fenced epoch (then ask again when that is complete).
 
-    Stricter than Kafka in one point: an `expected` epoch that isn't the current one never aborts an ongoing
-    transaction on its way to PRODUCER_FENCED; a zombie can't disturb its successor.
+    Stricter than Kafka in one point: an `expected` epoch that is not the current one never aborts an ongoing
+    transaction on its way to PRODUCER_FENCED; a zombie cannot disturb its successor.
     """
     if pending:
         return Step.WAIT
@@ -297,5 +297,5 @@ def _wrong_end(metadata: TransactionMetadata, commit: bool) -> KafkaError:
     wish = "commit" if commit else "abort"
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
-        f"can't {wish} the transaction of {metadata.transactional_id!r}: it is in state {metadata.state.label}",
+        f"cannot {wish} the transaction of {metadata.transactional_id!r}: it is in state {metadata.state.label}",
     )

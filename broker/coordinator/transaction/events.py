@@ -1,7 +1,7 @@
-"""What the transaction coordinator tells people: one log line and one metric for each thing that happens.
+"""Logs and counts what the transaction coordinator does: one log line and one metric per event.
 
-Owns the names of the events and what each line says: why, who (client id and host), by which request, and the
-producer's epochs before and after. Never decides or changes anything.
+It owns the names of the events, and what each line says: why, who (client id and host), by which request, and the
+producer's epochs before and after. It never decides or changes anything.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UNKNOWN_CALLER: Final = Cause("unknown")
 
 
 class TransactionEvents:
-    """See the module. Times are seconds; `before` and `after` are values of one transactional id."""
+    """Logs and counts the events of transactional ids. Times are seconds; `before` and `after` are values of one id."""
 
     def __init__(self, logger: Any, metrics: Metrics) -> None:
         self._logger = logger

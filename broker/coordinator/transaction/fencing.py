@@ -1,9 +1,9 @@
-"""Locking out whoever holds a transactional id, on another's account: another producer of its group, an operator.
+"""Fencing the producer of a transactional id on behalf of another producer of its group, or of an operator.
 
-Owns the order: the epoch is bumped durably, an ongoing transaction aborted in the same record; a decided one is
-completed as it was decided, and then the epoch bumped; in the end the id is EMPTY under an epoch that nobody was told.
-Asked again, also while the first call still waits, it bumps nothing a second time. After a restart of the broker in
-between it may, which costs an epoch that nobody had.
+The order: the epoch is bumped durably, and an ongoing transaction aborted by the same record; a decided transaction is
+completed as decided, and then the epoch is bumped. In the end the id is EMPTY, with an epoch that no producer has.
+Repeated, even while the first call still waits, it does not bump the epoch again. After a restart of the broker in
+between it may, which costs an epoch that no producer had.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FenceOutcome(NamedTuple):
 
 
 class Fencing(TransactionCore):
-    """See the module."""
+    """Fences producers of transactional ids, each at most once."""
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None

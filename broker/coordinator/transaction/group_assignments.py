@@ -7,7 +7,7 @@ released it. The owner is the one of the newest generation; at equal generation,
 Two memories stand beside the assignments:
 
 * `forgotten_generation`: claims up to that generation were dropped. Committed offsets may still name them (their
-  records aren't written anew for it), and must not bring them back.
+  records are not written anew for it), and must not bring them back.
 * `found`: claims that committed offsets name and that are newer than anything known here: part of
   `__transaction_state` was lost. They count until they are replaced or dropped.
 

@@ -67,7 +67,7 @@ class OwnedPartition(NamedTuple):
 
 
 class GroupClaims:
-    """See the module. Implements `claims.ClaimKeeper` for the group coordinator."""
+    """The claims of the groups whose home this is. Implements `claims.ClaimKeeper` for the group coordinator."""
 
     def __init__(
         self,

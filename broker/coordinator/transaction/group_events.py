@@ -1,7 +1,7 @@
-"""What a group's home tells people: one log line, and where it can be counted one metric, for each thing that happens.
+"""Logs and counts what happens at a group's home: one log line, and where it can be counted one metric, per event.
 
-Owns the names of the events and what each line says: why, who (client id and host), by which request. Fences, and what
-became of the victims' transactions, are told by the homes of their ids (`events.py`). Never decides anything.
+It owns the names of the events, and what each line says: why, who (client id and host), by which request. The homes of
+the fenced ids report fences and their aborted transactions (`events.py`). It never decides anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .events import LONG_WAIT_S, Caller, TransactionEvents
 
 
 class GroupEvents:
-    """See the module. Times are seconds."""
+    """Logs and counts the events of a group's home. Times are seconds."""
 
     def __init__(self, transactions: TransactionEvents, metrics: Metrics, logger: Any) -> None:
         self._transactions = transactions

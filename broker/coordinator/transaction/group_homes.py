@@ -20,7 +20,7 @@ class TransactionHomes(Protocol):
     """What a group's home asks of the homes of transactional ids. All raise KafkaError in a coordinator's codes."""
 
     def check_home(self, key: str) -> None:
-        """Raise KafkaError when the state that lies with `key` (an id, a group) isn't loaded or can't be read."""
+        """Raise KafkaError when the state that lies with `key` (an id, a group) is not loaded or cannot be read."""
 
     def check_initialise(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
@@ -45,7 +45,7 @@ class TransactionHomes(Protocol):
         """Who has that producer id, None when nobody known does."""
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """The id's present producer id, -1 where that isn't known."""
+        """The id's present producer id, -1 where that is not known."""
 
     async def unused_transactional_id(self, prefix: str) -> str:
         """`prefix` and a number, as nobody has been called before: numbers are producer ids, each given out once."""

@@ -1,19 +1,19 @@
-"""Group-aware initialisation: InitProducerId for a consumer group, its generation and the partitions that are assigned.
+"""Group-aware initialisation: InitProducerId for a consumer group, its generation and the assigned partitions.
 
-Owns the order of the steps, at the home of the group; the draft of KIP-447 has the idea. A call
+It owns the order of the steps at the home of the group, after a draft of KIP-447. A call
 
-1. is checked, and changes nothing when it is refused;
-2. claims the partitions: in the log and in force at the group coordinator with one step, so that from then on no
-   other producer of an undefined or smaller generation can commit on them. In the same step it is settled who is in the
-   way: every other transactional id of the group that holds one of them, or has commits pending there;
-3. fences these, once the claim is durable; each lets go of what it lost when its transaction is complete;
+1. is checked, and changes nothing if it is refused;
+2. claims the partitions, in the log and at the group coordinator in one step: from then on no other producer with an
+   older generation, or none, can commit on them. The same step determines the conflicting ids: every other
+   transactional id of the group that holds one of the partitions, or has pending commits there;
+3. fences these once the claim is durable; each gives up the lost partitions when its transaction is complete;
 4. initialises the caller's own transactional id, and answers.
 
-Calls for one group come one after the other, groups don't wait for each other. A call waits `max_wait` at most, for its
-turn and for the others' transactions together; fences go on without it, and the next call for these partitions waits
-for the same ones, so that nobody's epoch is bumped twice. A caller that is itself being fenced waits for that first.
+Calls for a group are executed in turn; groups do not wait for each other. A call waits for its turn and for the others'
+transactions, for `max_wait` in all. Fences go on after that, and the next call for these partitions waits for the same
+ones, so that no epoch is bumped twice. A caller that is being fenced itself waits for that first.
 
-At equal generation the later call wins. Two that go on taking partitions from each other are stopped (`group_fights`).
+At equal generation the later call wins. Two that keep taking partitions from each other are stopped (`group_fights`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class _Turns:
 
 
 class GroupAwareInitialiser:
-    """See the module. `max_wait_ms` and `max_waiting` are those of `transaction.pending.wait`."""
+    """Initialises producers for a group's partitions. `max_wait_ms`, `max_waiting`: the limits of
+    `transaction.pending.wait`.
+    """
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class GroupAwareInitialiser:
                 await asyncio.shield(durable)
 
     def owned(self, group_id: str) -> list[OwnedPartition]:
-        """Who owns what in a group. Raises KafkaError where that can't be known."""
+        """Who owns what in a group. Raises KafkaError where that cannot be known."""
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
         return self._claims.owned(group_id)

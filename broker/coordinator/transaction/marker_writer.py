@@ -2,7 +2,7 @@
 
 Owns the tasks that do so and their retries. Never decides: what it starts from is PREPARE_* in the log, and it goes on
 until every marker is durable, across failures of single partitions and errors that nobody expects. A partition that
-is deleted meanwhile drops out. The next transaction of the id can't begin before, and COMPLETE_* comes only then. A
+is deleted meanwhile drops out. The next transaction of the id cannot begin before, and COMPLETE_* comes only then. A
 partition that refuses the marker drops out only if no transaction of the producer is open in its log: until the id is
 in COMPLETE_*, an open one can only be the transaction that ends, so the marker is written under the log's own epoch.
 A failure is logged when it appears, when it changes and when it is over, not at each attempt.
@@ -178,7 +178,7 @@ class TransactionMarkerWriter:
                         "transaction_not_completed", transactional_id=metadata.transactional_id, exc_info=error
                     )
                 if entry.metadata is not metadata:
-                    return  # a bug, but one that doesn't hold up the id
+                    return  # a bug, but one that does not hold up the id
             await backoff.pause()
 
 

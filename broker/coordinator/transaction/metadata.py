@@ -45,12 +45,12 @@ class TransactionMetadata:
 
     `previous_producer_id` is the one before the latest change, `next_producer_id` the one that takes over when the
     markers are written (epochs exhausted, KIP-890). `last_producer_epoch` is the epoch that a retry of the request
-    which bumped it would carry; it isn't in the log, so a retry across a restart is fenced (as in Kafka).
+    which bumped it would carry; it is not in the log, so a retry across a restart is fenced (as in Kafka).
     `topic_partitions` are those of the running transaction, from PREPARE_* on exactly those that get a marker.
     `session_partitions` are registered beyond this transaction: by having been written in the one before, or for as
-    long as the session lasts (`preregistered`, which isn't in the log: after a restart all of the session counts).
+    long as the session lasts (`preregistered`, which is not in the log: after a restart all of the session counts).
     `unknown_tags` came from a newer version's record and are written back.
-    Two more that aren't in the log: `fenced`, the current epoch was handed out to nobody, so that who had the one
+    Two more that are not in the log: `fenced`, the current epoch was handed out to nobody, so that who had the one
     before stays locked out; `ended_session_epoch`, the epoch under which a session of an older client was ended.
     """
 
@@ -201,7 +201,7 @@ def prepare_end(
     """EndTxn: the decision. With KIP-890 the epoch is bumped here; `next_producer_id` takes over where none is left.
 
     `written` narrows the partitions that get a marker, and says what the session is afterwards; without it every
-    registered partition gets one, and the session stays as it is. Where the epoch doesn't change with the transaction
+    registered partition gets one, and the session stays as it is. Where the epoch does not change with the transaction
     only a commit leaves the session: what comes late for an aborted transaction must find none.
     """
     ongoing = metadata.state is TransactionState.ONGOING
@@ -257,7 +257,7 @@ def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadat
     """Lock out the holder of the epoch while no transaction is open: the next epoch, which nobody is told.
 
     After an abort by `prepare_fence` the epoch is nobody's already and stays; what changes is that the aborted
-    transaction is no longer known, so that its end can't be asked for again by a retry that would be told the epoch.
+    transaction is no longer known, so that its end cannot be asked for again by a retry that would be told the epoch.
     """
     epoch = metadata.producer_epoch if metadata.fenced else min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     return _next(

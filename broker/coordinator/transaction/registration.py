@@ -22,7 +22,7 @@ from .state import TopicPartition, TransactionState, TransactionVersion
 
 
 class PartitionRegistration(TransactionCore):
-    """See the module."""
+    """Adds partitions to transactions, and admits batches of transactions."""
 
     def add_partitions_now(
         self,

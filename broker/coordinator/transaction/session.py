@@ -11,7 +11,7 @@ written; any InitProducerId, fencing and timeout ends it. What can come late for
   refused by its epoch.
 * Below that (EndTxn v3-4) the epoch stays, and a session survives only commits. A late batch is told apart by its
   sequence, which goes on from transaction to transaction: one that the log has is answered as the repetition that it
-  is, any other doesn't follow and is refused, and neither opens a transaction. After an abort there is no session that
+  is, any other does not follow and is refused, and neither opens a transaction. After an abort there is no session that
   a late batch could open a transaction in. A late TxnOffsetCommit below v5, or a late EndTxn below v5, carries nothing
   that tells its transaction: it can join the next one, as it can in Kafka.
 """

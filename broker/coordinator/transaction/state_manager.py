@@ -36,7 +36,7 @@ _DECODED_AT_ONCE = 100
 """Values that are decoded between two turns of the event loop."""
 
 _TOMBSTONES_PER_BATCH = 30
-"""As many as fit into a batch however long the ids are: one that doesn't fit would keep all of them for ever."""
+"""As many as fit into a batch however long the ids are: one that does not fit would keep all of them for ever."""
 
 _COMPLETION_DELAY_S = 0.2
 """How long a COMPLETE_* waits for the id's next record before it is written by itself."""
@@ -89,9 +89,9 @@ class TransactionStateManager:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def get(self, transactional_id: str) -> TransactionEntry | None:
-        """The id's entry, None when it isn't known.
+        """The id's entry, None when it is not known.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE when its state can't be read.
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE when its state cannot be read.
         """
         entry = self._entries.get(transactional_id)
         if entry is None or not self._loaded:
@@ -157,7 +157,7 @@ class TransactionStateManager:
         self._become(entry, new)
 
     def write_completed(self) -> None:
-        """Write every COMPLETE_* that is current only; what can't be written now stays for the next time."""
+        """Write every COMPLETE_* that is current only; what cannot be written now stays for the next time."""
         for entry in list(self._completed.values()):
             if entry.pending is None and entry.unwritten is not None:
                 try:
@@ -192,7 +192,7 @@ class TransactionStateManager:
         return removed
 
     async def load(self) -> None:
-        """Replay every partition of the topic; a partition that can't be read is noted in `unreadable` and left out."""
+        """Replay every partition of the topic; those that cannot be read are left out, and noted in `unreadable`."""
         for partition in self._state_log.existing():
             await self.load_partition(partition)
         self._loaded = True
@@ -241,7 +241,7 @@ class TransactionStateManager:
         self._logger.info("transaction_state_loaded", partition=partition, ids=len(entries), unknown_records=foreign)
 
     def check_readable(self, key: str) -> None:
-        """Raise KafkaError like `get` when the state partition of `key` (an id, a group) isn't served."""
+        """Raise KafkaError like `get` when the state partition of `key` (an id, a group) is not served."""
         self.check_loaded()
         if self.unreadable:
             reason = self.unreadable.get(self._state_log.partition_for(key))

@@ -2,7 +2,7 @@
 
 Owns when these are right; the transitions themselves are the coordinator's, the markers the marker writer's.
 
-What can't be repaired at start (a full disk, a state partition that can't be read) is tried again until it can, so
+What cannot be repaired at start (a full disk, a state partition that cannot be read) is tried again until it can, so
 that no last stable offset waits for a restart. What to write is settled at the first look, when nobody writes yet;
 until it is written, its producer id gets no new transaction into that partition (`is_repairing`), or the marker would
 end that one.
@@ -236,7 +236,7 @@ class TransactionUpkeep:
         self._undecided = set()
         for key, repair in wanted.items():
             if repair.transactional_id is None and self._state.unreadable:
-                self._undecided.add(key)  # perhaps its state is in what can't be read
+                self._undecided.add(key)  # perhaps its state is in what cannot be read
             else:
                 self._repairs[key] = repair
         if self._undecided:
