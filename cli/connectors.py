@@ -131,7 +131,7 @@ def update(
         for setting in settings:
             key, equals, value = setting.partition("=")
             if not equals or not key:
-                raise click.UsageError(f"{setting!r} is no KEY=VALUE")
+                raise click.UsageError(f"{setting!r} is not KEY=VALUE")
             patch[key] = value
         changed = request(url, "PATCH", path("connectors", name, "config"), patch)
     _done(changed, as_json, f"Changed connector {name}.")

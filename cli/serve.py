@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
 
 DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}
-"""What the command uses where nobody says otherwise: data beside you, not in /tmp, and no port open to the network."""
+"""The command's own defaults: data in the current directory, not in /tmp, and no port open to the network."""
 
 CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
 """Environment variables with the settings' prefix that belong to the other commands."""
@@ -105,7 +105,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         broker = Broker(config=config)
         logging.getLogger().addHandler(StandardLogging(broker.log))
         if ignored:
-            broker.log.info("settings without meaning here", settings=ignored)
+            broker.log.info("settings without effect", settings=ignored)
         try:
             await broker.start()
         except BrokerStartError as error:

@@ -255,19 +255,21 @@ class ProducerConfig(ClientConfig):
         other = "enable.idempotence"
         if self.acks != -1:
             raise ConfigError(
-                "acks", f"{self.acks} cannot be with enable.idempotence=true, which needs acks=all; set either", other
+                "acks",
+                f"{self.acks} contradicts enable.idempotence=true, which needs acks=all: change one of them",
+                other,
             )
         if self.retries == 0:
             raise ConfigError(
                 "retries",
-                "0 cannot be with enable.idempotence=true, which has to retry; raise it or disable that",
+                "0 contradicts enable.idempotence=true, which has to retry: raise it, or disable idempotence",
                 other,
             )
         if self.max_in_flight_requests_per_connection > IDEMPOTENT_MAX_IN_FLIGHT:
             raise ConfigError(
                 "max.in.flight.requests.per.connection",
-                f"{self.max_in_flight_requests_per_connection} cannot be with enable.idempotence=true, which allows at "
-                f"most {IDEMPOTENT_MAX_IN_FLIGHT}; lower it or disable that",
+                f"{self.max_in_flight_requests_per_connection} contradicts enable.idempotence=true, which allows at "
+                f"most {IDEMPOTENT_MAX_IN_FLIGHT}: lower it, or disable idempotence",
                 other,
             )
 

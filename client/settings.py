@@ -90,7 +90,7 @@ class Settings:
                 return ConfigError(dotted, reason)
         near = difflib.get_close_matches(dotted, map(_dotted, known), n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"{cls.__name__}.settings() lists those that there are"
-        return ConfigError(dotted, f"is no setting of this client; {hint}")
+        return ConfigError(dotted, f"is not a setting of this client; {hint}")
 
 
 def mapping_of(config: object, client: str) -> Mapping[str, object]:
@@ -121,9 +121,9 @@ def _parse(row: dataclasses.Field[Any], value: object) -> Any:
         reason = str(error) if limits["parse"] else f"is not {_KINDS[str(row.type)]}"
         raise ConfigError(name, f"{value!r} {reason}") from None
     if limits["at_least"] is not None and parsed is not None and parsed < limits["at_least"]:
-        raise ConfigError(name, f"{parsed} is below the least possible value, {limits['at_least']}")
+        raise ConfigError(name, f"{parsed} is below the smallest possible value, {limits['at_least']}")
     if limits["at_most"] is not None and parsed is not None and parsed > limits["at_most"]:
-        raise ConfigError(name, f"{parsed} is above the greatest possible value, {limits['at_most']}")
+        raise ConfigError(name, f"{parsed} is above the largest possible value, {limits['at_most']}")
     if limits["choices"] and parsed not in limits["choices"]:
         raise ConfigError(name, f"{parsed!r} is not one of {', '.join(limits['choices'])}")
     return parsed

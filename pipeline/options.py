@@ -151,7 +151,7 @@ class Options:
                 raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
-            raise ConfigError(name, f'is no option of format("oncelog"); {hint}')
+            raise ConfigError(name, f'is not an option of format("oncelog"); {hint}')
         if not self._given.get("kafka.bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers", 'is required: .option("kafka.bootstrap.servers", "host:port")')
 
@@ -195,7 +195,9 @@ class Options:
             raise ConfigError(name, f'{self.text(name)!r} is not JSON such as {{"topic": {{"0": 23}}}}') from None
         for partition, number in found.items():
             if not isinstance(number, int) or isinstance(number, bool) or number < at_least:
-                raise ConfigError(name, f"{number!r} of {partition[0]}-{partition[1]} is no number from {at_least} up")
+                raise ConfigError(
+                    name, f"{number!r} of {partition[0]}-{partition[1]} is not a number from {at_least} up"
+                )
         return found
 
     def client(self, config: type[C], **defaults: object) -> C:
@@ -232,7 +234,7 @@ class Subscription(NamedTuple):
             try:
                 return cls(pattern=re.compile(options.text("subscribePattern")))
             except re.error as error:
-                raise ConfigError("subscribePattern", f"is no regular expression: {error}") from None
+                raise ConfigError("subscribePattern", f"is not a regular expression: {error}") from None
         try:
             parsed = json.loads(options.text("assign"))
             partitions = frozenset((topic, int(index)) for topic, indexes in parsed.items() for index in indexes)

@@ -65,7 +65,8 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
     current = broker.metadata.newest(topic).partitions
     if item.count <= current:
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"The topic has {current} partitions; {item.count} is not more than that."
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic has {current} partitions already; give a number above that, not {item.count}.",
         )
     check_partition_limit(broker, item.count, current=current)
     if item.assignments is not None:

@@ -231,7 +231,7 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
                 raise KafkaError(
                     code,
                     f"could not {what}: the partition has a newer epoch than {spec.producer_epoch} of this producer,"
-                    " so the transaction meant is over; describe the producers again",
+                    " so that transaction is over; describe the producers again",
                 )
             problem = failure(code, None, f"could not {what}")
             if problem is not None:

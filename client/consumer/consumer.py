@@ -345,7 +345,7 @@ class Consumer:
         self._check_open()
         state = self._subscription.state(partition)
         if state.position is None:
-            raise IllegalStateError(f"nothing of {TopicPartition(*partition)} was handed out yet")
+            raise IllegalStateError(f"nothing of {TopicPartition(*partition)} was returned yet")
         return OffsetAndMetadata(state.position, "", state.leader_epoch)
 
     def wakeup(self) -> None:

@@ -241,7 +241,7 @@ class ConsumerCoordinator:
         try:
             metadata = await self._cluster.refresh()
         except KafkaError as error:
-            log.debug("topics for the pattern could not be asked for, using the known ones: %s", error)
+            log.debug("the topics of the pattern could not be refreshed, using the known ones: %s", error)
             metadata = self._cluster.metadata
         self._take_matches(metadata)
 

@@ -362,7 +362,7 @@ class GroupMembership:
     async def _give_up_polling(self) -> None:
         log.warning(
             "group %s: no poll for max.poll.interval.ms = %d: leaving, the partitions go to other members. Poll more "
-            "often, hand out less at once (max.poll.records), or raise max.poll.interval.ms",
+            "often, read less at once (max.poll.records), or raise max.poll.interval.ms",
             self.group_id,
             self._config.max_poll_interval_ms,
         )

@@ -42,7 +42,7 @@ class MissingTopics:
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 if name not in self._said or now - self._said[name] >= REPEAT_S:
                     self._said[name] = now
-                    log.warning("topic %s does not exist, nothing of it is read until it does%s", name, self._hint)
+                    log.warning("topic %s does not exist, it is read once it is created%s", name, self._hint)
             elif code and not code.retriable:
                 self._failure = error_for(code, f"topic {name!r}: {code.text}")
 

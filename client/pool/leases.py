@@ -177,7 +177,7 @@ class GroupLeases:
         self._held, self._leaving = set(), set()
         if lost:
             log.warning(
-                "group %s: taken for dead, suffixes %s may be another's: their producers are replaced",
+                "group %s: the session timed out, suffixes %s may be in use elsewhere: their producers are replaced",
                 self._config.group_id,
                 sorted(lost),
             )

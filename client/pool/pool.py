@@ -245,7 +245,7 @@ class TransactionalProducerPool:
         assert task is not None
         if any(loan.task is task for loan in self._loans.values()):
             raise IllegalStateError(
-                f"task {task.get_name()!r} has a producer of this pool already: give that back first, or use it"
+                f"task {task.get_name()!r} has a producer of this pool already: use it, or give it back first"
             )
         loan = Loan(await self._free_suffix(), task)
         self._loans[loan.suffix] = loan

@@ -68,7 +68,7 @@ class Initialisation:
             if assignment is not None:
                 raise ConfigError(
                     "transactional.group.id",
-                    "init_transactions(GroupAssignment) has to know the group: set it, or give group_id",
+                    "init_transactions(GroupAssignment) needs the group: set it, or give group_id",
                 )
             return Plan(None, None)
         if assignment is None:

@@ -156,8 +156,7 @@ class Transactions:
         if manager.group is None:
             raise ConfigError(
                 "transactional.group.id",
-                "send_offsets(offsets) has to know the group: set it, or give send_offsets the consumer's "
-                "group_metadata()",
+                "send_offsets(offsets) needs the group: set it, or give send_offsets the consumer's group_metadata()",
             )
         if not manager.group.member_id and not manager.group_aware:
             aware = manager.extension and self._config.consumer_group_aware_transaction is not False
@@ -296,7 +295,7 @@ class Transactions:
                     await self._calls.end(committed=False)
         except (KafkaError, TimeoutError) as error:
             why = str(error) or "no time is left"
-            log.warning("the open transaction could not be aborted, its timeout will: %s", why)
+            log.warning("the open transaction could not be aborted, its timeout will abort it: %s", why)
         self._give_up_records()
 
     @contextlib.contextmanager

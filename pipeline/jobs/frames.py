@@ -98,7 +98,7 @@ class JobFrames:
             return self._spark.sql(transform.sql)
         made = _function(transform, self.job.directory)(self._spark, dict(self.frames))
         if not hasattr(made, "createOrReplaceTempView"):
-            raise JobError(f"transform {transform.name!r}: {transform.python} returned {made!r}, which is no frame")
+            raise JobError(f"transform {transform.name!r}: {transform.python} returned {made!r}, which is not a frame")
         return made
 
     def _write(self, frame: DataFrame, sink: Sink, options: dict[str, str]) -> None:
@@ -124,7 +124,7 @@ def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]
     finally:
         sys.path.remove(str(directory))
     if not callable(found):
-        raise JobError(f"transform {transform.name!r}: {transform.python} is no function")
+        raise JobError(f"transform {transform.name!r}: {transform.python} is not a function")
     for name, loaded in list(sys.modules.items()):
         if "." not in name and _lies_in(loaded, directory):
             register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]

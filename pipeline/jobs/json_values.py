@@ -35,7 +35,7 @@ def columns_of(frame: DataFrame, source: Source) -> DataFrame:
     """
     schema = _parse_datatype_string(source.json)
     if not isinstance(schema, StructType):
-        raise JobError(f"source {source.name!r}: json = {source.json!r} is no list of columns such as 'id BIGINT'")
+        raise JobError(f"source {source.name!r}: json = {source.json!r} is not a list of columns such as 'id BIGINT'")
     value, text = sf.col("value"), sf.col("value").cast("string")
     parsed = sf.from_json(
         text,

@@ -125,7 +125,7 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Job:
     except OSError as error:
         raise JobError(f"{path}: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
-        raise JobError(f"{path} is no TOML: {error}") from None
+        raise JobError(f"{path} is not TOML: {error}") from None
     return parse(_filled(raw, {**os.environ, **(variables or {})}, str(path)), str(path), path.resolve().parent)
 
 
@@ -161,20 +161,20 @@ def seconds(text: str, where: str) -> float:
     """A duration such as "10 seconds" in seconds. Raises JobError."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise JobError(f'{where}: {text!r} is no duration such as "10 seconds" or "5 minutes"')
+        raise JobError(f'{where}: {text!r} is not a duration such as "10 seconds" or "5 minutes"')
     return float(found[1]) * _SECONDS[found[2]]
 
 
 def _tables(cls: type[T], raw: Any, where: str) -> tuple[T, ...]:
     if not isinstance(raw, list):
-        raise JobError(f"{where}: is no list of tables: write [[{where.rpartition(' ')[2]}]]")
+        raise JobError(f"{where}: is not a list of tables: write [[{where.rpartition(' ')[2]}]]")
     return tuple(_table(cls, one, where) for one in raw)
 
 
 def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> T:
     """One table of the file as its dataclass."""
     if not isinstance(raw, Mapping):
-        raise JobError(f"{where}: is no table")
+        raise JobError(f"{where}: is not a table")
     values = {("frame" if name == "from" else name): value for name, value in raw.items()}
     name = values.get("name")
     where = f"{where} {name!r}" if isinstance(name, str) and not hidden else where
@@ -188,7 +188,7 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
             )
     for key in ("options", "spark", "watermark"):
         if not isinstance(values.get(key, {}), Mapping):
-            raise JobError(f"{where}: {key} = {values[key]!r} is no table")
+            raise JobError(f"{where}: {key} = {values[key]!r} is not a table")
     if "watermark" in values:
         values["watermark"] = _table(Watermark, values["watermark"], f"{where}: watermark")
     for key in ("options", "spark"):
@@ -197,12 +197,12 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
     if "select" in values:
         select = values["select"]
         if not isinstance(select, list) or not all(isinstance(one, str) for one in select):
-            raise JobError(f"{where}: select = {select!r} is no list of SQL expressions")
+            raise JobError(f"{where}: select = {select!r} is not a list of SQL expressions")
         values["select"] = tuple(select)
     for key, value in values.items():
         expected = {"str": str, "bool": bool, "int": int, "int | None": int}.get(str(known[key].type))
         if expected is not None and (not isinstance(value, expected) or (expected is int and value is True)):
-            raise JobError(f"{where}: {key} = {value!r} is no {expected.__name__}")
+            raise JobError(f"{where}: {key} = {value!r} is not {expected.__name__}")
     try:
         return cls(**values)
     except TypeError as error:
@@ -225,7 +225,7 @@ def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def _option(value: Any, where: str) -> str:
     if not isinstance(value, str | bool | int | float):
-        raise JobError(f"{where} = {value!r} is no text, number or boolean")
+        raise JobError(f"{where} = {value!r} is not a text, number or boolean")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -237,7 +237,7 @@ def _check(job: Job, where: str) -> None:
     known: set[str] = set()
     for name in (*(one.name for one in job.sources), *(one.name for one in job.transforms)):
         if not re.fullmatch(r"[A-Za-z]\w*", name):
-            raise JobError(f"{where}: {name!r} is no name for SQL: use letters, digits and _")
+            raise JobError(f"{where}: {name!r} is not a name for SQL: use letters, digits and _")
         if name in known:
             raise JobError(f"{where}: there are two frames {name!r}")
         known.add(name)

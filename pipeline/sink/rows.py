@@ -75,10 +75,10 @@ def check_columns(schema: StructType, topic: str, headers: bool) -> None:
     if headers and "headers" in columns:
         kind = columns["headers"]
         if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType)):
-            raise ConfigError("headers", "the column is no array<struct<key: string, value: binary>>")
+            raise ConfigError("headers", "the column is not array<struct<key: string, value: binary>>")
         parts = {field.name: field.dataType for field in kind.elementType.fields}
         if not isinstance(parts.get("key"), StringType) or not isinstance(parts.get("value"), BinaryType):
-            raise ConfigError("headers", "the column is no array<struct<key: string, value: binary>>")
+            raise ConfigError("headers", "the column is not array<struct<key: string, value: binary>>")
 
 
 def grouped(

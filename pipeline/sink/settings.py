@@ -38,7 +38,7 @@ class SinkSettings:
         self.streaming = streaming
         self.checkpoint = options.text("checkpointLocation") if streaming else ""
         if streaming and self.write_id:
-            raise ConfigError("writeId", "is of batch writes: a stream's batches are told apart by themselves")
+            raise ConfigError("writeId", "applies to batch writes only: the batches of a stream have numbers")
         named = options.text("transactionalId")
         if named and self.write_id:
             raise ConfigError(

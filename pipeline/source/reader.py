@@ -95,9 +95,11 @@ class SourceSettings:
         if streaming:
             for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if name in options:
-                    raise ConfigError(name, "is of batch reads: a stream has no end; use Trigger.AvailableNow")
+                    raise ConfigError(
+                        name, "applies to batch reads only: a stream has no end; use Trigger.AvailableNow"
+                    )
         elif self.most_offsets is not None:
-            raise ConfigError("maxOffsetsPerTrigger", "is of streams: a batch read has no triggers")
+            raise ConfigError("maxOffsetsPerTrigger", "applies to streams only: a batch read has no triggers")
         elif self.start.offset == LATEST:
             raise ConfigError("startingOffsets", "latest would read nothing: use earliest or JSON")
 

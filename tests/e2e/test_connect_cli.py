@@ -160,7 +160,7 @@ def test_a_failed_task_is_shown_with_its_reason(command: Command, fresh_name: Na
         (("status", "none"), 1, "No status found for connector none\n`oncelog connect list` prints the connectors."),
         (("delete", "a/b c"), 1, "Connector a/b c not found"),
         (("update", "x"), 2, "nothing to change"),
-        (("update", "x", "novalue"), 2, "'novalue' is no KEY=VALUE"),
+        (("update", "x", "novalue"), 2, "'novalue' is not KEY=VALUE"),
         (("create", "/nope.json"), 1, "/nope.json: No such file or directory"),
         (("list", "--url", "http://127.0.0.1:1"), 1, "no worker answers at http://127.0.0.1:1: Connection refused"),
         (("list", "--url", "localhost"), 2, "begins with http://"),

@@ -55,11 +55,11 @@ def test_the_same_is_allowed_without_idempotence() -> None:
     ("settings", "words"),
     [
         ({"lingr.ms": 5}, "did you mean linger.ms?"),
-        ({"group.id": "g"}, "is no setting of this client"),
+        ({"group.id": "g"}, "is not a setting of this client"),
         ({"linger.ms": "soon"}, "'soon' is not a whole number"),
         ({"linger.ms": 1.5}, "is not a whole number"),
         ({"linger.ms": True}, "is not a whole number"),
-        ({"linger.ms": -1}, "below the least possible value"),
+        ({"linger.ms": -1}, "below the smallest possible value"),
         ({"enable.idempotence": "yes"}, "is not true or false"),
         ({"acks": 2}, "is not one of all, -1, 0, 1"),
         ({"compression.type": "zip"}, "is not one of none, gzip"),

@@ -160,7 +160,7 @@ def test_claims_of_a_broker_that_was_downgraded_stand_in_for_no_member_id() -> N
 def test_offsets_need_a_group_from_somewhere() -> None:
     async def test(world: World) -> None:
         await world.begin()
-        with pytest.raises(ConfigError, match=r"transactional\.group\.id: .*has to know the group"):
+        with pytest.raises(ConfigError, match=r"transactional\.group\.id: .*needs the group"):
             await world.transactions.send_offsets({("a", 0): 1})
 
     in_world(test, 2)
@@ -191,7 +191,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], words: str) -> None:
 
 def test_an_assignment_needs_a_group_and_only_one() -> None:
     async def test(world: World) -> None:
-        with pytest.raises(ConfigError, match="has to know the group"):
+        with pytest.raises(ConfigError, match="needs the group"):
             await world.transactions.init(GroupAssignment(3, MINE))
         with pytest.raises(ConfigError, match="is not the assignment's"):
             await world.transactions.init(MEMBER, "other")

@@ -126,10 +126,10 @@ def test_options_of_the_client_and_of_the_other_side() -> None:
         ({}, "kafka.bootstrap.servers: is required"),
         ({**BOOTSTRAP}, "give exactly one of subscribe, subscribePattern and assign"),
         ({**BOOTSTRAP, "assign": "t"}, "is not JSON"),
-        ({**BOOTSTRAP, "subscribePattern": "("}, "is no regular expression"),
-        ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 of t-0 is no number"),
+        ({**BOOTSTRAP, "subscribePattern": "("}, "is not a regular expression"),
+        ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 of t-0 is not a number"),
         ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": 1}'}, "is not JSON"),
-        ({**BOOTSTRAP, "subscribe": "t", "nonsense": "1"}, "is no option of format"),
+        ({**BOOTSTRAP, "subscribe": "t", "nonsense": "1"}, "is not an option of format"),
     ],
 )
 def test_source_options_that_cannot_be_are_refused(options: dict[str, str], message: str) -> None:
