@@ -59,7 +59,8 @@ SETTINGS = ConfigDef(
     ConfigKey(
         "validate.non.null", Type.BOOLEAN, True, _LOW,
         "Refuse tables whose columns of the mode can be null. Otherwise rows with a null timestamp are read by their "
-        "incrementing column, and in mode timestamp as soon as they have one.", None, "Mode",
+        "incrementing column, and in mode timestamp as soon as they have one; rows with a null in the incrementing "
+        "column are never read.", None, "Mode",
     ),
     ConfigKey(
         "timestamp.delay.interval.ms", Type.LONG, 0, _HIGH,

@@ -39,7 +39,8 @@ class Source:
     """Rows in the order of `order`; `names` are what the parts of a position are called in a source offset.
 
     Where no row has the same position as another one, the order is `unique`. `timestamp` is the first part of the order
-    in the modes with a timestamp; `null_timestamps` selects the rows without one, and only these.
+    in the modes with a timestamp; `null_timestamps` selects the rows without one, and only these. Rows whose
+    `incrementing` column is null are never selected.
     """
 
     columns: tuple[Any, ...]
@@ -50,12 +51,15 @@ class Source:
     row_type: RowType
     timestamp: Any = None
     null_timestamps: bool = False
+    incrementing: Any = None
 
     def rows(
         self, connection: sa.Connection, after: Sequence[Any] | None, before: Any, limit: int, *, equal: bool = False
     ) -> list[Row]:
         """Return up to `limit` rows behind the position `after`, or those `equal` to it, as far as `before` allows."""
         statement = self.select()
+        if self.incrementing is not None:
+            statement = statement.where(self.incrementing.is_not(None))  # a row without a value has no place
         if self.timestamp is not None:
             statement = statement.where(self.timestamp.is_(None) if self.null_timestamps else before)
         if after is not None:
@@ -138,14 +142,20 @@ def _source(
         case "bulk":
             return Source(columns, selectable, keys, ("key",) * len(keys), bool(keys), row_type)
         case "incrementing":
-            return Source(columns, selectable, (incrementing,), ("incrementing",), True, row_type)
+            return Source(
+                columns, selectable, (incrementing,), ("incrementing",), True, row_type, incrementing=incrementing
+            )
         case "timestamp":
             names = ("timestamp",) + ("key",) * len(keys)
             return Source(columns, selectable, (timestamp, *keys), names, bool(keys), row_type, timestamp)
     if null_timestamps:
-        return Source(columns, selectable, (incrementing,), ("incrementing",), True, row_type, timestamp, True)
+        return Source(
+            columns, selectable, (incrementing,), ("incrementing",), True, row_type, timestamp, True, incrementing
+        )
     names = ("timestamp", "incrementing")
-    return Source(columns, selectable, (timestamp, incrementing), names, True, row_type, timestamp)
+    return Source(
+        columns, selectable, (timestamp, incrementing), names, True, row_type, timestamp, incrementing=incrementing
+    )
 
 
 def before_now(connection: sa.Connection, timestamp: Any, delay_ms: int, zone: ZoneInfo) -> Any:

@@ -30,9 +30,13 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return _json(value)
     return value.name if hasattr(value, "name") and not isinstance(value, str) else str(value)
 
 
@@ -82,11 +86,16 @@ def _type_of(kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo) -> tu
             return time_schema(), _same
         case sa.LargeBinary():
             return BYTES, _bytes
+        case sa.JSON():
+            return STRING, _json
         case sa.ARRAY():
             item, convert = _type_of(kind.item_type, dialect, zone)
             return array(item.as_optional()), lambda values: [
                 None if value is None else convert(value) for value in values
             ]
+    base = getattr(kind, "data_type", None)
+    if isinstance(base, sa.types.TypeEngine):  # of a domain
+        return _type_of(base, dialect, zone)
     return STRING, _text
 
 
