@@ -46,7 +46,7 @@ hostile: $(READY) ## attacks of clients without rights: the broker's memory and 
 	$(BIN)/pytest tests/hostile -m slow
 
 crash-connect: $(READY) ## 4 times 8 rounds of kills of three connect workers and their broker; replacing Kafka Connect's (java 17, mvn)
-	$(BIN)/pytest tests/crash/test_connect_killed.py tests/interop/test_connect_mixed_group.py -m slow -s --timeout 3600
+	$(BIN)/pytest tests/crash/test_connect_killed.py tests/interop/test_connect_mixed_group.py tests/interop/test_connect_acls.py -m slow -s --timeout 3600
 
 faults: $(READY) ## faults of disk and files in a real broker: full, flipped, lost, gone (some need root, for a small disk)
 	$(BIN)/pytest tests/faults --timeout 600
