@@ -49,16 +49,22 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Steps[Des
     described.authorized_operations = operations
     is_stable = group.state is GroupState.STABLE
     described.protocol_data = (group.protocol_name or "") if is_stable else ""
-    for member in list(group.members.values()):
-        # Metadata and assignment are shown only where they belong together.
+    # Metadata and assignment are shown only where they belong together. They are taken before the first pause: after it
+    # the group may be in another generation, and follow another protocol.
+    protocol = group.protocol_name or ""
+    members = [
+        (member, member.metadata(protocol), member.assignment) if is_stable else (member, b"", b"")
+        for member in group.members.values()
+    ]
+    for member, metadata, assignment in members:
         described.members.append(
             DescribedGroupMember(
                 member.member_id,
                 member.group_instance_id,
                 member.client.client_id,
                 member.client.client_host,
-                member.metadata(group.protocol_name or "") if is_stable else b"",
-                member.assignment if is_stable else b"",
+                metadata,
+                assignment,
             )
         )
         yield context.rows()

@@ -42,7 +42,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> Steps[Partiti
         log = context.broker.log_manager.get(topic, index)
     except KafkaError as error:
         return PartitionResponse(index, error.code, str(error))
-    entries = log.producers.entries() if log is not None else ()
+    entries = list(log.producers.entries()) if log is not None else []  # others come and go at each pause
     for entry in entries:
         yield context.rows()
         answer.active_producers.append(

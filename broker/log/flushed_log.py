@@ -275,11 +275,11 @@ class FlushedLog:
             self._waiting_for_next.add_done_callback(lambda done: _copy_outcome(done, current))
 
     def _rewrite(self) -> None:
-        """Write everything that was not flushed once more, batch by batch; raises OSError.
+        """Write everything that was not flushed, and is not deleted, once more, batch by batch; raises OSError.
 
         It comes from the page cache, which may have lost it: a batch that is not what was appended is an EIO.
         """
-        offset = self.flushed_offset
+        offset = max(self.flushed_offset, self.segments.first.base_offset)
         try:
             for segment in self._unsynced_segments:
                 for position, header, batch in segment.batches(segment.position_of(offset)):
@@ -346,8 +346,9 @@ class FlushedLog:
         """Close a segment's file, after the flush that may be using it."""
         file = segment.take_file()
         segment.drop_indexes()
-        if segment in self._unsynced_segments:
-            self._unsynced_segments.remove(segment)
+        for unsynced in (self._unsynced_segments, self._flushing_segments):
+            if segment in unsynced:
+                unsynced.remove(segment)
         if file is not None:
             if self._flushing is not None:
                 self._close_after_flush.append(file)

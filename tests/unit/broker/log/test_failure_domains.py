@@ -305,6 +305,41 @@ async def test_a_sync_without_space_is_done_when_there_is_space(fs: FaultyFileSy
     manager.abandon()
 
 
+@pytest.mark.parametrize("when", ["during the flush", "before the next one"])
+async def test_records_that_are_deleted_because_a_sync_found_no_space_are_not_missed(
+    fs: FaultyFileSystem, when: str
+) -> None:
+    """Without waiting for syncs, records may be deleted before they are on disk."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(durability="os"))
+    await settle(manager)
+    loop = asyncio.get_running_loop()
+    full = [True]
+
+    def refuse(operation: str, path: str) -> None:
+        if full and operation == "fdatasync" and path == FIRST:
+            if when == "during the flush":
+                loop.call_soon_threadsafe(log.delete_records_before, 1)
+            raise OSError(errno.ENOSPC, "no space")
+
+    fs.before = refuse
+    log.append(batch("a"))
+    log.roll()
+    log.append(batch("b"))
+    waiting = log.synced(2)
+    assert waiting is not None
+    await settle(manager)
+    assert not waiting.done()
+    log.delete_records_before(1)
+    full.clear()
+    async with asyncio.timeout(10):
+        await waiting
+    assert log.failure is None
+    assert log.append(batch("c")).base_offset == 2
+    await manager.stop()
+
+
 @pytest.mark.parametrize(
     ("number", "operations"),
     [(errno.EIO, ("write",)), (errno.ENOSPC, ("write",)), (errno.ENOSPC, ("write", "truncate"))],

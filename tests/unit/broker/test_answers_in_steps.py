@@ -1,0 +1,67 @@
+"""Answers that are made in steps: what they tell of may change between two of them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from oncelog.broker.handlers import describe_groups, describe_producers
+from oncelog.broker.handling import RequestContext
+from oncelog.broker.steps import Finished, Steps
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
+from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from support.faulty_filesystem import FaultyFileSystem
+from support.group_world import GroupWorld, in_virtual_time
+from support.logs import batch, open_log
+
+
+def context(**services: Any) -> RequestContext:
+    config = SimpleNamespace(response_max_rows=1000)
+    return RequestContext(cast(Any, SimpleNamespace(config=config, **services)), cast(Any, None), 0, 6, 1, "c", -1)
+
+
+def one_step(steps: Steps[Any]) -> Finished[Any] | None:
+    try:
+        next(steps)
+    except StopIteration as end:
+        return Finished(end.value)
+    return None
+
+
+def test_producers_that_come_while_producers_are_described_do_no_harm() -> None:
+    log = open_log(FaultyFileSystem())
+    producer_id = 0
+
+    def come() -> None:
+        nonlocal producer_id
+        producer_id += 1
+        log.append(batch("a", producer_id=producer_id, producer_epoch=0, base_sequence=0))
+
+    for _ in range(5):
+        come()
+    partitions = SimpleNamespace(partition=lambda topic, index: None)
+    logs = SimpleNamespace(get=lambda topic, index: log)
+    described = describe_producers.handle(
+        context(replica_manager=partitions, log_manager=logs), DescribeProducersRequest([TopicRequest("t", [0])])
+    )
+    while (finished := one_step(described)) is None:
+        come()
+    ((answer,),) = [topic.partitions for topic in finished.result.topics]
+    assert answer.error_code == ErrorCode.NONE
+    assert {1, 2, 3, 4, 5} <= {producer.producer_id for producer in answer.active_producers}
+
+
+@in_virtual_time
+async def test_members_that_leave_while_their_group_is_described_do_no_harm() -> None:
+    async with GroupWorld() as world:
+        members = await world.stable_group(3)
+        described = describe_groups.handle(context(group_coordinator=world.coordinator), DescribeGroupsRequest(["g"]))
+        while (finished := one_step(described)) is None:
+            if world.state() == "Stable" and described.gi_yieldfrom is not None:
+                world.leave(*[member.member_id for member in members])
+        assert world.state() == "Empty"
+        (group,) = finished.result.groups
+        assert group.error_code == ErrorCode.NONE
+        assert (group.group_state, len(group.members)) == ("Stable", 3), "as it was when it was looked at"
+        assert all(member.member_metadata == b"r" for member in group.members)
