@@ -129,7 +129,12 @@ class Cleaner:
         self._unfinished: list[tuple[PartitionLog, Callable[[], None]]] = []
 
     def plan(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = False) -> CleaningPlan | None:
-        """What to compact, None if it is not worth it yet (min.cleanable.dirty.ratio) unless `force`."""
+        """What to compact, None if it is not worth it yet (min.cleanable.dirty.ratio) unless `force`.
+
+        None also while a replacement in this log is unfinished: its new segment does not have its name yet.
+        """
+        if any(other is log for other, _ in self._unfinished):
+            return None
         config = log.config
         active = log.segments.active
         overdue = config.max_compaction_lag_ms < now_ms

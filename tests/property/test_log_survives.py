@@ -172,7 +172,8 @@ class LogMachine(RuleBasedStateMachine):
 
         # Two descriptors and no memory for indexes: everything is opened and loaded again and again.
         self.files = PooledFileSystem(self.fs, 2)
-        self.cleaner = Cleaner(self.files)
+        # Also with so little memory for keys that a compaction ends within a segment.
+        self.cleaner = Cleaner(self.files, self.rng.choice((1, 300, 1 << 20)))
         self.log = load_log(
             "t",
             0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -204,3 +206,39 @@ def test_a_compacted_batch_reads_as_before() -> None:
         for record in decode_batch(stored, position, header)
     ] == [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records]
     assert read_batch_header(stored).max_timestamp == NOW + 70_000
+
+
+def test_nothing_is_compacted_before_a_replacement_has_ended() -> None:
+    """Its new segment still has another name, and the next one would be put in the place of its files."""
+    fs = FaultyFileSystem()
+    log = compacted_log(fs)
+    for key, value in [("one", "a"), ("one", "b"), ("two", "c"), ("three", "d")]:
+        log.append(keyed(key, value))
+        log.flush()
+        log.roll()
+    log.append(keyed("four", "e"))
+    log.flush()
+    cleaner = Cleaner(fs)
+
+    def refuse(operation: str, path: str) -> None:
+        if operation in ("rename", "unlink") and path.endswith(f"{0:020}.log"):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    fs.before = refuse
+    clean_up_to = cleaner.clean(log, 0, NOW)
+    expected = [(b"one", b"b"), (b"two", b"c"), (b"three", b"d"), (b"four", b"e")]
+    assert pairs(log) == expected
+    log.roll()
+    log.append(keyed("one", "f"))
+    log.flush()
+    log.roll()
+    log.flush()
+    expected.append((b"one", b"f"))
+    assert cleaner.clean(log, clean_up_to, NOW) == clean_up_to
+    assert pairs(log) == expected
+    fs.before = None
+    cleaner.try_again()
+    assert cleaner.clean(log, clean_up_to, NOW) == 6
+    assert pairs(log) == expected[1:]
+    fs.kill()
+    assert pairs(compacted_log(fs)) == expected[1:]
