@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
+import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,6 +183,37 @@ def consume_transform_produce(address: str) -> list[Figure]:
         consumer.close()
 
 
+def fifty_producers(address: str) -> list[Figure]:
+    """50 transactional producers at once, each with groups of its own: one record and one offset a transaction."""
+    producers, each = 50, 40
+    source, sink = fresh_topic(address), fresh_topic(address, 10)
+    begin = threading.Barrier(producers + 1)
+
+    def work(number: int) -> None:
+        group = uuid.uuid4().hex
+        consumer = Consumer({"bootstrap.servers": address, "group.id": group})
+        producer = Producer({"bootstrap.servers": address, "transactional.id": group, "linger.ms": 0})
+        producer.init_transactions(TIMEOUT_S)
+        for transaction in range(each + 1):
+            if transaction == 1:  # the first one finds the coordinators
+                begin.wait(TIMEOUT_S)
+            producer.begin_transaction()
+            producer.produce(sink, b"x" * 100, partition=number % 10)
+            offsets = [TopicPartition(source, 0, transaction)]
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), TIMEOUT_S)
+            producer.commit_transaction(TIMEOUT_S)
+        consumer.close()
+
+    with ThreadPoolExecutor(producers) as threads:
+        running = [threads.submit(work, number) for number in range(producers)]
+        begin.wait(TIMEOUT_S)
+        begun = time.perf_counter()
+        for one in running:
+            one.result(TIMEOUT_S)
+        took = time.perf_counter() - begun
+    return [Figure("50 producers with offsets", "transactions/s", producers * each / took)]
+
+
 def latency(address: str) -> list[Figure]:
     """From produce() to the record in a consumer's hands, one at a time."""
     topic, count = fresh_topic(address), 1000
@@ -250,6 +283,7 @@ CASES: dict[str, Callable[[str], list[Figure]]] = {
     "transactions-1": lambda address: transactions(address, 1, 1000),
     "transactions-30": lambda address: transactions(address, 30, 500),
     "transform": consume_transform_produce,
+    "fifty-producers": fifty_producers,
     "latency": latency,
     "neighbour": neighbour,
 }
