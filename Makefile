@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls bench-pipeline lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls performance bench-pipeline lint types docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,10 @@ scale: $(READY) ## start, stop and memory with 10,000 partitions, 100,000 transa
 
 stalls: $(READY) ## how long a small Produce waits beside large work, with Apache Kafka 4.1 beside us (needs java 17, mvn)
 	PYTHONPATH=tests:. $(BIN)/python -m bench.stalls
+
+performance: $(READY) ## how cost grows with partitions, connections, ids, record size and log size: writes docs/performance.md
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[plots]'
+	PYTHONPATH=tests:. $(BIN)/python -m bench.performance --docs docs
 
 bench-pipeline: $(READY) ## the pipeline beside Spark's own Kafka connector, alternated runs (needs java 17, mvn)
 	$(BIN)/python -m oncelog.bench.pipeline

@@ -1,0 +1,494 @@
+"""`python -m bench.performance`: how the broker's cost grows, as plots and tables in docs/performance.md.
+
+One broker process per point, driven over TCP by one small client. What is shown is the processor time of the broker's
+process, all threads together, of which other load on the machine takes less away than of the time on the clock. Each
+value is the least of some rounds of many requests. Durability is os, so that the disk does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import psutil
+from oncelog.protocol.batch_header import assemble_batch
+from oncelog.protocol.compression import Compression
+from oncelog.protocol.framing import decode_response, encode_request
+from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.end_txn import EndTxnRequest
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.records import encode_record
+from oncelog.protocol.schema import Request, Response
+from support.broker import BrokerProcess
+from support.wire import Wire
+
+ROUNDS: Final = 5
+AHEAD: Final = 50
+"""Requests that are sent before their answers are read."""
+START_TIMEOUT_S: Final = 180.0
+PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD, END, CREATE = 11, 11, 7, 4, 3, 3, 7
+TOPIC: Final = "growth"
+SETTINGS: Final = {
+    "message.max.bytes": "20000000",
+    "log.retention.ms": "-1",
+    "log.retention.bytes": "-1",
+    "max.connections": "20000",
+}
+
+
+@dataclass(slots=True)
+class Figure:
+    """One plot: named lines of points over the same x, all in the same unit."""
+
+    name: str
+    unit: str
+    lines: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def add(self, line: str, x: int, value: float) -> None:
+        self.lines.setdefault(line, []).append((x, value))
+
+
+@dataclass(slots=True)
+class Growth:
+    """What is increased, from where to where, and what was measured. `reading` says what makes each line bend."""
+
+    title: str
+    file: str
+    over: str
+    reading: str
+    figures: list[Figure]
+
+
+# ---- the broker, and what it has used
+
+
+@contextmanager
+def broker() -> Iterator[BrokerProcess]:
+    with tempfile.TemporaryDirectory(prefix="oncelog-performance-") as directory:
+        options = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
+        with BrokerProcess(Path(directory), "--durability", "os", *options) as process:
+            yield process
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process until now, s; to the nanosecond, where Linux says it."""
+    threads = Path(f"/proc/{pid}/task")
+    try:
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads.iterdir()) / 1e9
+    except FileNotFoundError:
+        times = psutil.Process(pid).cpu_times()
+        return float(times.user + times.system)
+
+
+def memory_mb(pid: int) -> float:
+    return float(psutil.Process(pid).memory_info().rss) / 1e6
+
+
+def start_cpu_s(process: BrokerProcess) -> float:
+    """Processor time of a start after kill -9, until the broker is ready; the least of three, s."""
+    least = float("inf")
+    for _ in range(3):
+        process.kill9()
+        process.start(START_TIMEOUT_S)
+        least = min(least, cpu_s(process.pid))
+    return least
+
+
+class Frame(NamedTuple):
+    """A request that is encoded, and what decodes its answer."""
+
+    data: bytes
+    response: type[Response]
+    version: int
+
+
+class Link(Wire):
+    """A connection that sends requests which were encoded before."""
+
+    def run(self, frames: list[Frame], links: list[Link] | None = None) -> None:
+        """Send each frame and read its answer, some ahead; in turns over `links`. The last answer is looked at."""
+        links = links or [self]
+        for begin in range(0, len(frames), AHEAD):
+            part = frames[begin : begin + AHEAD]
+            owners = [links[(begin + number) % len(links)] for number in range(len(part))]
+            for link, frame in zip(owners, part, strict=True):
+                link._socket.sendall(frame.data)
+            for link in owners:
+                answer = link._read(int.from_bytes(link._read(4), "big"))
+        check(decode_response(frames[-1].response, frames[-1].version, answer)[1])
+
+
+def cost_us(process: BrokerProcess, work: Callable[[], int]) -> float:
+    """Least processor time of the broker for one of the requests of `work`, which returns how many it made; µs."""
+    least = float("inf")
+    for _ in range(ROUNDS):
+        begun = cpu_s(process.pid)
+        count = work()
+        time.sleep(0.02)  # what the broker does behind its answers counts, too
+        least = min(least, (cpu_s(process.pid) - begun) / count * 1e6)
+    return least
+
+
+# ---- requests
+
+
+def encoded(request: Request[Any], version: int) -> Frame:
+    return Frame(b"".join(encode_request(request, version, 1, "growth")), request.response, version)
+
+
+def check(answer: Any) -> None:
+    """Raise RuntimeError where an answer, or a part of it, has an error code: what is refused costs nothing."""
+    if isinstance(answer, list):
+        for part in answer:
+            check(part)
+    elif hasattr(answer, "__dataclass_fields__"):
+        if getattr(answer, "error_code", 0):
+            raise RuntimeError(f"the broker refused what was to be measured: {answer}")
+        for name in answer.__dataclass_fields__:
+            check(getattr(answer, name))
+
+
+def batch_of(count: int, size: int, timestamp_ms: int, producer: tuple[int, int, int] | None = None) -> bytes:
+    value = bytes(97 + number * 31 % 26 for number in range(min(size, 1 << 16))) * (1 + size // (1 << 16))
+    producer_id, epoch, sequence = producer or (-1, -1, -1)
+    return assemble_batch(
+        b"".join(encode_record(0, number, None, value[:size]) for number in range(count)),
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=Compression.NONE | (0x10 if producer else 0),
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        record_count=count,
+    )
+
+
+def produce(batch: bytes, partition: int = 0, transactional_id: str | None = None) -> Frame:
+    topics = [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(partition, batch)])]
+    return encoded(ProduceRequest(transactional_id, 1, 30_000, topics), PRODUCE)
+
+
+def fetch(offset: int, size: int, partition: int = 0) -> Frame:
+    rows = [FetchPartition(partition, fetch_offset=offset, partition_max_bytes=size)]
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=size, session_epoch=-1, topics=[FetchTopic(TOPIC, partitions=rows)]
+    )
+    return encoded(request, FETCH)
+
+
+def create(link: Wire, partitions: int) -> None:
+    answer = link.call(CreateTopicsRequest([CreatableTopic(TOPIC, partitions, 1)], timeout_ms=120_000), CREATE)
+    if answer.topics[0].error_code:
+        raise RuntimeError(f"{TOPIC} with {partitions} partitions was not created: {answer.topics[0].error_message}")
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+# ---- what grows
+
+
+def partitions(most: int) -> Growth:
+    growth = Growth(
+        "Partitions",
+        "partitions",
+        "partitions of the broker, each with records",
+        "A request costs more where the broker has more partitions than fit into the processor's caches: what it needs"
+        " of one has left them when its turn comes again. Beyond the descriptors that the process may have"
+        " (`ulimit -n`), files are closed and opened again. Memory and starts grow with the number.",
+        [
+            Figure("a request for one of them, in turns", "µs"),
+            Figure("memory", "MB"),
+            Figure("start after kill -9", "s"),
+        ],
+    )
+    requests, memory, start = growth.figures
+    for count in powers(most):
+        with broker() as process, Link(process.address, 120) as link:
+            create(link, count)
+            batch, asked = batch_of(1, 100, now_ms()), max(count, 2000)
+            writes = [produce(batch, number % count) for number in range(asked)]
+            reads = [fetch(0, 200, number % count) for number in range(asked)]
+            link.run(writes)  # the first record of each makes its files
+            requests.add("Produce of one record", count, cost_us(process, counted(link, writes)))
+            requests.add("Fetch of one record", count, cost_us(process, counted(link, reads)))
+            memory.add("resident", count, memory_mb(process.pid))
+            start.add("processor time", count, start_cpu_s(process))
+    return growth
+
+
+def connections(most: int) -> Growth:
+    growth = Growth(
+        "Connections",
+        "connections",
+        "open connections, used in turns",
+        "Requests of many connections come one by one, where those of one connection come several at a time: that, and"
+        " buffers that have left the processor's caches, is the difference between the first points. Then it is flat.",
+        [Figure("a Produce of one record", "µs"), Figure("memory", "MB")],
+    )
+    requests, memory = growth.figures
+    for count in powers(most):
+        with broker() as process, ExitStack() as opened:
+            links = [opened.enter_context(Link(process.address, 120)) for _ in range(count)]
+            create(links[0], 1)
+            frames = [produce(batch_of(1, 100, now_ms()))] * max(count, 2000)
+            links[0].run(frames, links)
+            requests.add("of 100 B", count, cost_us(process, counted(links[0], frames, links)))
+            memory.add("resident", count, memory_mb(process.pid))
+    return growth
+
+
+def transactional_ids(most: int) -> Growth:
+    growth = Growth(
+        "Transactional ids",
+        "transactional-ids",
+        "transactional ids that the broker knows",
+        "A transaction looks up its own id alone, so the number of others costs nothing but what leaves the processor's"
+        " caches. Memory and starts grow with the number.",
+        [
+            Figure("a transaction of one record", "µs"),
+            Figure("memory", "MB"),
+            Figure("start after kill -9", "s"),
+        ],
+    )
+    requests, memory, start = growth.figures
+    sample = 100
+    for count in powers(most, least=100):
+        with broker() as process, Link(process.address, 120) as link:
+            create(link, 1)
+            link.find_coordinator("id-0", 1)
+            begun = [encoded(InitProducerIdRequest(f"id-{number}", 60_000), INIT) for number in range(count - sample)]
+            link.run(begun)
+            names = [f"sample-{number}" for number in range(sample)]
+            producers = {
+                name: (known.producer_id, known.producer_epoch)
+                for name in names
+                if (known := link.call(InitProducerIdRequest(name, 60_000), INIT))
+            }
+            sequences = dict.fromkeys(names, 0)
+
+            def transactions(
+                link: Link = link,
+                producers: dict[str, tuple[int, int]] = producers,
+                numbers: dict[str, int] = sequences,
+            ) -> int:
+                stages: list[list[Frame]] = [[], [], []]
+                for name, (id, epoch) in producers.items():
+                    topic = AddPartitionsToTxnTopic(TOPIC, [0])
+                    stages[0].append(encoded(AddPartitionsToTxnRequest([], name, id, epoch, [topic]), ADD))
+                    data = batch_of(1, 100, now_ms(), (id, epoch, numbers[name]))
+                    stages[1].append(produce(data, 0, name))
+                    stages[2].append(encoded(EndTxnRequest(name, id, epoch, True), END))
+                    numbers[name] += 1
+                for frames in stages:
+                    link.run(frames)
+                return len(producers)
+
+            transactions()
+            requests.add("AddPartitionsToTxn, Produce, EndTxn", count, cost_us(process, transactions))
+            memory.add("resident", count, memory_mb(process.pid))
+            start.add("processor time", count, start_cpu_s(process))
+    return growth
+
+
+def record_size(most: int) -> Growth:
+    growth = Growth(
+        "Record size",
+        "record-size",
+        "bytes of a record",
+        "Up to some kilobytes a request costs what any request costs. Then the bytes count: checksum, and copies"
+        " between socket, memory and page cache.",
+        [Figure("one record", "µs")],
+    )
+    (requests,) = growth.figures
+    for size in powers(most, least=10):
+        with broker() as process, Link(process.address, 120) as link:
+            create(link, 1)
+            asked = max(20, min(2000, 200_000_000 // (ROUNDS * size) // 5))
+            writes = [produce(batch_of(1, size, now_ms()))] * asked
+            reads = [fetch(0, size + 200)] * asked
+            link.run(writes[:10])
+            requests.add("Produce", size, cost_us(process, counted(link, writes)))
+            requests.add("Fetch", size, cost_us(process, counted(link, reads)))
+    return growth
+
+
+def log_size(most: int) -> Growth:
+    growth = Growth(
+        "Log size",
+        "log-size",
+        "MB in one partition",
+        "A read finds its place by bisection of an index, then scans at most `log.index.interval.bytes` of batches."
+        " Behind 1 GB there is more than one segment, and the indexes of the earlier ones are read when they are asked"
+        " for. A start after kill -9 reads what was appended to the last segment since its state was saved.",
+        [Figure("a request at a random place", "µs"), Figure("start after kill -9", "s")],
+    )
+    requests, start = growth.figures
+    for size in powers(most):
+        with broker() as process, Link(process.address, 120) as link:
+            create(link, 1)
+            first_ms, per_batch = now_ms() - 10_000_000, 10
+            written = size * 1000 // per_batch  # batches of ten records of 1 KB
+            for begin in range(0, written, AHEAD):
+                many = range(begin, min(begin + AHEAD, written))
+                link.run([produce(batch_of(per_batch, 1000, first_ms + number)) for number in many])
+            chance = random.Random(size)
+            places = [chance.randrange(written) for _ in range(1000)]
+            reads = [fetch(place * per_batch, 1000) for place in places]
+            looks = [
+                encoded(
+                    ListOffsetsRequest(
+                        -1, 0, [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, first_ms + place)])]
+                    ),
+                    LIST_OFFSETS,
+                )
+                for place in places
+            ]
+            requests.add("Fetch of one batch", size, cost_us(process, counted(link, reads)))
+            requests.add("ListOffsets by time", size, cost_us(process, counted(link, looks)))
+            start.add("processor time", size, start_cpu_s(process))
+    return growth
+
+
+def counted(link: Link, frames: list[Frame], links: list[Link] | None = None) -> Callable[[], int]:
+    def work() -> int:
+        link.run(frames, links)
+        return len(frames)
+
+    return work
+
+
+def powers(most: int, least: int = 1) -> list[int]:
+    """`least`, then ten times that and so on, up to `most`."""
+    found = [least]
+    while found[-1] * 10 <= most:
+        found.append(found[-1] * 10)
+    return found if found[-1] == most else [*found, most]
+
+
+# ---- the page
+
+
+INTRODUCTION: Final = """# How cost grows
+
+<!-- written by `make performance` -->
+
+What a request, the memory and a start cost when there is more of everything. `make bench` compares with Apache Kafka,
+`make stalls` shows how long others wait; here each plot changes one number and keeps the rest.
+
+Times are processor time of the broker's process, measured from outside: a client on the same machine sends requests of
+its own making over TCP, {ahead} ahead, and the least of {rounds} rounds counts. Durability is `os`. Both axes are
+logarithmic: a straight line that rises by one decade per decade is linear growth, a flat one is none.
+
+Machine: {machine}. Python {python}, oncelog {version}.
+"""
+
+
+def page(growths: list[Growth]) -> str:
+    from oncelog import __version__
+
+    memory = psutil.virtual_memory().total / 2**30
+    machine = (
+        f"{psutil.cpu_count()} processors, {memory:.0f} GiB, {platform.system()} {platform.release().split('-')[0]}"
+    )
+    parts = [
+        INTRODUCTION.format(
+            ahead=AHEAD, rounds=ROUNDS, machine=machine, python=platform.python_version(), version=__version__
+        )
+    ]
+    for growth in growths:
+        parts.append(f"\n## {growth.title}\n\n![{growth.title}](performance/{growth.file}.svg)\n\n{table(growth)}")
+        parts.append(f"\n{wrapped(growth.reading)}\n")
+    return "".join(parts)
+
+
+def table(growth: Growth) -> str:
+    columns = [(figure, line) for figure in growth.figures for line in figure.lines]
+    heads = [f"{figure.name}: {line}, {figure.unit}" for figure, line in columns]
+    rows = [f"| {growth.over} | {' | '.join(heads)} |", "|" + "---:|" * (1 + len(heads))]
+    for row, (x, _) in enumerate(columns[0][0].lines[columns[0][1]]):
+        values = [shown(figure.lines[line][row][1]) for figure, line in columns]
+        rows.append(f"| {x:,} | {' | '.join(values)} |")
+    return "\n".join(rows) + "\n"
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def wrapped(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, 120)
+
+
+def draw(growth: Growth, directory: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "oncelog", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
+    from matplotlib import pyplot
+
+    columns = len(growth.figures)
+    drawing, axes = pyplot.subplots(1, columns, figsize=(3.6 * columns, 3), squeeze=False, layout="constrained")
+    for axis, figure in zip(axes[0], growth.figures, strict=True):
+        for name, points in figure.lines.items():
+            axis.plot([x for x, _ in points], [value for _, value in points], marker="o", markersize=3, label=name)
+        axis.set(xscale="log", yscale="log", xlabel=growth.over, ylabel=figure.unit, title=figure.name)
+        if len(figure.lines) > 1:
+            axis.legend(frameon=False)
+    directory.mkdir(exist_ok=True)
+    drawing.savefig(directory / f"{growth.file}.svg", metadata={"Date": None})
+    pyplot.close(drawing)
+
+
+GROWTHS: Final[dict[str, tuple[Callable[[int], Growth], int]]] = {
+    "partitions": (partitions, 10_000),
+    "connections": (connections, 5_000),
+    "transactional-ids": (transactional_ids, 100_000),
+    "record-size": (record_size, 10_000_000),
+    "log-size": (log_size, 4_000),
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="bench.performance", description=__doc__)
+    options.add_argument("--only", action="append", choices=sorted(GROWTHS), help="measure only this; may be repeated")
+    options.add_argument("--divide", type=int, default=1, help="divide the largest sizes, for a short look")
+    options.add_argument("--docs", type=Path, help="write performance.md and its plots there")
+    chosen = options.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    growths = []
+    for name, (measure, most) in GROWTHS.items():
+        if chosen.only and name not in chosen.only:
+            continue
+        begun = time.monotonic()
+        growth = measure(max(10, most // chosen.divide))
+        growths.append(growth)
+        print(f"{growth.title} ({time.monotonic() - begun:.0f} s)\n{table(growth)}", flush=True)
+    if chosen.docs:
+        for growth in growths:
+            draw(growth, chosen.docs / "performance")
+        (chosen.docs / "performance.md").write_text(page(growths))
+
+
+if __name__ == "__main__":
+    main()
