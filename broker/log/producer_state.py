@@ -154,15 +154,16 @@ class ProducerStateEntry:
     def check_marker(self, epoch: int, marker: ControlRecord, transaction_version: int, where: str) -> None:
         """Raise INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the marker comes from the past.
 
-        With transaction version 2 a marker's epoch is one above its transaction's, so a marker of the open
-        transaction's own epoch is a late one of the transaction before, and must not end this one.
+        With transaction version 2 a marker's epoch is one above its transaction's. So a marker of the open
+        transaction's own epoch is a late one of the transaction before. A commit that is further above belongs to a
+        later transaction: the open one's own marker is lost (durability=os, and a power failure), and nobody knows
+        whether it was to be committed. Neither must end the open transaction.
         """
-        stale = epoch < self.producer_epoch or (
-            transaction_version >= TRANSACTION_V2
-            and epoch == self.producer_epoch
-            and self.current_txn_first_offset >= 0
-        )
-        if stale:
+        expected = epoch >= self.producer_epoch
+        if transaction_version >= TRANSACTION_V2 and self.current_txn_first_offset >= 0:
+            above = epoch - self.producer_epoch
+            expected = above == 1 or (above > 1 and not marker.is_commit)
+        if not expected:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"{where}: the transaction marker of producer {self.producer_id} has epoch {epoch}, its last epoch"

@@ -3,8 +3,8 @@
 Owns the tasks that do so and their retries. Never decides: what it starts from is PREPARE_* in the log, and it goes on
 until every marker is durable, across failures of single partitions and errors that nobody expects. A partition that
 is deleted meanwhile drops out. The next transaction of the id cannot begin before, and COMPLETE_* comes only then. A
-partition that refuses the marker drops out only if no transaction of the producer is open in its log: until the id is
-in COMPLETE_*, an open one can only be the transaction that ends, so the marker is written under the log's own epoch.
+partition that refuses the marker drops out when no transaction of the producer is open in its log. One that is open
+there all the same is not the transaction that ends: a power failure took a part of the truth, and it is aborted.
 A failure is logged when it appears, when it changes and when it is over, not at each attempt.
 """
 
@@ -126,8 +126,9 @@ class TransactionMarkerWriter:
     async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
         """The partition refused the marker: NONE if nothing is open there, or once what is open is aborted.
 
-        What is open belongs to a later transaction, which the coordinator has forgotten (durability=os, and a power
-        failure): nobody can commit it any more.
+        What is open is another transaction of the producer, either a later one, which the coordinator has forgotten, or
+        an earlier one, whose marker the log has lost (durability=os, and a power failure): nobody can commit it any
+        more.
         """
         try:
             known = self._gateway.producer(partition, marker.producer_id)
@@ -144,8 +145,8 @@ class TransactionMarkerWriter:
             log_epoch=known.producer_epoch,
             commit=marker.commit,
             reason=refusal.name,
-            remedy="nothing to do: the open transaction is a later one of which the coordinator knows nothing. It is"
-            " aborted",
+            remedy="nothing to do: the open transaction is not the one that ends, and is aborted. A power failure can"
+            " take its marker, or the coordinator's record of it, under durability=os",
         )
         epoch = max(marker.producer_epoch, known.producer_epoch)
         again = replace(marker, commit=False, partitions=[partition], producer_epoch=epoch, transaction_version=0)

@@ -179,6 +179,16 @@ def test_a_late_marker_does_not_end_the_next_transaction(log: PartitionLog) -> N
     assert log.producers.has_open_transaction(7, 1)
 
 
+def test_the_commit_of_a_later_transaction_does_not_commit_one_whose_marker_was_lost(log: PartitionLog) -> None:
+    log.append(data(0, transactional=True), transaction_version=2)
+    with pytest.raises(KafkaError) as caught:
+        marker(log, 2, version=2)
+    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.producers.has_open_transaction(7, 0)
+    marker(log, 2, commit=False, version=2)
+    assert not log.producers.has_open_transaction(7, 0)
+
+
 def test_a_repeated_marker_is_accepted_while_no_transaction_is_open(log: PartitionLog) -> None:
     log.append(data(0, transactional=True), transaction_version=2)
     marker(log, 1, version=2)
