@@ -202,7 +202,8 @@ class LogManager:
                 clean = unclean is not None and name not in unclean
                 self._load(key, path, clean=clean, start_known=start_offsets is not None)
         self._former = {key for key in self._start_offsets if key not in self._logs and key not in self.offline}
-        self.lost = {key: self._recovery_points[key] for key in missing if not _was_deleted(key, deleted)}
+        gone = {key for key in missing if _was_deleted(key, deleted)}
+        self.lost = {key: self._recovery_points[key] for key in missing - gone}
         if not self.clean_start and self._logs:
             # A process that was killed may have left directories in the page cache alone, and nobody but the one who
             # makes a directory syncs its name: a log that is shown, and appended to, must not vanish as a whole.
@@ -220,8 +221,7 @@ class LogManager:
         # A start that failed before this point has changed nothing: the next one finds the same.
         self.directory.record_boot()
         self.directory.take_clean_shutdown()
-        for path in deleted:
-            self._finish_deletion(None, path)
+        self._finish_deletions(gone, deleted)
         try:
             for path in remove_expired(self._fs, self.path, self._clock.now_ms()):
                 logger.info("torn tail removed", path=path)
@@ -451,17 +451,25 @@ class LogManager:
         if key in self._recovery_points:
             self._recovery_points = {other: at for other, at in self._recovery_points.items() if other != key}
 
-    def _finish_deletion(self, key: TopicPartition | None, path: str) -> None:
+    def _finish_deletion(self, key: TopicPartition, path: str) -> None:
         """Remove the files of a deleted partition, after its recovery point: a partition without a directory that has
-        one is lost. At a start (`key` None) a failure is logged and left to the next start."""
-        try:
-            if key is not None and key in self._written_recovery_points:
-                self._write_recovery_points()
-            remove_tree(self._fs, path)
-        except OSError as error:
-            if key is not None:
-                raise
-            logger.warning("deletion not finished", path=path, error=str(error), remedy="the next start tries again")
+        one is lost. Raises OSError."""
+        if key in self._written_recovery_points:
+            self._write_recovery_points()
+        remove_tree(self._fs, path)
+
+    def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
+        """At a start, do the same for what a crash left; a failure is logged and left to the next start."""
+        self._recovery_points = {key: at for key, at in self._recovery_points.items() if key not in keys}
+        for path in paths:
+            try:
+                if not keys.isdisjoint(self._written_recovery_points):
+                    self._write_recovery_points()
+                remove_tree(self._fs, path)
+            except OSError as error:
+                logger.warning(
+                    "deletion not finished", path=path, error=str(error), remedy="the next start tries again"
+                )
 
     @property
     def open_logs(self) -> int:

@@ -108,3 +108,18 @@ async def test_a_crash_before_the_next_checkpoint_is_written_does_not_take_it_of
     assert log is not None
     assert values(log.batches()) == ["a"]
     manager.abandon()
+
+
+async def test_two_crashes_after_a_deletion_do_not_make_it_a_lost_one() -> None:
+    """The first one interrupts the deletion, and the start behind it finishes it; the second comes before a checkpoint."""
+    fs = FaultyFileSystem()
+    manager = new_manager(fs)
+    await first_life(manager)
+    fs.rename(f"{manager.path}/t-0", f"{manager.path}/t-0.0123456789abcdef0123456789abcdef-delete")
+    fs.sync_directory(manager.path)
+    for _ in range(2):
+        manager = await stopped(manager, fs, "killed")
+        manager.open()
+        assert manager.lost == {}
+    assert not [name for name in fs.list(manager.path) if name.endswith("-delete")]
+    manager.abandon()
