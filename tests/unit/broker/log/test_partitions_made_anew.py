@@ -111,7 +111,7 @@ async def test_a_crash_before_the_next_checkpoint_is_written_does_not_take_it_of
 
 
 async def test_two_crashes_after_a_deletion_do_not_make_it_a_lost_one() -> None:
-    """The first one interrupts the deletion, and the start behind it finishes it; the second comes before a checkpoint."""
+    """The first interrupts the deletion, which the start behind it finishes; the second comes before a checkpoint."""
     fs = FaultyFileSystem()
     manager = new_manager(fs)
     await first_life(manager)
