@@ -138,8 +138,15 @@ MUTANTS: Final = (
         "a marker of an older epoch ends the transaction",
         "log",
         "broker/log/producer_state.py",
-        "        stale = epoch < self.producer_epoch or (",
-        "        stale = epoch < self.producer_epoch - 1 or (",
+        "        expected = epoch >= self.producer_epoch\n",
+        "        expected = epoch >= self.producer_epoch - 1\n",
+    ),
+    Mutant(
+        "a commit ends an earlier transaction whose marker was lost",
+        "log",
+        "broker/log/producer_state.py",
+        "expected = above == 1 or (above > 1 and not marker.is_commit)",
+        "expected = above >= 1",
     ),
     Mutant(
         "compaction forgets the producers' last batches",
