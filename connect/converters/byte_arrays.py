@@ -10,7 +10,7 @@ from .converter import Converter, SchemaAndValue
 
 
 class ByteArrayConverter(Converter):
-    """Kafka Connect's org.apache.kafka.connect.converters.ByteArrayConverter."""
+    """Takes bytes as they are (Kafka Connect's ByteArrayConverter)."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return the bytes; raises DataError for other types."""

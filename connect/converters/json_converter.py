@@ -65,7 +65,7 @@ _SETTINGS = ConfigDef(
 
 
 class JsonConverter(Converter):
-    """Kafka Connect's org.apache.kafka.connect.json.JsonConverter."""
+    """From data to JSON, with or without its schema, and back (Kafka Connect's JsonConverter)."""
 
     def __init__(self) -> None:
         self._with_schemas, self._numeric, self._defaults, self._cache_size = True, False, True, 1000

@@ -11,7 +11,7 @@ from .converter import HeaderConverter, SchemaAndValue
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Kafka Connect's org.apache.kafka.connect.storage.SimpleHeaderConverter."""
+    """From values of headers to text, and back to what the text says (Kafka Connect's SimpleHeaderConverter)."""
 
     def header_to_bytes(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return the value's text in UTF-8; raises DataError for what has none."""

@@ -14,7 +14,7 @@ from .converter import CONVERTER_TYPE, Converter, SchemaAndValue
 
 
 class StringConverter(Converter):
-    """Kafka Connect's org.apache.kafka.connect.storage.StringConverter."""
+    """From data to text in an encoding, and back to a text (Kafka Connect's StringConverter)."""
 
     _encoding = "utf-8"
 

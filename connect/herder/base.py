@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ...client.admin import Admin
-from ..errors import BadRequestError, NotFoundError
+from ..errors import BadRequestError, ForbiddenError, NotFoundError
 from ..settings.worker import WorkerConfig
 from ..stores.config_store import ConfigStore
 from ..stores.ids import ConnectorTaskId
@@ -118,11 +118,22 @@ class BaseHerder:
         return answers.task_configs(self._configs.snapshot(), name)
 
     async def topics(self, name: str) -> Json:
-        """Return the topics that a connector has written to."""
+        """Return the topics that a connector has written to; raises ForbiddenError where they are not tracked."""
+        self._require_tracking()
         return {name: {"topics": [status.topic for status in self._statuses.topics(name)]}}
 
     async def reset_topics(self, name: str) -> None:
-        """Forget the topics that a connector has written to."""
+        """Forget the topics that a connector has written to; raises ForbiddenError where that is not allowed."""
+        self._require_tracking()
+        if not self.config["topic.tracking.allow.reset"]:
+            raise ForbiddenError("Topic tracking reset is disabled.")
+        await self._forget_topics(name)
+
+    def _require_tracking(self) -> None:
+        if not self.config["topic.tracking.enable"]:
+            raise ForbiddenError("Topic tracking is disabled.")
+
+    async def _forget_topics(self, name: str) -> None:
         for status in self._statuses.topics(name):
             await self._statuses.delete_topic(name, status.topic)
 

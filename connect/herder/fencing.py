@@ -78,7 +78,10 @@ class ZombieFencing:
             await self._leader.fence(error.url, connector)
 
     async def fence(self, connector: str) -> None:
-        """Fence as the leader; raises NotLeaderError, NotFoundError, ConflictError, ConnectError."""
+        """Fence the producers of a connector's earlier tasks, as the leader.
+
+        Raises NotLeaderError, NotFoundError, ConflictError, ConnectError.
+        """
         while (active := await self._requests.run(partial(self._begin, connector))) is not None:
             if not active.outdated:
                 await asyncio.shield(active.outcome)

@@ -26,7 +26,7 @@ MakeChecks = Callable[[ConnectorTaskId, int | None], StartChecks | None]
 
 
 class LocalWork:
-    """Follows assignments and changes of settings. Its methods are called by the tick loop alone."""
+    """Starts and stops connectors and tasks as assignments and settings change. Only the tick loop calls it."""
 
     def __init__(
         self, worker: Worker, configs: ConfigStore, reconfigure: Callable[[str], None], checks: MakeChecks

@@ -84,7 +84,7 @@ class StandaloneHerder(BaseHerder):
             tasks = self._configs.snapshot().tasks(name)
             await self._stop(name)
             await self._configs.remove_connector(name)
-            await self.reset_topics(name)
+            await self._forget_topics(name)
             removed: list[str | ConnectorTaskId] = [name, *tasks]
             for what in removed:
                 await self.status(what, State.DESTROYED, None, None)

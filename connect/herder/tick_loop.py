@@ -65,7 +65,7 @@ class Follows(Protocol):
 
 
 class TickLoop:
-    """Runs from `run` until `stop`. `wake` begins the next tick at once."""
+    """The loop of a distributed herder: it runs from `run` until `stop`, and `wake` begins the next tick at once."""
 
     def __init__(self, config: DistributedConfig, configs: ConfigStore, wall_ms: Callable[[], int]) -> None:
         """`wall_ms` returns milliseconds since the epoch."""

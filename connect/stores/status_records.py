@@ -20,7 +20,7 @@ _TOPIC_SEPARATOR: Final = ":connector-"
 
 
 class State(Enum):
-    """What a connector or a task does."""
+    """The state of a connector or a task, under Kafka Connect's name."""
 
     UNASSIGNED = "UNASSIGNED"
     RUNNING = "RUNNING"

@@ -45,7 +45,7 @@ class AtLeastOnceDelivery:
         self._next = 0.0
 
     async def start(self) -> None:
-        """Connect."""
+        """Start the producer."""
         await self._producer.start()
         self._next = asyncio.get_running_loop().time() + self._interval_s
 

@@ -76,7 +76,7 @@ class IntervalBoundary:
         return End.COMMIT
 
     def due_in_s(self) -> float | None:
-        """Return the rest of the interval."""
+        """Return the seconds until the interval is over."""
         return max(0.0, self._next - self._clock())
 
 
@@ -133,7 +133,7 @@ class ConnectorBoundary:
         return End.ABORT if abort else End.COMMIT if commit else None
 
     def at_end(self) -> End | None:
-        """Return what the task has asked for; a transaction that it did not end is aborted by being left."""
+        """Return what the task has asked for. Its successor aborts a transaction that it has not ended."""
         return self.after_batch()
 
     def due_in_s(self) -> float | None:

@@ -47,7 +47,7 @@ def _check_spec(name: str, spec: list[str] | None) -> None:
 
 
 class Cast(PartTransformation):
-    """Kafka Connect's transform of that name."""
+    """Converts fields, or the whole key or value, to other types, as Kafka Connect's transform does."""
 
     purpose = "cast types"
 
@@ -156,12 +156,12 @@ def _whole(value: Any, bits: int) -> int:
 
 
 class Key(Cast):
-    """Of the key."""
+    """Converts the types of the key of records."""
 
     part = "key"
 
 
 class Value(Cast):
-    """Of the value."""
+    """Converts the types of the value of records."""
 
     part = "value"

@@ -16,7 +16,7 @@ from .transformation import PartTransformation
 
 
 class Flatten(PartTransformation):
-    """Kafka Connect's transform of that name."""
+    """Makes nested fields into fields of one level, as Kafka Connect's transform does."""
 
     purpose = "flattening"
 
@@ -67,12 +67,12 @@ class Flatten(PartTransformation):
 
 
 class Key(Flatten):
-    """Of the key."""
+    """Flattens the key of records."""
 
     part = "key"
 
 
 class Value(Flatten):
-    """Of the value."""
+    """Flattens the value of records."""
 
     part = "value"

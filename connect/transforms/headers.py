@@ -111,12 +111,12 @@ class HeaderFrom(PartTransformation):
 
 
 class HeaderFromKey(HeaderFrom):
-    """Of the key."""
+    """Makes headers from fields of the key of records."""
 
     part = "key"
 
 
 class HeaderFromValue(HeaderFrom):
-    """Of the value."""
+    """Makes headers from fields of the value of records."""
 
     part = "value"

@@ -18,7 +18,7 @@ _OPTIONAL_INT32 = INT32.as_optional()
 
 
 class InsertField(PartTransformation):
-    """Kafka Connect's transform of that name."""
+    """Adds fields with a record's topic, partition or timestamp, or a fixed text (Kafka Connect's transform)."""
 
     purpose = "field insertion"
 
@@ -89,12 +89,12 @@ class InsertField(PartTransformation):
 
 
 class Key(InsertField):
-    """Of the key."""
+    """Adds fields to the key of records."""
 
     part = "key"
 
 
 class Value(InsertField):
-    """Of the value."""
+    """Adds fields to the value of records."""
 
     part = "value"

@@ -19,7 +19,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class MaskField(PartTransformation):
-    """Kafka Connect's transform of that name."""
+    """Replaces the values of fields by empty or given ones, as Kafka Connect's transform does."""
 
     purpose = "mask fields"
 
@@ -98,12 +98,12 @@ class MaskField(PartTransformation):
 
 
 class Key(MaskField):
-    """Of the key."""
+    """Masks fields of the key of records."""
 
     part = "key"
 
 
 class Value(MaskField):
-    """Of the value."""
+    """Masks fields of the value of records."""
 
     part = "value"

@@ -106,24 +106,24 @@ class ValueToKey(Transformation):
 
 
 class ExtractFieldKey(ExtractField):
-    """Of the key."""
+    """Replaces the key of records by one of its fields."""
 
     part = "key"
 
 
 class ExtractFieldValue(ExtractField):
-    """Of the value."""
+    """Replaces the value of records by one of its fields."""
 
     part = "value"
 
 
 class HoistFieldKey(HoistField):
-    """Of the key."""
+    """Wraps the key of records into a field."""
 
     part = "key"
 
 
 class HoistFieldValue(HoistField):
-    """Of the value."""
+    """Wraps the value of records into a field."""
 
     part = "value"

@@ -12,7 +12,7 @@ from .transformation import PartTransformation
 
 
 class ReplaceField(PartTransformation):
-    """Kafka Connect's transform of that name."""
+    """Leaves out, keeps and renames fields, as Kafka Connect's transform does."""
 
     purpose = "field replacement"
 
@@ -62,12 +62,12 @@ class ReplaceField(PartTransformation):
 
 
 class Key(ReplaceField):
-    """Of the key."""
+    """Leaves out or renames fields of the key of records."""
 
     part = "key"
 
 
 class Value(ReplaceField):
-    """Of the value."""
+    """Leaves out or renames fields of the value of records."""
 
     part = "value"

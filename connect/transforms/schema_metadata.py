@@ -15,7 +15,7 @@ from .transformation import PartTransformation
 
 
 class SetSchemaMetadata(PartTransformation):
-    """Kafka Connect's transform of that name."""
+    """Sets the name or version of a schema, as Kafka Connect's transform does."""
 
     purpose = "updating schema metadata"
 
@@ -63,12 +63,12 @@ class SetSchemaMetadata(PartTransformation):
 
 
 class Key(SetSchemaMetadata):
-    """Of the key."""
+    """Sets the schema's name or version of the key of records."""
 
     part = "key"
 
 
 class Value(SetSchemaMetadata):
-    """Of the value."""
+    """Sets the schema's name or version of the value of records."""
 
     part = "value"

@@ -171,12 +171,12 @@ def _source_type(schema: Schema | None, value: Any) -> str:
 
 
 class Key(TimestampConverter):
-    """Of the key."""
+    """Converts timestamps in the key of records."""
 
     part = "key"
 
 
 class Value(TimestampConverter):
-    """Of the value."""
+    """Converts timestamps in the value of records."""
 
     part = "value"

@@ -1,4 +1,4 @@
-"""`FileStreamSourceConnector`: Kafka Connect's connector of that name."""
+"""`FileStreamSourceConnector`: reads the lines of one file, with the settings of Kafka Connect's connector."""
 
 from __future__ import annotations
 

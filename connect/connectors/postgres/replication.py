@@ -42,7 +42,7 @@ class Replication:
         """What the server may forget."""
 
     async def connect(self) -> None:
-        """Connect."""
+        """Open the connection; raises RetriableError, ConnectError."""
         self._connection = await connect(self._settings, replication=True)
 
     async def close(self) -> None:

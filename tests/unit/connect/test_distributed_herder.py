@@ -11,6 +11,7 @@ from oncelog.connect.errors import (
     BadRequestError,
     ConflictError,
     ConnectError,
+    ForbiddenError,
     LeaderRequestError,
     NotAssignedError,
     NotFoundError,
@@ -91,6 +92,22 @@ def test_what_is_revoked_stops_before_the_worker_joins_again() -> None:
         assert herder.member.reasons == ["what was revoked has stopped"]
         herder.assign([], [C0])
         assert await herder.settle() == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_topics_are_shown_and_forgotten_where_the_worker_allows_it() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), topic_tracking_allow_reset="false")
+        assert await herder.herder.topics("c") == {"c": {"topics": []}}
+        error = await failure(herder.herder.reset_topics("c"))
+        assert (type(error), str(error)) == (ForbiddenError, "Topic tracking reset is disabled.")
+        await herder.stop()
+        herder = await alone(Cluster(), topic_tracking_enable="false")
+        for refused in (herder.herder.topics("c"), herder.herder.reset_topics("c")):
+            error = await failure(refused)
+            assert (type(error), str(error)) == (ForbiddenError, "Topic tracking is disabled.")
         await herder.stop()
 
     simulate(scenario())
