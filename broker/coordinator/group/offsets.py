@@ -17,32 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
-from ....protocol.schema import NO_UUID
 from ..claims import Claim as Claim
 from ..claims import TopicPartition as TopicPartition
+from .group_offsets import GroupOffsets
+from .group_offsets import OffsetAndMetadata as OffsetAndMetadata
 
 ProducerKey: TypeAlias = tuple[int, int]
 """(partition of `__consumer_offsets`, producer id): what one marker settles."""
-
-
-class OffsetAndMetadata(NamedTuple):
-    """A committed position.
-
-    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client asked for
-    its own retention. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
-    written; a later claim does not change it.
-    """
-
-    committed_offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp_ms: int
-    expire_timestamp_ms: int = -1
-    topic_id: bytes = NO_UUID
-    claim: Claim | None = None
-    record_offset: int = -1
 
 
 _NONE: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
@@ -52,7 +35,7 @@ class OffsetStore:
     """The offsets of all groups of this coordinator."""
 
     def __init__(self) -> None:
-        self._committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._committed: dict[str, GroupOffsets] = {}
         self._pending: dict[ProducerKey, dict[tuple[str, TopicPartition], OffsetAndMetadata]] = {}
         # By group, which producers have something pending on a partition: what OffsetFetch asks for.
         self._pending_by_group: dict[str, dict[TopicPartition, set[ProducerKey]]] = {}
@@ -136,18 +119,17 @@ class OffsetStore:
                 self._put(*target, value)
 
     def _put(self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata) -> None:
-        offsets = self._committed.setdefault(group_id, {})
-        existing = offsets.get(partition)
-        if existing is None or existing.record_offset < value.record_offset:
-            offsets[partition] = value
+        offsets = self._committed.get(group_id)
+        if offsets is None:
+            offsets = self._committed[group_id] = GroupOffsets()
+        offsets.put(partition, value)
 
     def _remove(self, group_id: str, partition: TopicPartition, record_offset: int) -> None:
         offsets = self._committed.get(group_id)
-        if offsets is None or partition not in offsets or offsets[partition].record_offset > record_offset:
-            return
-        del offsets[partition]
-        if not offsets:
-            del self._committed[group_id]
+        if offsets is not None:
+            offsets.remove(partition, record_offset)
+            if not offsets:
+                del self._committed[group_id]
 
     def _drop_pending(self, producer: ProducerKey, target: tuple[str, TopicPartition]) -> None:
         offsets = self._pending[producer]

@@ -89,7 +89,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         transactional_id=transactional_id,
         producer_id=read.producer_id,
         producer_epoch=read.producer_epoch,
-        timeout_ms=read.transaction_timeout_ms,
+        timeout_ms=_shared(read.transaction_timeout_ms),
         last_update_timestamp_ms=read.transaction_last_update_timestamp_ms,
         state=state,
         previous_producer_id=read.previous_producer_id,
@@ -102,6 +102,12 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         preregistered=session_partitions,
         unknown_tags=read.unknown_tags,
     )
+
+
+@lru_cache(maxsize=128)
+def _shared(timeout_ms: int) -> int:
+    """The same number, as one object for all ids that have it: there are few timeouts."""
+    return timeout_ms
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:

@@ -298,9 +298,9 @@ MUTANTS: Final = (
     Mutant(
         "compaction's order decides between two commits",
         "groups",
-        "broker/coordinator/group/offsets.py",
-        "if existing is None or existing.record_offset < value.record_offset:",
-        "if existing is None or existing.record_offset != value.record_offset:",
+        "broker/coordinator/group/group_offsets.py",
+        "elif numbers[2 * place + 1] < value[-1]:",
+        "elif numbers[2 * place + 1] != value[-1]:",
     ),
     Mutant(
         "a member that is silent stays in the group",

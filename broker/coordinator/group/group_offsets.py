@@ -1,0 +1,101 @@
+"""The committed offsets of one group, in little memory: a coordinator has hundreds of thousands of them.
+
+Owns the rule that the newest record counts. What a group commits at a time differs in the offsets alone, which are kept
+as plain numbers; the rest is one tuple for all of them. An `OffsetAndMetadata` is made when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from ....protocol.schema import NO_UUID
+from ..claims import Claim, TopicPartition
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position.
+
+    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client asked for
+    its own retention. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
+    written; a later claim does not change it.
+    """
+
+    committed_offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: bytes = NO_UUID
+    claim: Claim | None = None
+    record_offset: int = -1
+
+
+_Rest: TypeAlias = tuple[object, ...]
+"""The fields of an `OffsetAndMetadata` between the first and the last one."""
+
+_SPARE: Final = 8
+"""Places of removed offsets that a group may have beyond as many as it has offsets."""
+
+
+class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
+    """Offsets by partition, in the order in which the partitions were first committed on.
+
+    Each partition has a place; at it are its committed offset and record offset, and the rest.
+    """
+
+    __slots__ = ("_numbers", "_places", "_rests")
+
+    def __init__(self) -> None:
+        self._places: dict[TopicPartition, int] = {}
+        self._numbers = array("q")
+        self._rests: list[_Rest] = []
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._places)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._places
+
+    def __getitem__(self, partition: TopicPartition) -> OffsetAndMetadata:
+        place = self._places[partition]
+        committed_offset, record_offset = self._numbers[2 * place : 2 * place + 2]
+        return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
+
+    def put(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
+        """The value counts unless there is one of a later record."""
+        numbers, rests, rest = self._numbers, self._rests, value[1:-1]
+        place = self._places.get(partition)
+        if place is None:
+            if rests and rests[-1] == rest:
+                rest = rests[-1]
+            self._places[partition] = len(rests)
+            rests.append(rest)
+            numbers.extend((value[0], value[-1]))
+        elif numbers[2 * place + 1] < value[-1]:
+            neighbour = rests[place - 1]  # which was most likely committed together with this one
+            rests[place] = neighbour if neighbour == rest else rest
+            numbers[2 * place] = value[0]
+            numbers[2 * place + 1] = value[-1]
+
+    def remove(self, partition: TopicPartition, record_offset: int) -> None:
+        """A record at `record_offset` says that nothing is committed: it counts unless there is a later one."""
+        place = self._places.get(partition)
+        if place is None or self._numbers[2 * place + 1] > record_offset:
+            return
+        del self._places[partition]
+        if len(self._rests) > 2 * len(self._places) + _SPARE:
+            self._close_up()
+
+    def _close_up(self) -> None:
+        """Leave no place empty."""
+        old_numbers, old_rests = self._numbers, self._rests
+        self._numbers, self._rests = array("q"), []
+        for new, (partition, old) in enumerate(self._places.items()):
+            self._places[partition] = new
+            self._numbers.extend(old_numbers[2 * old : 2 * old + 2])
+            self._rests.append(old_rests[old])
