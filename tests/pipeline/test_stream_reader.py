@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from oncelog import Admin, NewTopic
+from oncelog import Admin, NewTopic, Producer
 from oncelog.pipeline.source.offsets import DataLossError
 from oncelog.pipeline.source.reader import SourceSettings, StreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -140,3 +141,39 @@ def test_a_topic_made_anew_is_read_from_its_beginning(topics: Any, readers: Read
     reader = readers(subscribe=topic, failOnDataLoss="false")
     end = reader.latestOffset(start, ReadAllAvailable())
     assert rows(reader, start, end) == 3
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_beginning_that_an_open_transaction_hides_is_waited_for_and_is_no_loss(
+    topics: Any, readers: Readers, available_now: bool
+) -> None:
+    topic = topics.make("topic")
+    send(topics, topic, range(3))
+
+    async def begin_behind_an_open_transaction() -> dict[str, Any]:
+        async with (
+            Producer(bootstrap_servers=topics.bootstrap) as plain,
+            Producer(bootstrap_servers=topics.bootstrap, transactional_id=topic) as producer,
+        ):
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send(topic, b"undecided", partition=0)
+            begin = (await plain.send(topic, b"behind it", partition=0)).offset
+            reader = readers(subscribe=topic, startingOffsets=json.dumps({topic: {"0": begin, "1": -1, "2": -1}}))
+            start = await asyncio.to_thread(plan, reader)
+            await producer.commit_transaction()
+            return start
+
+    def plan(reader: StreamReader) -> dict[str, Any]:
+        start = reader.initialOffset()
+        if available_now:
+            reader.prepareForTriggerAvailableNow()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert end == start
+        assert rows(reader, start, end) == 0
+        return start
+
+    start = asyncio.run(begin_behind_an_open_transaction())
+    topics.records(topic)
+    reader = readers(subscribe=topic)
+    assert rows(reader, start, reader.latestOffset(start, ReadAllAvailable())) == 1
