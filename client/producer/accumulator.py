@@ -377,6 +377,7 @@ class RecordAccumulator:
                 (batch.topic, batch.partition), (*batch.order, int(first > 0)), builder, 0.0, batch.deadline, reserved
             )
             part.closed = True
+            part.doubtful = batch.maybe_written or batch.doubtful
             if batch.base_sequence >= 0:
                 sequence = next_sequence(batch.base_sequence, first)
                 part.assign(batch.producer_id, batch.producer_epoch, sequence)

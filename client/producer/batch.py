@@ -63,7 +63,8 @@ class ProducerBatch(Outcome):
 
     `order` grows with creation and is the order of delivery; the parts of a split batch have (its order, 0), (its
     order, 1). `base_sequence` is -1 until the batch is first sent. `was_sent`: it was sent with its current sequence.
-    `maybe_written`: a response was lost or did not decide whether it was written.
+    `maybe_written`: a response was lost or did not decide whether it was written. `doubtful`: it is a part of a batch
+    that may be written as a whole.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class ProducerBatch(Outcome):
         "builder",
         "closed",
         "deadline",
+        "doubtful",
         "in_flight",
         "last_error",
         "log_append_time",
@@ -108,7 +110,7 @@ class ProducerBatch(Outcome):
         self.closed = False
         self.in_flight = False
         self.was_sent = False
-        self.maybe_written = False
+        self.maybe_written = self.doubtful = False
         self.attempts = 0
         self.last_error = ErrorCode.NONE
         self.payload: bytes | None = None

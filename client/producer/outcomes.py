@@ -73,6 +73,9 @@ class BatchOutcomes:
     def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         queue = self._accumulator.queue_of(batch)
         queue.acknowledged(batch, self._loop.time())
+        if batch.doubtful:
+            for part in _rest_of(batch, queue):
+                part.doubtful = False  # the whole is not written, or the broker would have refused this one
         if self.transaction is not None:
             self.transaction.wrote(queue.key)
         if not batch.done:
@@ -91,6 +94,15 @@ class BatchOutcomes:
             queue.retry(batch, code)
             queue.failed.remove(batch)
             queue.insert_parts(self._accumulator.split(batch))
+        elif batch.doubtful and code in SEQUENCE_ERRORS and _is_oldest(batch, queue) and not batch.done:
+            # The whole is written, it seems: under other numbers the part would be written twice.
+            unknown = KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"records for {queue.topic}-{queue.partition} may be written or not: the answer to their batch was "
+                f"lost, then it was refused as too large, and now a part of it with {code.name}",
+            )
+            self.give_up(batch, unknown, code)
+            return
         elif self._can_retry(queue, batch, code):
             queue.retry(batch, code)
         else:
@@ -105,8 +117,6 @@ class BatchOutcomes:
             and not batch.done
             and not self.closed
             and (self.transaction is None or self.transaction.state in _GOES_ON)
-            # A batch that is perhaps written must only ever be repeated as it was.
-            and not batch.maybe_written
         )
 
     def _can_retry(self, queue: PartitionQueue, batch: ProducerBatch, code: ErrorCode) -> bool:
@@ -117,13 +127,16 @@ class BatchOutcomes:
                 return False
             # The oldest batch is out of order: a sequence that only an abort can mend.
             if code in SEQUENCE_ERRORS:
-                oldest = min([*queue.in_flight, *queue.failed], key=lambda one: one.order)
-                return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and oldest is not batch
+                return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not _is_oldest(batch, queue)
             return code.retriable
         return code.retriable or (code in SEQUENCE_ERRORS and queue.idempotent)
 
     def give_up(self, batch: ProducerBatch, error: KafkaError, code: ErrorCode | None = None) -> None:
         queue = self._accumulator.queue_of(batch)
+        if batch.doubtful:
+            for part in _rest_of(batch, queue):
+                part.doubtful = False
+                self.give_up(part, error, code)
         queue.give_up(batch)
         if not batch.done:
             batch.fail(error)
@@ -165,6 +178,16 @@ class BatchOutcomes:
                     self.transaction.batch_failed(error.code, error.message)
             else:
                 self.give_up(batch, error)
+
+
+def _is_oldest(batch: ProducerBatch, queue: PartitionQueue) -> bool:
+    """Whether no batch before this one is on its way or to be retried."""
+    return batch is min([*queue.in_flight, *queue.failed], key=lambda one: one.order)
+
+
+def _rest_of(part: ProducerBatch, queue: PartitionQueue) -> list[ProducerBatch]:
+    """The other parts of the batch that a part is of, as far as they wait to be sent."""
+    return [one for one in (*queue.failed, *queue.waiting) if one is not part and one.order[0] == part.order[0]]
 
 
 def earliest_deadline(queue: PartitionQueue) -> float:

@@ -186,3 +186,29 @@ async def test_a_broker_that_knows_only_old_api_versions(bootstrap: str, proxy: 
         await send_numbers(producer, topic, 10)
     assert values(bootstrap, topic) == numbers(10)
     assert (proxy.versions["Produce"], proxy.versions["Metadata"]) == (3, 4)
+
+
+async def test_a_batch_that_is_too_large_is_split_after_an_attempt_whose_fate_is_open(
+    proxy: FaultProxy, bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"), config={"max.message.bytes": "2000"})
+    async with Producer(bootstrap_servers=proxy.address, batch_size=16_000, **FAST) as producer:
+        await producer.partitions_for(topic)
+        proxy.break_before(ProduceRequest)
+        await send_numbers(producer, topic, 1000)
+    assert values(bootstrap, topic) == [b"%06d" % number for number in range(1000)]
+
+
+async def test_parts_of_a_batch_that_is_written_as_a_whole_are_not_written_again(
+    proxy: FaultProxy, bootstrap: str, fresh_name: Fresh
+) -> None:
+    """The topic's limit was lowered between two attempts, of which the first was written."""
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with Producer(bootstrap_servers=proxy.address, **FAST) as producer:
+        await send_numbers(producer, topic, 1)
+        proxy.break_after(ProduceRequest)
+        proxy.answer(ProduceRequest, refusal(ErrorCode.MESSAGE_TOO_LARGE))
+        with pytest.raises(KafkaError, match="may be written"):
+            await send_numbers(producer, topic, 10, first=1)
+        await send_numbers(producer, topic, 5, first=11)
+    assert values(bootstrap, topic) == [b"%06d" % number for number in range(16)]
