@@ -28,7 +28,10 @@ class Rest:
         self.session, self.url = session, url
 
     async def __call__(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        async with self.session.request(method, self.url + path, json=body) as response:
+        skipped = ["Content-Type"]  # aiohttp would send application/octet-stream without a body, which is refused
+        async with self.session.request(
+            method, self.url + path, json=body, skip_auto_headers=skipped if body is None else []
+        ) as response:
             text = await response.text()
             return response.status, json.loads(text) if text else None
 
