@@ -49,9 +49,9 @@ class Rest:
     async def settled(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str | None] | None = None
     ) -> tuple[int, Any]:
-        """Ask again while the group rebalances, as Kafka Connect's clients do."""
+        """Ask again while the group rebalances, which Kafka Connect answers with 409, or 500 to GET …/config."""
         async with asyncio.timeout(ANSWER_S):
-            while (answer := await self(method, path, body, headers))[0] == 409 and _rebalancing(answer[1]):
+            while (answer := await self(method, path, body, headers))[0] in (409, 500) and _rebalancing(answer[1]):
                 await self._changed()
         return answer
 
