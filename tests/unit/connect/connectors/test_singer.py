@@ -98,7 +98,8 @@ async def test_a_task_that_stops_ends_its_tap(tap: str, tmp_path: Path) -> None:
     async with await new.task() as task:
         assert ids(await task.poll()) == [0, 1]
         polling = asyncio.create_task(task.poll())
-        while not (tmp_path / "pids").exists():
+        pids = tmp_path / "pids"
+        while not (pids.exists() and pids.read_text().endswith("\n")):
             await asyncio.sleep(0)
         polling.cancel()
     pid = int((tmp_path / "pids").read_text())
