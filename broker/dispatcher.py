@@ -111,6 +111,11 @@ class Exchange:
         """Whether it is to be answered in slices."""
         return self.decoding is not None or self.context.answer_rows > SLICE
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the client expects no answer, whatever comes of it: Produce with acks=0, or not decoded so far."""
+        return getattr(self.request, "acks", None) == 0
+
 
 class Dispatcher:
     """The broker's table of handled APIs, and the way of a request through it."""
@@ -427,7 +432,7 @@ class Dispatcher:
                 "handler_failed", api=api_name(exchange.api.key), version=exchange.context.api_version, exc_info=error
             )
             code, message = int(ErrorCode.UNKNOWN_SERVER_ERROR), "The broker met an unexpected error; see its log."
-        if getattr(exchange.request, "acks", None) == 0:
+        if exchange.is_silent:
             # The client expects none and would take it for that of its next request: a closed connection tells it.
             connection.close(f"a request without an answer failed: {message}")
             return None

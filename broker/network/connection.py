@@ -95,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_for_memory = False
         self._draining = False
         self._yielding = False
+        self._ended = False
         self._turn = loop.time()
         self._work = LONE_TURN_WORK
         self._frame_since = 0.0
@@ -126,8 +127,13 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.lost(self)
 
     def eof_received(self) -> bool:
-        """The peer sends no more; Kafka's clients never half-close, so close (answers in the buffer still leave)."""
-        return False
+        """The peer sends no more; Kafka's clients never half-close, so close (answers in the buffer still leave).
+
+        A peer that expects no answer (acks=0) closes when its bytes have left, so what it sent is executed first, as in
+        Kafka. Returns whether the transport stays open for that.
+        """
+        self._ended = True
+        return self._is_silent
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop may write what arrives: no more than the turn allows, however much lies in the socket."""
@@ -220,6 +226,11 @@ class Connection(asyncio.BufferedProtocol):
             or self._held >= self._write_limit
         )
 
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the request in execution is one that gets no answer."""
+        return self._parked and self._pending[-1].exchange.is_silent
+
     def drain(self) -> None:
         """Execute no further request; what is in hand is still answered."""
         self._draining = True
@@ -286,6 +297,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _adjust_reading(self) -> None:
         """Read when there is room for it; `queued.max.request.bytes` may make a frame wait for memory."""
+        if self._ended:
+            if not self._is_silent and self._transport is not None:
+                self._transport.close()
+            return
         buffer = self._buffer
         if not self._parked:
             claim = buffer.claim

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from oncelog.protocol.compression import Compression
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -18,7 +19,7 @@ from oncelog.protocol.messages.offset_for_leader_epoch import (
 )
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.records import iter_batches
-from support.raw_connection import RawConnection, batch, values_in
+from support.raw_connection import TIMEOUT_S, RawConnection, batch, values_in
 
 Name = Callable[[str], str]
 E = ErrorCode
@@ -54,6 +55,25 @@ async def test_acks_0_is_not_answered_and_its_records_are_there(bootstrap: str, 
         wire.send(ProduceRequest(acks=0, timeout_ms=5000, topic_data=[data]), 9)
         acked = await wire.produce(topic, batch(b"loud"), acks=1)
         assert acked.base_offset == 1
+
+
+async def test_a_client_that_closes_behind_requests_with_acks_0_loses_none_of_them(
+    bootstrap: str, fresh_name: Name
+) -> None:
+    topic = fresh_name("topic")
+    # Each batch expands to 8 MB, so it is still being checked when the end of the connection arrives.
+    expanding = batch(*[bytes(1_000_000)] * 8, compression=Compression.GZIP)
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, expanding)])
+    small = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch(b"last"))])
+    async with RawConnection(bootstrap) as wire:
+        await wire.create_topic(topic)
+        async with RawConnection(bootstrap) as closing:
+            for topic_data in (data, small, data, small):
+                closing.send(ProduceRequest(acks=0, timeout_ms=5000, topic_data=[topic_data]), 9)
+        ends = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -1)])])
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await wire.call(ends, 6)).topics[0].partitions[0].offset < 18:
+                await asyncio.sleep(0.02)
 
 
 async def test_a_failing_produce_with_acks_0_closes_the_connection(bootstrap: str, fresh_name: Name) -> None:
