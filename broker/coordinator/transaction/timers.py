@@ -47,7 +47,8 @@ class TransactionTimers:
         self._worked_s = 0.0
         self._remove_expired = remove_expired
         self._next_ms = 0
-        self._rest_until_ms = 0
+        self._rest_until = 0.0
+        """In the event loop's time, which no setting of the clock moves."""
         self._timer: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._running = False
@@ -67,21 +68,23 @@ class TransactionTimers:
 
     def expect(self, deadline_ms: int) -> None:
         """A transaction with this deadline has started."""
-        at_ms = max(deadline_ms, self._rest_until_ms)
-        if not self._running or at_ms >= self._next_ms:
+        if not self._running or deadline_ms >= self._next_ms:
             return
         if self._look_under_way is None:
-            self._arm(at_ms)
+            self._arm(deadline_ms)
         else:
-            self._next_ms = at_ms
+            self._next_ms = deadline_ms
 
     def _arm(self, at_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        # A transaction has timed out when the clock is past its deadline, not at it. The interval bounds the delay,
+        # whatever a clock that was set back makes of the deadline.
+        delay_ms = min(at_ms + 1 - self._clock.now_ms(), self._abort_interval_ms)
+        at = max(loop.time() + max(0, delay_ms) / 1000, self._rest_until)
         self._next_ms = at_ms
-        # A transaction has timed out when the clock is past its deadline, not at it.
-        delay_s = max(0, at_ms + 1 - self._clock.now_ms()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+        self._timer = loop.call_at(at, self._look)
 
     def _look(self) -> None:
         now_ms = self._clock.now_ms()
@@ -107,9 +110,8 @@ class TransactionTimers:
             self._logger.exception("timeout_abort_failed")
         self._look_under_way = None
         self._worked_s += loop.time() - began
-        self._rest_until_ms = self._clock.now_ms() + round(self._worked_s * 1000 * _REST)
-        next_ms = self._next_ms if deadline is None else min(deadline, self._next_ms)
-        self._arm(max(next_ms, self._rest_until_ms))
+        self._rest_until = loop.time() + self._worked_s * _REST
+        self._arm(self._next_ms if deadline is None else min(deadline, self._next_ms))
 
     def _arm_expiry(self, more: bool = False) -> None:
         loop = asyncio.get_running_loop()

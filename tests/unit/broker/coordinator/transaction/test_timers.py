@@ -114,3 +114,19 @@ async def test_what_one_portion_of_an_expiry_leaves_comes_soon_and_not_an_interv
     await asyncio.sleep(3500)
     assert looks.portions == 0, "then at the interval again"
     await looks.timers.stop()
+
+
+@in_virtual_time
+async def test_a_clock_that_is_set_back_does_not_put_off_the_next_look() -> None:
+    looks = Looks(0.01)
+    looks.timers.start()
+    looks.timers.expect(looks.clock.now_ms() + 500)
+    await looks.begun.wait()
+    looks.busy = False
+    await asyncio.sleep(INTERVAL_MS / 1000 + 1)
+    looks.clock.ahead_ms -= 3_600_000
+    looks.begun.clear()
+    looks.timers.expect(looks.clock.now_ms() + 500)
+    async with asyncio.timeout(0.502):
+        await looks.begun.wait()
+    await looks.timers.stop()
