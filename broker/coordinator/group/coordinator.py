@@ -477,7 +477,7 @@ class GroupCoordinator:
 
     def may_have_offsets(self, group_id: str) -> bool:
         """See ClaimedGroups."""
-        if self._log.partition_for(group_id) in self._log.unreadable or group_id in self._log.unreadable_groups:
+        if self._log.is_unreadable(group_id):
             return True
         return not self._loaded or bool(self._offsets.of_group(group_id)) or self._offsets.has_pending(group_id)
 
@@ -500,7 +500,10 @@ class GroupCoordinator:
     # ---- what goes by itself
 
     def on_topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
-        """Topics are gone, and with them what was committed there; what is left of it is removed when awaited."""
+        """Topics are gone, and with them what was committed there; what is left of it is removed when awaited.
+
+        Raises KafkaError, here or there, while something cannot be removed: then it is to be asked again.
+        """
         return self._upkeep.topics_deleted(topics)
 
     def _schedule_expiry(self) -> None:

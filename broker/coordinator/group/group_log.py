@@ -65,6 +65,12 @@ class GroupLog:
         """The partition where a group lives."""
         return self._state_log.partition_for(group_id)
 
+    def is_unreadable(self, group_id: str) -> bool:
+        """Whether something of the group could not be read, and it is not served for that."""
+        if not (self.unreadable or self.unreadable_groups):
+            return False
+        return group_id in self.unreadable_groups or self.partition_for(group_id) in self.unreadable
+
     # ---- appending
 
     def put_offsets(

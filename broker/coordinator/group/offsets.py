@@ -15,7 +15,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -117,6 +117,13 @@ class OffsetStore:
             self._drop_pending(producer, target)
             if commit:
                 self._put(*target, value)
+
+    def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
+        """Forget pending offsets that must never count, whatever becomes of their transactions."""
+        for producer, offsets in list(self._pending.items()):
+            for target, value in list(offsets.items()):
+                if is_gone(target[1], value):
+                    self._drop_pending(producer, target)
 
     def _put(self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata) -> None:
         offsets = self._committed.get(group_id)

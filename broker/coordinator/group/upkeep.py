@@ -164,27 +164,33 @@ class GroupUpkeep:
         """Topics are gone: their offsets go too, or a new topic of the same name would be read from the wrong place.
 
         Where there are many offsets that is done in slices, when awaited; until then the names must not be used anew.
+        Nor after a KafkaError, raised here or there when what can be removed is: the rest goes with the next call.
         """
         gone = set(topics)
         if self._offsets.count() + len(self._membership.groups) <= _REMOVED_AT_ONCE:
-            self._remove_where(lambda partition, _: partition[0] in gone)
+            failure = self._remove_where(lambda partition, _: partition[0] in gone)
+            if failure is not None:
+                raise failure
             return None
         return self._remove_in_slices(gone)
 
     async def _remove_in_slices(self, topics: Collection[str]) -> None:
         groups = list(dict.fromkeys((*self._offsets.groups(), *self._claims.groups())))
         looked_at = 0
+        failure: KafkaError | None = None
         for group_id in groups:
             known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
             doomed = [partition for partition in known if partition[0] in topics]
             for start in range(0, len(doomed), _REMOVED_AT_ONCE):
                 await asyncio.sleep(0)
                 portion = doomed[start : start + _REMOVED_AT_ONCE]
-                self._remove(group_id, [p for p in portion if self._is_known(group_id, p)])
+                failure = self._remove(group_id, [p for p in portion if self._is_known(group_id, p)]) or failure
             looked_at += 1 + len(known)
             if looked_at >= _EXAMINED_AT_ONCE:
                 looked_at = 0
                 await asyncio.sleep(0)
+        if failure is not None:
+            raise failure
 
     def _is_known(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether the group has an offset there, decided or not, or a claim."""
@@ -195,31 +201,43 @@ class GroupUpkeep:
         )
 
     def remove_offsets_of_lost_topics(self) -> None:
-        """A crash may have come between a topic's deletion and the removal of its offsets."""
+        """A crash may have come between a topic's deletion and the removal of its offsets.
+
+        Pending offsets of a topic that was replaced are dropped from memory only: a tombstone would take those of the
+        new topic along. A later start meets them again, pending or committed.
+        """
+
+        def is_replaced(partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
+            topic = self._metadata.topic(partition[0])
+            return topic is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
 
         def is_lost(partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
-            topic = self._metadata.topic(partition[0])
-            if topic is None:
+            if self._metadata.topic(partition[0]) is None:
                 return True
-            return offset is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
+            return offset is not None and is_replaced(partition, offset)
 
+        self._offsets.drop_pending_where(is_replaced)
         self._remove_where(is_lost)
 
-    def _remove_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata | None], bool]) -> None:
+    def _remove_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata | None], bool]) -> KafkaError | None:
+        failure: KafkaError | None = None
         for group_id in dict.fromkeys((*self._offsets.groups(), *self._claims.groups())):
             known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
             doomed = [p for p in known if is_gone(p, self._offsets.get(group_id, p))]
-            self._remove(group_id, doomed)
+            failure = self._remove(group_id, doomed) or failure
+        return failure
 
-    def _remove(self, group_id: str, doomed: Collection[TopicPartition]) -> None:
+    def _remove(self, group_id: str, doomed: Collection[TopicPartition]) -> KafkaError | None:
+        """Remove the offsets of a topic that is gone; returns why that failed."""
         if not doomed:
-            return
+            return None
         try:
             self.remove_offsets(group_id, doomed, "the topic was deleted")
         except KafkaError as error:
             self._logger.error("offsets_not_removed", group=group_id, error=str(error))
-        else:
-            self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
+            return error
+        self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
+        return None
 
     # ---- with time
 
@@ -229,6 +247,8 @@ class GroupUpkeep:
         async for group in in_slices(list(self._membership.groups.values()), _EXPIRED_AT_ONCE):
             if self._membership.groups.get(group.group_id) is not group:
                 continue  # deleted meanwhile
+            if self._log.is_unreadable(group.group_id):
+                continue  # what is known of it is not all
             try:
                 self._expire(group, now_ms)
             except KafkaError as error:

@@ -9,6 +9,7 @@ import pytest
 from oncelog import Broker
 from oncelog.broker.coordinator.group import upkeep
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
+from oncelog.broker.coordinator.group.group_log import GroupLog
 from oncelog.broker.metadata import Topic
 from oncelog.protocol.errors import ErrorCode, KafkaError
 
@@ -87,3 +88,22 @@ async def test_stop_in_the_middle_of_a_deletion_is_finished_by_the_next_start(tm
         assert committed(broker) == len(GROUPS)
         await broker.metadata.create_topic("t", PARTITIONS, {})
         assert committed(broker) == len(GROUPS)
+
+
+async def test_name_of_a_deleted_topic_is_refused_until_its_offsets_can_be_removed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await broker.metadata.create_topic("t", 1, {})
+    broker.group_coordinator.commit_offsets(GROUPS[0], Committer(), [Commit(("t", 0), 5, -1, None)])
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupLog, "remove", disk_full)
+        assert await broker.metadata.delete_topic(topic) is topic
+        error = refusal(broker)
+        assert error is not None
+        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+    await broker.metadata.create_topic("t", 1, {})
+    assert committed(broker) == 0, "the new topic is read from its beginning"
+
+
+def disk_full(*_: object, **__: object) -> None:
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "as if the disk were full")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from oncelog.broker.coordinator.group.offsets import Claim
-from oncelog.broker.coordinator.group.records import decode_key, decode_offset
+from oncelog.broker.coordinator.group.records import decode_key, decode_offset, group_key
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.batch_limit import limit_batches
 from support.group_world import GroupWorld, in_virtual_time
@@ -391,7 +391,50 @@ async def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked_are_not_
         assert world.committed() == {}
 
 
+@in_virtual_time
+async def test_pending_offsets_of_a_topic_that_was_replaced_while_nobody_looked_are_never_committed() -> None:
+    async with GroupWorld() as world:
+        world.commit({O0: 7, P0: 3}, producer=7)
+        world.topics.topics["orders"].topic_id = b"another topic id"
+        world.commit({O0: 1})
+        world.commit({O1: 2}, producer=8)
+        await world.restart()
+        assert world.pending(O0, O1, P0) == {O1, P0}
+        world.end(7, commit=True)
+        world.end(8, commit=True)
+        for _ in range(2):
+            assert world.committed() == {O0: 1, O1: 2, P0: 3}
+            await world.restart()
+
+
+@in_virtual_time
+async def test_a_deletion_is_not_done_while_the_topics_offsets_cannot_be_removed() -> None:
+    async with GroupWorld() as world:
+        world.commit({O0: 1, P0: 2})
+        world.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+        with refused(ErrorCode.NOT_COORDINATOR):
+            world.coordinator.on_topics_deleted(["orders"])
+        world.log.refuse = None
+        world.coordinator.on_topics_deleted(["orders"])
+        assert world.committed() == {P0: 2}
+
+
 # ---- expiry
+
+
+@in_virtual_time
+async def test_offsets_of_a_group_that_cannot_be_understood_do_not_expire() -> None:
+    async with GroupWorld(offsets_retention_minutes=60) as world:
+        world.commit({O0: 1})
+        partition = world.coordinator.partition_for("g")
+        world.log.append(partition, [(group_key("g"), b"\x7f\xff")], timestamp_ms=0)
+        await world.restart()
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            world.committed()
+        await asyncio.sleep(DAY_S)
+        world.log.append(partition, [(group_key("g"), None)], timestamp_ms=0)
+        await world.restart()
+        assert world.committed() == {O0: 1}
 
 
 @in_virtual_time
