@@ -39,6 +39,8 @@ ROUNDS: Final = 5
 AHEAD: Final = 50
 """Requests that are sent before their answers are read."""
 START_TIMEOUT_S: Final = 180.0
+SAMPLE: Final = 100
+"""Transactional ids whose transactions are measured, beside the others."""
 PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD, END, CREATE = 11, 11, 7, 4, 3, 3, 7
 TOPIC: Final = "growth"
 SETTINGS: Final = {
@@ -269,14 +271,13 @@ def transactional_ids(most: int) -> Growth:
         ],
     )
     requests, memory, start = growth.figures
-    sample = 100
     for count in powers(most, least=100):
         with broker() as process, Link(process.address, 120) as link:
             create(link, 1)
             link.find_coordinator("id-0", 1)
-            begun = [encoded(InitProducerIdRequest(f"id-{number}", 60_000), INIT) for number in range(count - sample)]
-            link.run(begun)
-            names = [f"sample-{number}" for number in range(sample)]
+            others = [encoded(InitProducerIdRequest(f"id-{number}", 60_000), INIT) for number in range(count)]
+            link.run(others)
+            names = [f"sample-{number}" for number in range(SAMPLE)]
             producers = {
                 name: (known.producer_id, known.producer_epoch)
                 for name in names

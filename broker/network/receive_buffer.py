@@ -2,8 +2,9 @@
 
 A frame view lies in the buffer, uncopied and writable (the log patches offsets in place). It is valid until the next
 call of `writable`, unless the buffer is `pinned`: then nothing moves, and new bytes only go behind what is there.
-The buffer is as large as the frame that is on its way, but grows with what has really arrived (at most to twice
-that), so that a peer cannot make the broker allocate by announcing a large frame. Sans-I/O.
+The buffer is as large as the frame that is on its way, but grows with what has really arrived, so that a peer cannot
+make the broker allocate by announcing a large frame: it doubles when it is full, so each byte is copied once or twice.
+Sans-I/O.
 """
 
 from __future__ import annotations
@@ -88,18 +89,15 @@ class ReceiveBuffer:
         start, end, capacity = self._start, self._end, len(self._buffer)
         if start == end:
             self._start = self._end = start = end = 0
-        if capacity - start < self._needed or end == capacity:
-            held = end - start
-            wanted = capacity
-            if self._needed > capacity:
-                wanted = min(self._needed, max(2 * held, UNCHECKED_GROWTH))
-                # Room behind the frame for the next one's head saves a read; only once the frame is surely large.
-                wanted = max(wanted, capacity)
+        held = end - start
+        if self._needed > capacity and (capacity < UNCHECKED_GROWTH or end == capacity):
+            wanted = min(self._needed, max(2 * held, UNCHECKED_GROWTH))
             if wanted > capacity:
                 self._replace(wanted)
-            elif start:
-                self._view[:held] = self._view[start:end]
-                self._start, self._end = 0, held
+                return self._view[self._end :]
+        if start and (end == capacity or capacity - start < self._needed <= capacity):
+            self._view[:held] = self._view[start:end]
+            self._start, self._end = 0, held
         return self._view[self._end :]
 
     def _replace(self, capacity: int) -> None:

@@ -122,3 +122,25 @@ def test_who_speaks_another_protocol_is_told_apart(start: bytes, told: str) -> N
     buffer.received(len(start))
     with pytest.raises(FrameSizeError, match=told):
         buffer.next_frame()
+
+
+@pytest.mark.parametrize("piece", [1_000, 65_536, 262_144])
+def test_a_large_frame_is_copied_a_few_times_however_small_its_pieces(piece: int) -> None:
+    size = 10_000_000
+    buffer = ReceiveBuffer(limit=100 << 20)
+    frame = struct.pack(">i", size) + bytes(size)
+    copied = sent = 0
+    while sent < len(frame):
+        held, capacity = len(buffer), buffer.capacity
+        room = buffer.writable()
+        if buffer.capacity != capacity:
+            copied += held
+        part = frame[sent : sent + min(piece, len(room))]
+        room[: len(part)] = part
+        room.release()
+        buffer.received(len(part))
+        sent += len(part)
+        taken = buffer.next_frame()
+    assert taken is not None
+    assert len(taken) == size
+    assert copied <= 2 * size
