@@ -100,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work = LONE_TURN_WORK
         self._frame_since = 0.0
         self._held = 0
+        self._unsent_before = 0
 
     # ---- the event loop's side
 
@@ -198,6 +199,13 @@ class Connection(asyncio.BufferedProtocol):
         unsent = self.unsent
         if unsent > COUNTED_BYTES:
             self._listener.answers.owes(self, unsent)
+
+    def note_taken(self, now: float) -> None:
+        """Count the connection as active where the socket has taken some of its answers since the last call."""
+        unsent = self.unsent
+        if unsent < self._unsent_before:
+            self.last_active = now
+        self._unsent_before = unsent
 
     @property
     def answer_allowance(self) -> int:

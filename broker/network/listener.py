@@ -146,6 +146,7 @@ class Listener:
         request_s = self.config.connection_request_idle_ms / 1000
         for connection in list(self._connections):
             connection.count_unsent()
+            connection.note_taken(now)
             quiet_s = now - connection.last_active
             if 0 < idle_s < quiet_s and connection.idle:
                 connection.evict("idle for connections.max.idle.ms")

@@ -305,6 +305,41 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
         assert await waiting.answers(1) == [b"still here"]
 
 
+class SweepTime:
+    """A loop's clock, turned by hand, for the sweep over idle connections."""
+
+    def __init__(self) -> None:
+        self.now = asyncio.get_running_loop().time()
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(3600, callback, *args)
+
+
+async def test_a_peer_that_takes_its_answer_slowly_is_not_idle_and_one_that_stops_is() -> None:
+    async with House(**{"connections.max.idle.ms": 600_000, "connection.write.buffer.bytes": 65536}) as house:
+        house.dispatcher.replies[b"big"] = lambda: Word(bytes(64 << 20))
+        peer = await house.connect()
+        peer.ask(b"big")
+        await settle(lambda: house.listener.connection_count == 1)
+        (connection,) = house.listener._connections
+        await settle(lambda: connection.unsent > 0)
+        time = SweepTime()
+        for _ in range(4):
+            house.listener._close_idle(time)  # type: ignore[arg-type]
+            before = connection.unsent
+            while connection.unsent == before:
+                assert await peer.reader.read(1 << 20), "it takes its answer"
+                await asyncio.sleep(0)
+            time.now += 400.0
+        for _ in range(3):
+            house.listener._close_idle(time)  # type: ignore[arg-type]
+            time.now += 400.0
+        await settle(lambda: house.listener.connection_count == 0)
+
+
 async def test_request_memory_is_shared_and_nobody_starves() -> None:
     async with House(**{"queued.max.request.bytes": 200_000}) as house:
         peers = [await house.connect() for _ in range(6)]
