@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ...markers import Marker
 from .gateway import OpenTransaction
 from .metadata import TransactionMetadata
-from .state import TopicPartition, TransactionState
+from .state import MAX_PRODUCER_EPOCH, TopicPartition, TransactionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,10 @@ def _repair(metadata: TransactionMetadata | None, found: OpenTransaction) -> Rep
         return _end(None, found, commit=False, epoch=found.producer_epoch, reason="unknown producer id")
     state, current = metadata.state, metadata.producer_epoch
     if metadata.producer_id != found.producer_id:
-        # A producer id that was rotated away: its last transaction was decided before the new id took over.
-        if state.is_complete and metadata.client_transaction_version.supports_epoch_bump:
+        # A producer id that was rotated away: its last transaction was decided before the new id took over, whose first
+        # epoch stays until the next decision.
+        last = current == 0 and found.producer_epoch == MAX_PRODUCER_EPOCH - 1
+        if last and state.is_complete and metadata.client_transaction_version.supports_epoch_bump:
             return _end(metadata, found, state.is_commit, found.producer_epoch, "decided, marker missing")
         return _end(metadata, found, commit=False, epoch=found.producer_epoch, reason="replaced producer id")
     if state is TransactionState.ONGOING:

@@ -519,6 +519,24 @@ class TestRestart:
             await w.restart()
             assert w.partitions.logs[P0].decisions() == {"committed": {True}}
 
+    @pytest.mark.parametrize("later", [True, False])
+    async def test_last_transaction_of_a_used_up_producer_id_is_not_committed_by_a_later_one(self, later: bool) -> None:
+        async with world() as w:
+            who = await begin(w, P0)
+            entry = w.coordinator._state.get("id")
+            assert entry is not None
+            object.__setattr__(entry.metadata, "producer_epoch", 32766)
+            w.partitions.produce(P0, who.producer_id, 32766, "first")
+            following = await w.coordinator.end_txn("id", who.producer_id, 32766, not later, TV2)
+            await settle()
+            w.partitions.logs[P0].events.pop()
+            if later:
+                await w.coordinator.add_partitions("id", *following, [P1], TV2)
+                await w.coordinator.end_txn("id", *following, True, TV2)
+                await settle()
+            await w.restart()
+            assert w.partitions.logs[P0].decisions() == {"first": {not later}}
+
     async def test_unreadable_state_is_not_served_and_nothing_is_concluded_from_it(self) -> None:
         async with world() as w:
             await begin(w)
