@@ -327,28 +327,38 @@ class MetadataStore:
         return complete
 
     def _drop(self, topic: Topic) -> None:
-        try:
-            rest = [rest for subscriber in self.on_topic_deleted if (rest := subscriber(topic)) is not None]
-        except KafkaError as error:
-            self._not_dropped(topic, error)
-            return
+        rest: list[Awaitable[None]] = []
+        failure: KafkaError | None = None
+        for subscriber in self.on_topic_deleted:
+            try:
+                part = subscriber(topic)
+            except KafkaError as error:
+                failure = error  # the others drop what they have: it may be the space that this one lacks
+            else:
+                rest += [] if part is None else [part]
         if not rest:
-            self._dropped(topic)
+            self._drop_ended(topic, failure)
             return
         self._pending_names.add(topic.name)
-        self._drops[topic.topic_id] = asyncio.ensure_future(self._drop_rest(topic, rest))
+        self._drops[topic.topic_id] = asyncio.ensure_future(self._drop_rest(topic, rest, failure))
 
-    async def _drop_rest(self, topic: Topic, rest: list[Awaitable[None]]) -> None:
+    async def _drop_rest(self, topic: Topic, rest: list[Awaitable[None]], failure: KafkaError | None) -> None:
         try:
             for part in rest:
-                await part
-        except KafkaError as error:
-            self._not_dropped(topic, error)
-        else:
-            self._dropped(topic)
+                try:
+                    await part
+                except KafkaError as error:
+                    failure = error
+            self._drop_ended(topic, failure)
         finally:
             self._pending_names.discard(topic.name)
             del self._drops[topic.topic_id]
+
+    def _drop_ended(self, topic: Topic, failure: KafkaError | None) -> None:
+        if failure is None:
+            self._dropped(topic)
+        else:
+            self._not_dropped(topic, failure)
 
     def _dropped(self, topic: Topic) -> None:
         try:

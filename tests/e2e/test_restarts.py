@@ -87,7 +87,7 @@ async def test_a_deletion_that_a_crash_interrupted_is_finished_at_the_next_start
     async with broker_on(tmp_path) as (broker, wire):
         await wire.create_topic("half", 1)
         await wire.produce("half", batch(b"old"))
-        broker.metadata.on_topic_deleted.insert(0, _fail)
+        broker.metadata.on_topic_deleted[:] = [_fail]
         topic = broker.metadata.topic("half")
         assert topic is not None
         await broker.metadata.delete_topic(topic)

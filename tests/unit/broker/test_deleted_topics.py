@@ -94,10 +94,12 @@ async def test_name_of_a_deleted_topic_is_refused_until_its_offsets_can_be_remov
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await broker.metadata.create_topic("t", 1, {})
+    log = broker.replica_manager.partition("t", 0).log
     broker.group_coordinator.commit_offsets(GROUPS[0], Committer(), [Commit(("t", 0), 5, -1, None)])
     with monkeypatch.context() as patched:
         patched.setattr(GroupLog, "remove", disk_full)
         assert await broker.metadata.delete_topic(topic) is topic
+        assert log not in list(broker.log_manager.logs()), "data goes all the same, and makes room"
         error = refusal(broker)
         assert error is not None
         assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
