@@ -101,10 +101,9 @@ class StandaloneHerder(BaseHerder):
                 for task in tasks:
                     await self.status(task, State.DESTROYED, None, None)
             await self._transition(name, target)
-            if target is TargetState.STARTED and not tasks:
-                await self._start_tasks(name, 0)
-            else:
-                self._worker.set_target(name, target)
+            if target is TargetState.STARTED:
+                await self._update_tasks(name)  # settings that came meanwhile have left the connector without tasks
+            self._worker.set_target(name, target)
 
     async def restart_connector(self, name: str) -> None:
         """Restart the connector, and its tasks where their settings changed."""
@@ -121,8 +120,7 @@ class StandaloneHerder(BaseHerder):
                 await self._worker.stop_tasks(tasks)
             if connector:
                 await self._restart_connector(request.connector)
-            for task in tasks:
-                await self._start_task(task)
+            await self._start_idle(request.connector)
             return answer
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
@@ -188,11 +186,14 @@ class StandaloneHerder(BaseHerder):
                 await self._update_tasks(name)
 
     async def _update_tasks(self, name: str) -> None:
-        """Ask the connector for its tasks' settings, and start the tasks anew where these have changed."""
+        """Ask the connector for its tasks' settings: start all anew where these have changed, else what is not started."""
         state = self._configs.snapshot()
         tasks = state.tasks(name)
         configs = await self._task_configs(name)
-        if configs is None or not answers.task_configs_changed(state, name, configs):
+        if configs is None:
+            return
+        if not answers.task_configs_changed(state, name, configs):
+            await self._start_idle(name)
             return
         await self._worker.stop_tasks(tasks)
         for task in tasks[len(configs) :]:
@@ -216,11 +217,17 @@ class StandaloneHerder(BaseHerder):
             return None
 
     async def _run_tasks(self, name: str, configs: Sequence[Mapping[str, str]], before: int) -> None:
-        await self._configs.put_task_configs(name, configs)
         if self.config.exactly_once and before > len(configs):  # those that go on are fenced by their successors
             await self._worker.fence_tasks(name, before, self._require(name, "Connector {} not found"))
+        await self._configs.put_task_configs(name, configs)
+        await self._start_idle(name)
+
+    async def _start_idle(self, name: str) -> None:
+        """Start the tasks of a connector that are not started."""
+        started = set(self._worker.tasks())
         for task in self._configs.snapshot().tasks(name):
-            await self._start_task(task)
+            if task not in started:
+                await self._start_task(task)
 
     async def _start_task(self, task: ConnectorTaskId) -> None:
         state = self._configs.snapshot()
