@@ -133,8 +133,11 @@ class ConnectorBoundary:
         return End.ABORT if abort else End.COMMIT if commit else None
 
     def at_end(self) -> End | None:
-        """Return what the task has asked for. Its successor aborts a transaction that it has not ended."""
-        return self.after_batch()
+        """Return None: a poll that goes on may have asked for an end behind the batch that it has not returned yet.
+
+        The successor of a task aborts a transaction that the task has not ended.
+        """
+        return None
 
     def due_in_s(self) -> float | None:
         """Return None: the clock does not matter."""

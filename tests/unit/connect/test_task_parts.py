@@ -137,7 +137,17 @@ def test_connector_boundary_does_what_the_task_asked_for_once() -> None:
     boundary.commit_transaction()
     assert (boundary.after_batch(), boundary.after_batch()) == (End.COMMIT, None)
     boundary.abort_transaction()
-    assert (boundary.at_end(), boundary.at_end()) == (End.ABORT, None)
+    assert (boundary.after_batch(), boundary.after_batch()) == (End.ABORT, None)
+
+
+@pytest.mark.parametrize("request_end", [ConnectorBoundary.commit_transaction, ConnectorBoundary.abort_transaction])
+def test_a_pause_leaves_what_a_task_asks_for_behind_a_batch_that_it_has_not_returned(
+    request_end: Callable[[ConnectorBoundary], None],
+) -> None:
+    boundary = ConnectorBoundary()
+    request_end(boundary)  # by a poll that goes on while its task is paused
+    assert boundary.at_end() is None
+    assert boundary.after_batch() is not None
 
 
 def test_a_transaction_is_not_both_committed_and_aborted() -> None:
