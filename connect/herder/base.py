@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ...client.admin import Admin
 from ..errors import BadRequestError, ForbiddenError, NotFoundError
@@ -91,6 +91,10 @@ class BaseHerder:
     async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
         """Note that a task writes to a topic."""
         await self._statuses.put_topic(TopicStatus(topic, task.connector, task.task, int(time.time() * 1000)))
+
+    def topics_in_use(self, connector: str) -> Container[str]:
+        """Return the topics that a connector writes to, as they are known at any time from now on."""
+        return self._statuses.topics_in_use(connector)
 
     # -- what there is
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from ...client.errors import KafkaError
@@ -91,6 +91,10 @@ class StatusStore:
     def topics(self, connector: str) -> list[TopicStatus]:
         """Return the topics that a connector uses."""
         return list(self._topics.get(connector, {}).values())
+
+    def topics_in_use(self, connector: str) -> Container[str]:
+        """Return the names of the topics that a connector uses; what is read later changes them."""
+        return self._topics.setdefault(connector, {})
 
     def connectors_with_topics(self) -> list[str]:
         """Return the connectors that use a topic."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,23 +81,34 @@ def _group(given: Mapping[str, str], alias: str) -> TopicGroup:
 
 
 class TopicCreator:
-    """Called with each topic before a record goes there; returns None, or what to await, where it is new."""
+    """Called with each topic before a record goes there; returns None, or what to await, where it is new.
+
+    `used` is called with a topic that is not in `listed`: a new one, or one that a user's reset has removed from there.
+    """
 
     def __init__(
-        self, groups: list[TopicGroup], client: Mapping[str, Any], used: Callable[[str], Awaitable[None]]
+        self,
+        groups: list[TopicGroup],
+        client: Mapping[str, Any],
+        used: Callable[[str], Awaitable[None]],
+        listed: Container[str] | None,
     ) -> None:
-        self._groups, self._client, self._used = groups, dict(client), used
+        """With `listed` None no topics are tracked."""
+        self._groups, self._client, self._used, self._listed = groups, dict(client), used, listed
         self._known: set[str] = set()
 
     def __call__(self, topic: str) -> Awaitable[None] | None:
         """Return None for a topic that is known."""
-        return None if topic in self._known else self._prepare(topic)
+        if topic in self._known and (self._listed is None or topic in self._listed):
+            return None
+        return self._prepare(topic)
 
     async def _prepare(self, topic: str) -> None:
-        if self._groups:
+        if self._groups and topic not in self._known:
             await self._create(topic)
         self._known.add(topic)
-        await self._used(topic)
+        if self._listed is not None:
+            await self._used(topic)
 
     async def _create(self, topic: str) -> None:
         async with Admin(self._client) as admin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Protocol
 
 from ..stores.ids import ConnectorTaskId
@@ -15,4 +16,7 @@ class StatusListener(Protocol):
         """A connector or task has changed its state."""
 
     async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
-        """A task writes to a topic for the first time."""
+        """A task writes to a topic that is not in use."""
+
+    def topics_in_use(self, connector: str) -> Container[str]:
+        """Return the topics that a connector writes to, as they are known at any time from now on."""

@@ -127,10 +127,10 @@ class TaskFactory:
         admin = {**self._config.client("admin"), **settings.with_prefix("admin.override.")}
 
         async def used(topic: str) -> None:
-            if self._config["topic.tracking.enable"]:
-                await self._listener.topic_used(task, topic)
+            await self._listener.topic_used(task, topic)
 
-        return TopicCreator(groups, admin, used)
+        listed = self._listener.topics_in_use(task.connector) if self._config["topic.tracking.enable"] else None
+        return TopicCreator(groups, admin, used, listed)
 
     def _pipeline(self, task: ConnectorTaskId, settings: ConnectorConfig) -> Pipeline:
         errors = ErrorHandling(

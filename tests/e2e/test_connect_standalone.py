@@ -194,6 +194,28 @@ async def test_pause_resume_stop_and_offsets_over_rest(bootstrap: str, fresh_nam
         assert await rest("GET", "/connectors") == (200, [])
 
 
+async def test_a_paused_connector_with_new_settings_goes_on_with_its_tasks(bootstrap: str, fresh_name: Names) -> None:
+    config = {"connector.class": "HeartbeatSource", "topic": fresh_name("beats"), "interval.ms": "1"}
+    async with worker(bootstrap, fresh_name("alone")) as rest:
+        await rest("POST", "/connectors", {"name": "beats", "config": config})
+        await rest.until("/connectors/beats/status", _states("RUNNING", ["RUNNING"]))
+        assert await rest("PUT", "/connectors/beats/pause") == (202, None)
+        await rest.until("/connectors/beats/status", _states("PAUSED", ["PAUSED"]))
+        assert (await rest("PUT", "/connectors/beats/config", {**config, "batch.size": "2"}))[0] == 200
+        assert await rest("PUT", "/connectors/beats/resume") == (202, None)
+        await rest.until("/connectors/beats/status", _states("RUNNING", ["RUNNING"]))
+
+
+async def test_a_topic_that_is_written_to_is_listed_again_behind_a_reset(bootstrap: str, fresh_name: Names) -> None:
+    topic = fresh_name("beats")
+    config = {"connector.class": "HeartbeatSource", "topic": topic, "interval.ms": "1"}
+    async with worker(bootstrap, fresh_name("alone")) as rest:
+        await rest("POST", "/connectors", {"name": "beats", "config": config})
+        await rest.until("/connectors/beats/topics", lambda known: known == {"beats": {"topics": [topic]}})
+        assert await rest("PUT", "/connectors/beats/topics/reset") == (202, None)
+        await rest.until("/connectors/beats/topics", lambda known: known == {"beats": {"topics": [topic]}})
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [

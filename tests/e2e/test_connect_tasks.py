@@ -29,6 +29,7 @@ from oncelog.connect import (
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from oncelog.connect.herder.standalone import StandaloneHerder
 from oncelog.connect.process import StandaloneWorker
+from oncelog.connect.stores.config_records import RestartRequest
 
 Names = Callable[[str], str]
 
@@ -59,6 +60,21 @@ class Counting(SourceConnector):
         from oncelog.connect import ConnectorTransactionBoundaries
 
         return ConnectorTransactionBoundaries.SUPPORTED
+
+
+class Growing(Counting):
+    """Has as many tasks as `tasks`, and does not start as long as `failing`."""
+
+    tasks: ClassVar[int] = 1
+    failing: ClassVar[bool] = False
+
+    def start(self, config: Mapping[str, str]) -> None:
+        if self.failing:
+            raise ConnectError("not now")
+        super().start(config)
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [self.config] * self.tasks
 
 
 class CountingTask(SourceTask):
@@ -246,3 +262,36 @@ async def test_a_connector_that_does_not_start_is_failed_and_can_be_mended(boots
         await herder.put_connector("c", counting("c", topic), None, replace=True)
         await until(lambda: herder.offsets("c"), reached(10))
         assert await values(bootstrap, topic, 10) == list(range(1, 11))
+
+
+async def test_tasks_run_again_when_a_connector_that_did_not_start_is_restarted(
+    bootstrap: str, fresh_name: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with worker(bootstrap, **exactly_once(fresh_name("alone"))) as herder:
+        config = {**counting("c", fresh_name("counts")), "connector.class": f"{__name__}:Growing"}
+        await herder.put_connector("c", config, None, replace=False)
+        await until(lambda: herder.connector_status("c"), tasks_are("RUNNING"))
+        monkeypatch.setattr(Growing, "failing", True)
+        await herder.put_connector("c", config, None, replace=True)
+        await until(lambda: herder.connector_status("c"), tasks_are("UNASSIGNED"))
+        monkeypatch.setattr(Growing, "failing", False)
+        await herder.restart_connector("c")
+        await until(lambda: herder.connector_status("c"), tasks_are("RUNNING"))
+
+
+@pytest.mark.parametrize("after", [1, 3])
+async def test_a_restart_with_tasks_starts_those_that_the_connector_has_now(
+    bootstrap: str, fresh_name: Names, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    monkeypatch.setattr(Growing, "tasks", 2)
+    async with worker(bootstrap, **exactly_once(fresh_name("alone"))) as herder:
+        config = counting("c", fresh_name("counts"), tasks_max="3")
+        await herder.put_connector("c", {**config, "connector.class": f"{__name__}:Growing"}, None, replace=False)
+        await until(lambda: herder.connector_status("c"), tasks_are("RUNNING", "RUNNING"))
+        monkeypatch.setattr(Growing, "tasks", after)
+        await herder.restart_connector_and_tasks(RestartRequest("c", only_failed=False, include_tasks=True))
+        await until(lambda: herder.connector_status("c"), tasks_are(*["RUNNING"] * after))
+
+
+def tasks_are(*states: str) -> Callable[[Any], bool]:
+    return lambda known: [task["state"] for task in known["tasks"]] == list(states)

@@ -28,6 +28,9 @@ class Listener:
     async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
         pass
 
+    def topics_in_use(self, connector: str) -> set[str]:
+        return set()
+
 
 class Slow(SourceConnector):
     """Waits in its start until it is cancelled."""
