@@ -186,7 +186,7 @@ class StandaloneHerder(BaseHerder):
                 await self._update_tasks(name)
 
     async def _update_tasks(self, name: str) -> None:
-        """Ask the connector for its tasks' settings: start all anew where these have changed, else what is not started."""
+        """Ask the connector for its tasks' settings: start all anew if they have changed, else what is idle."""
         state = self._configs.snapshot()
         tasks = state.tasks(name)
         configs = await self._task_configs(name)

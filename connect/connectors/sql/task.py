@@ -76,6 +76,8 @@ class SqlSourceTask(SourceTask):
             yield Reading(self, table, {**partition, "timestamp": "null"}, null_timestamps=True)
 
     def _failed(self, reading: Reading, error: Exception) -> ConnectError:
+        if self.context.transactions is not None and not reading.whole:
+            self.context.transactions.abort_transaction()  # the pass is read again from its start
         reading.forget()
         self._failures += 1
         if self._failures >= self._settings["connection.attempts"]:

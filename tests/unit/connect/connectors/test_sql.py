@@ -14,9 +14,12 @@ import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from oncelog.connect.connectors.sql.connector import SqlSourceConnector
 from oncelog.connect.data.logical import DECIMAL, TIMESTAMP
+from oncelog.connect.task.boundaries import ConnectorBoundary, End
+from oncelog.connect.worker.task_context import TaskContext
 from support.source_tasks import RunningTask, Source
 
-pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'oncelog[connect-sql]'")
+sa = pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'oncelog[connect-sql]'")
+from oncelog.connect.connectors.sql.cursors import Batch, BulkCursor  # noqa: E402
 
 OLD = "2020-01-01 00:00:00"
 
@@ -167,6 +170,31 @@ async def test_bulk_returns_all_rows_in_each_pass(database: sqlite3.Connection, 
             {"pass": 1, "complete": True},
             {"pass": 2, "complete": True},
         ]
+
+
+async def test_a_pass_that_begins_again_aborts_the_transaction_with_its_first_rows(
+    database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows(database, "plain", (OLD, "a"), (OLD, "b"), (OLD, "c"))
+    new = source(tmp_path, "bulk", table_whitelist="plain", batch_max_rows="2")
+    running, boundary = await new.task(), ConnectorBoundary()
+    running.task.context = TaskContext(running.config, new.offsets, boundary)
+    async with running as task:
+        assert names(await task.poll()) == ["a", "b"]
+        assert boundary.after_batch() is None
+        with monkeypatch.context() as patched:
+            patched.setattr(BulkCursor, "fetch", _disconnected)
+            with pytest.raises(RetriableError):
+                await task.poll()
+        assert boundary.after_batch() is End.ABORT
+        again = await task.poll()
+        assert (names(again), boundary.after_batch()) == (["a", "b"], None)
+        (last,) = await task.poll()
+        assert boundary.after_record(last) is End.COMMIT
+
+
+def _disconnected(cursor: BulkCursor, engine: sa.Engine) -> Batch:
+    raise sa.exc.OperationalError("SELECT", None, Exception("server closed the connection"))
 
 
 async def test_a_query_is_read_like_a_table(database: sqlite3.Connection, tmp_path: Path) -> None:
