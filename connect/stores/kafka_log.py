@@ -63,6 +63,7 @@ class KafkaLog:
         self._waiters: dict[asyncio.Future[None], dict[TopicPartition, int]] = {}
         self._partitions: list[TopicPartition] = []
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
         self._opened: contextlib.AsyncExitStack | None = None
         self._leader: Producer | None = None
         self._admin: Admin
@@ -100,13 +101,22 @@ class KafkaLog:
             self._opened = opened.pop_all()
 
     async def stop(self) -> None:
-        """End the reading and close the clients."""
+        """End the reading and close the clients. Who waits in `read_to_end` is answered with ConnectError."""
+        self._stopped = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(self._closed())
         await self._relinquish()
         if self._opened is not None:
             await self._opened.aclose()
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Wait until everything that the topic holds now is applied; raises TimeoutError, or what ended the reading."""
+        """Wait until everything that the topic holds now is applied.
+
+        Raises TimeoutError, what ended the reading, or ConnectError where it was stopped.
+        """
+        if self._stopped:
+            raise self._closed()
         if self._task is None:
             raise ConnectError(f"the log of {self.topic} is not started")
         if self._task.done():
@@ -116,6 +126,8 @@ class KafkaLog:
 
     async def _read_to_end(self, isolation_level: str) -> None:
         ends = await self._admin.list_offsets(dict.fromkeys(self._partitions, _END), isolation_level=isolation_level)
+        if self._stopped:
+            raise self._closed()
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = {partition: end.offset for partition, end in ends.items()}
         self._consumer.wakeup()
@@ -123,6 +135,9 @@ class KafkaLog:
             await waiter
         finally:
             self._waiters.pop(waiter, None)
+
+    def _closed(self) -> ConnectError:
+        return ConnectError(f"the log of {self.topic} is closed: try again")
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Append the pairs, and wait until they are acknowledged; raises KafkaError."""

@@ -117,3 +117,23 @@ async def test_a_store_starts_beside_a_transaction_that_is_open(bootstrap: str, 
         await killed.abort_transaction()
         assert await store.read("f1", [{"file": "a"}]) == [{"position": 1}]
         await store.stop()
+
+
+async def test_a_reader_of_offsets_hears_that_the_store_was_closed(bootstrap: str, fresh_name: Names) -> None:
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    store = OffsetStore(KafkaLog(topic, client, read_committed=True))
+    await store.start()
+    async with Producer(client, transactional_id=fresh_name("task")) as task:
+        await task.init_transactions()
+        await task.begin_transaction()
+        await task.send(topic, b"{}", key=b'["c",{"p":1}]')
+        reading = asyncio.create_task(store.read("c", [{"p": 1}]))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(store.refresh(), 0.5)
+        assert not reading.done()
+        await store.stop()
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectError, match=f"the log of {topic} is closed"):
+                await reading
+    with pytest.raises(ConnectError, match=f"{topic} is closed"):
+        await store.read("c", [{"p": 1}])
