@@ -1,6 +1,7 @@
 """`TaskReconfiguration`: asks connectors for the settings of their tasks, and has the leader write them.
 
-It goes on until that has succeeded, with waits that grow from BACKOFF_S to BACKOFF_MAX_S as Kafka Connect's do.
+It goes on until that has succeeded, with waits that grow from BACKOFF_S to BACKOFF_MAX_S as Kafka Connect's do. Another
+request, as behind new settings of the connector, ends the wait.
 """
 
 from __future__ import annotations
@@ -47,12 +48,15 @@ class TaskReconfiguration:
         self._leadership, self._requests, self._leader = leadership, requests, leader
         self._running: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
+        self._waits: dict[str, asyncio.Event] = {}
 
     def request(self, connector: str) -> None:
         """Ask a connector for its tasks, in the background; once more behind what goes on already."""
         running = self._running.get(connector)
         if running is not None and not running.done():
             self._again.add(connector)
+            if connector in self._waits:
+                self._waits[connector].set()
             return
         self._running[connector] = asyncio.create_task(self._run(connector), name=f"reconfigure {connector}")
 
@@ -85,13 +89,25 @@ class TaskReconfiguration:
             except TooManyTasksError as error:
                 await self._worker.connector_failed(connector, error)
             except Exception as error:
+                if connector in self._again:
+                    wait_s = BACKOFF_S
                 log.warning("tasks of connector %s were not configured, again in %g s: %s", connector, wait_s, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, BACKOFF_MAX_S)
+                wait_s = BACKOFF_S if await self._requested(connector, wait_s) else min(2 * wait_s, BACKOFF_MAX_S)
                 continue
             if connector not in self._again:
                 return
             wait_s = BACKOFF_S
+
+    async def _requested(self, connector: str, wait_s: float) -> bool:
+        """Wait; returns whether another request has ended that."""
+        requested = self._waits[connector] = asyncio.Event()
+        try:
+            async with asyncio.timeout(wait_s):
+                return await requested.wait()
+        except TimeoutError:
+            return False
+        finally:
+            del self._waits[connector]
 
     async def _reconfigure(self, connector: str) -> None:
         if not self._wanted(connector):

@@ -313,6 +313,30 @@ def test_a_follower_sends_new_tasks_to_the_leader_until_it_takes_them() -> None:
     simulate(scenario())
 
 
+def test_new_settings_are_followed_at_once_though_the_connector_had_no_tasks_for_long() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        asked = herder.work.task_configs
+
+        async def failing(name: str) -> list[dict[str, str]]:
+            raise ConnectError("the source does not answer")
+
+        herder.work.task_configs = failing  # type: ignore[method-assign]
+        await herder.herder.put_connector("c", {**CONFIG, "url": "wrong"}, None, replace=True)
+        await asyncio.sleep(600)
+        herder.work.task_configs = asked  # type: ignore[method-assign]
+        herder.work.configs["c"] = [{"n": "0", "url": "right"}]
+        before = asyncio.get_running_loop().time()
+        await herder.herder.put_connector("c", {**CONFIG, "url": "right"}, None, replace=True)
+        records = len(herder.cluster.configs.records)
+        await herder.settle()
+        assert asyncio.get_running_loop().time() - before < 5
+        assert herder.cluster.configs.keys()[records:] == ["task-c-0", "commit-c"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_a_restart_is_carried_out_by_each_worker_for_what_it_runs() -> None:
     async def scenario() -> None:
         leader, follower = await pair()
