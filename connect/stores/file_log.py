@@ -45,7 +45,15 @@ class FileLog(MemoryLog):
         await MemoryLog.append(self, [(key.encode(), value.encode()) for key, value in self._values.items()])
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write the file anew with the pairs, and apply them when they are on disk."""
+        """Write the file anew with the pairs, then apply them; a cancellation ends the wait, not the write."""
+        await asyncio.shield(self._append(records))
+
+    async def stop(self) -> None:
+        """End behind a write that goes on."""
+        async with self._writing:
+            await super().stop()
+
+    async def _append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         async with self._writing:
             values = dict(self._values)
             for key, value in records:
