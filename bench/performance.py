@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -403,15 +404,13 @@ Machine: {machine}. Python {python}, oncelog {version}.
 
 
 def page(growths: list[Growth]) -> str:
-    from oncelog import __version__
-
     memory = psutil.virtual_memory().total / 2**30
     machine = (
         f"{psutil.cpu_count()} processors, {memory:.0f} GiB, {platform.system()} {platform.release().split('-')[0]}"
     )
     parts = [
         INTRODUCTION.format(
-            ahead=AHEAD, rounds=ROUNDS, machine=machine, python=platform.python_version(), version=__version__
+            ahead=AHEAD, rounds=ROUNDS, machine=machine, python=platform.python_version(), version=version("oncelog")
         )
     ]
     for growth in growths:
