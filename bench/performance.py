@@ -39,6 +39,8 @@ from support.wire import Wire
 ROUNDS: Final = 5
 AHEAD: Final = 50
 """Requests that are sent before their answers are read."""
+WIDE: Final = 50
+"""Costs that differ by a larger factor are drawn on a logarithmic axis."""
 START_TIMEOUT_S: Final = 180.0
 SAMPLE: Final = 100
 """Transactional ids whose transactions are measured, beside the others."""
@@ -316,7 +318,8 @@ def record_size(most: int) -> Growth:
         "record-size",
         "bytes of a record",
         "Up to some kilobytes a request costs what any request costs. Then the bytes count: checksum, and copies"
-        " between socket, memory and page cache.",
+        " between socket, memory and page cache. A receive buffer above 2 MiB is given back after its request, so the"
+        " system has to find and clear the memory of the next one: that is the knee of Produce behind 1 MB.",
         [Figure("one record", "µs")],
     )
     (requests,) = growth.figures
@@ -396,8 +399,10 @@ What a request, the memory and a start cost when there is more of everything. `m
 `make stalls` shows how long others wait; here each plot changes one number and keeps the rest.
 
 Times are processor time of the broker's process, measured from outside: a client on the same machine sends requests of
-its own making over TCP, {ahead} ahead, and the least of {rounds} rounds counts. Durability is `os`. Both axes are
-logarithmic: a straight line that rises by one decade per decade is linear growth, a flat one is none.
+its own making over TCP, {ahead} ahead, and the least of {rounds} rounds counts. Durability is `os`.
+
+The axis of what grows is logarithmic. That of the cost begins at 0; only where costs differ by more than a factor of
+{wide}, it is logarithmic, too.
 
 Machine: {machine}. Python {python}, oncelog {version}.
 """
@@ -410,7 +415,12 @@ def page(growths: list[Growth]) -> str:
     )
     parts = [
         INTRODUCTION.format(
-            ahead=AHEAD, rounds=ROUNDS, machine=machine, python=platform.python_version(), version=version("oncelog")
+            ahead=AHEAD,
+            rounds=ROUNDS,
+            wide=WIDE,
+            machine=machine,
+            python=platform.python_version(),
+            version=version("oncelog"),
         )
     ]
     for growth in growths:
@@ -451,7 +461,10 @@ def draw(growth: Growth, directory: Path) -> None:
     for axis, figure in zip(axes[0], growth.figures, strict=True):
         for name, points in figure.lines.items():
             axis.plot([x for x, _ in points], [value for _, value in points], marker="o", markersize=3, label=name)
-        axis.set(xscale="log", yscale="log", xlabel=growth.over, ylabel=figure.unit, title=figure.name)
+        values = [value for points in figure.lines.values() for _, value in points]
+        wide = max(values) > WIDE * min(values)
+        axis.set(xscale="log", yscale="log" if wide else "linear", ylim=None if wide else (0, max(values) * 1.1))
+        axis.set(xlabel=growth.over, ylabel=figure.unit, title=figure.name)
         if len(figure.lines) > 1:
             axis.legend(frameon=False)
     directory.mkdir(exist_ok=True)
