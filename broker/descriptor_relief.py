@@ -20,15 +20,21 @@ SYNCED_AT_ONCE: Final = 16
 
 
 class Crowding:
-    """Whether more files are open than should be. `end`: a future of when that is over (shield it); None: it is not so.
+    """A sign that more files are open than the pool's capacity.
 
-    Appends to many logs look at it time and again, and wait.
+    `end` is a future that is done when that is over; None while no more are open. A request that appends to many logs
+    looks at it between them, and waits.
     """
 
     __slots__ = ("end",)
 
     def __init__(self) -> None:
         self.end: asyncio.Future[None] | None = None
+
+    async def wait_until_over(self) -> None:
+        """Return when no more files are open than should be; at once if that is so."""
+        while (end := self.end) is not None:
+            await asyncio.shield(end)
 
 
 class CrowdedPool(Protocol):

@@ -193,8 +193,7 @@ class ReplicaManager:
             codes: dict[TopicPartition, ErrorCode] = {}
             results.append(codes)
             async for key in in_slices(marker.partitions, _MARKED_PER_TURN):
-                while (end := self._log_manager.crowding.end) is not None:
-                    await asyncio.shield(end)
+                await self._log_manager.crowding.wait_until_over()
                 try:
                     waiting.append((codes, key, self._append_marker(key, marker)))
                 except KafkaError as error:

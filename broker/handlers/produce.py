@@ -300,8 +300,7 @@ async def _append_in_portions(
         portion = appends[start : start + _BETWEEN_LOOKS]
         if start == begin or start % PARTITIONS_AT_ONCE == 0:
             await asyncio.sleep(0)
-        while (end := crowding.end) is not None:
-            await asyncio.shield(end)
+        await crowding.wait_until_over()
         if request.transactional_id is not None:
             verify_again(context, request.transactional_id, portion)
         waiting += _append_each(context, request, portion)

@@ -380,7 +380,7 @@ class LogManager:
             self._write_start_offsets()  # behind a write that is under way and may name the partition
             self._former.clear()
         if key in self._recovery_points or key in self._written_recovery_points:
-            self._drop_recovery_point(key)
+            self._drop_recovery_points({key})
             self._write_recovery_points()
         if key in self._cleaner_offsets:
             self._cleaner_offsets = {other: at for other, at in self._cleaner_offsets.items() if other != key}
@@ -427,7 +427,7 @@ class LogManager:
         self._undeleted -= keys
         for key in keys:
             self.offline.pop(key, None)
-        self._recovery_points = {key: at for key, at in self._recovery_points.items() if key not in keys}
+        self._drop_recovery_points(keys)
         await self._forget_deleted(keys)
         async for key, _, target, _ in in_slices(doomed, _CLOSED_PER_TURN):
             if self._flusher is None:
@@ -447,9 +447,10 @@ class LogManager:
             with suppress(KafkaError):
                 await self.start_offsets_on_disk()
 
-    def _drop_recovery_point(self, key: TopicPartition) -> None:
-        if key in self._recovery_points:
-            self._recovery_points = {other: at for other, at in self._recovery_points.items() if other != key}
+    def _drop_recovery_points(self, keys: set[TopicPartition]) -> None:
+        """Leave these partitions out of the next checkpoint; the one that may be being written is not changed."""
+        if not keys.isdisjoint(self._recovery_points):
+            self._recovery_points = {key: at for key, at in self._recovery_points.items() if key not in keys}
 
     def _finish_deletion(self, key: TopicPartition, path: str) -> None:
         """Remove the files of a deleted partition, after its recovery point: a partition without a directory that has
@@ -460,7 +461,7 @@ class LogManager:
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
         """At a start, do the same for what a crash left; a failure is logged and left to the next start."""
-        self._recovery_points = {key: at for key, at in self._recovery_points.items() if key not in keys}
+        self._drop_recovery_points(keys)
         for path in paths:
             try:
                 if not keys.isdisjoint(self._written_recovery_points):
