@@ -1,22 +1,19 @@
 """`python -m bench.performance`: how the broker's cost grows, as plots and tables in docs/performance.md.
 
-One broker process per point, driven over TCP by one small client. What is shown is the processor time of the broker's
-process, all threads together, of which other load on the machine takes less away than of the time on the clock. Each
-value is the least of some rounds of many requests. Durability is os, so that the disk does not count.
+Each point has a broker process of its own, which one small client drives over TCP. The cost is processor time of that
+process, all threads together: other load on the machine disturbs it less than elapsed time. Each value is the least of
+some rounds of many requests. Durability is os, so that the disk does not count.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
 import random
 import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,11 +33,11 @@ from oncelog.protocol.schema import Request, Response
 from support.broker import BrokerProcess
 from support.wire import Wire
 
+from .growth import Figure, Growth, draw, page, table
+
 ROUNDS: Final = 5
 AHEAD: Final = 50
 """Requests that are sent before their answers are read."""
-WIDE: Final = 50
-"""Costs that differ by a larger factor are drawn on a logarithmic axis."""
 START_TIMEOUT_S: Final = 180.0
 SAMPLE: Final = 100
 """Transactional ids whose transactions are measured, beside the others."""
@@ -52,29 +49,6 @@ SETTINGS: Final = {
     "log.retention.bytes": "-1",
     "max.connections": "20000",
 }
-
-
-@dataclass(slots=True)
-class Figure:
-    """One plot: named lines of points over the same x, all in the same unit."""
-
-    name: str
-    unit: str
-    lines: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-
-    def add(self, line: str, x: int, value: float) -> None:
-        self.lines.setdefault(line, []).append((x, value))
-
-
-@dataclass(slots=True)
-class Growth:
-    """What is increased, from where to where, and what was measured. `reading` says what makes each line bend."""
-
-    title: str
-    file: str
-    over: str
-    reading: str
-    figures: list[Figure]
 
 
 # ---- the broker, and what it has used
@@ -130,9 +104,9 @@ class Link(Wire):
             part = frames[begin : begin + AHEAD]
             owners = [links[(begin + number) % len(links)] for number in range(len(part))]
             for link, frame in zip(owners, part, strict=True):
-                link._socket.sendall(frame.data)
+                link.send_bytes(frame.data)
             for link in owners:
-                answer = link._read(int.from_bytes(link._read(4), "big"))
+                answer = link.receive_frame()
         check(decode_response(frames[-1].response, frames[-1].version, answer)[1])
 
 
@@ -391,87 +365,6 @@ def powers(most: int, least: int = 1) -> list[int]:
 # ---- the page
 
 
-INTRODUCTION: Final = """# How cost grows
-
-<!-- written by `make performance` -->
-
-What a request, the memory and a start cost when there is more of everything. `make bench` compares with Apache Kafka,
-`make stalls` shows how long others wait; here each plot changes one number and keeps the rest.
-
-Times are processor time of the broker's process, measured from outside: a client on the same machine sends requests of
-its own making over TCP, {ahead} ahead, and the least of {rounds} rounds counts. Durability is `os`.
-
-The axis of what grows is logarithmic. That of the cost begins at 0; only where costs differ by more than a factor of
-{wide}, it is logarithmic, too.
-
-Machine: {machine}. Python {python}, oncelog {version}.
-"""
-
-
-def page(growths: list[Growth]) -> str:
-    memory = psutil.virtual_memory().total / 2**30
-    machine = (
-        f"{psutil.cpu_count()} processors, {memory:.0f} GiB, {platform.system()} {platform.release().split('-')[0]}"
-    )
-    parts = [
-        INTRODUCTION.format(
-            ahead=AHEAD,
-            rounds=ROUNDS,
-            wide=WIDE,
-            machine=machine,
-            python=platform.python_version(),
-            version=version("oncelog"),
-        )
-    ]
-    for growth in growths:
-        parts.append(f"\n## {growth.title}\n\n![{growth.title}](performance/{growth.file}.svg)\n\n{table(growth)}")
-        parts.append(f"\n{wrapped(growth.reading)}\n")
-    return "".join(parts)
-
-
-def table(growth: Growth) -> str:
-    columns = [(figure, line) for figure in growth.figures for line in figure.lines]
-    heads = [f"{figure.name}: {line}, {figure.unit}" for figure, line in columns]
-    rows = [f"| {growth.over} | {' | '.join(heads)} |", "|" + "---:|" * (1 + len(heads))]
-    for row, (x, _) in enumerate(columns[0][0].lines[columns[0][1]]):
-        values = [shown(figure.lines[line][row][1]) for figure, line in columns]
-        rows.append(f"| {x:,} | {' | '.join(values)} |")
-    return "\n".join(rows) + "\n"
-
-
-def shown(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def wrapped(text: str) -> str:
-    import textwrap
-
-    return textwrap.fill(text, 120)
-
-
-def draw(growth: Growth, directory: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "oncelog", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
-    from matplotlib import pyplot
-
-    columns = len(growth.figures)
-    drawing, axes = pyplot.subplots(1, columns, figsize=(3.6 * columns, 3), squeeze=False, layout="constrained")
-    for axis, figure in zip(axes[0], growth.figures, strict=True):
-        for name, points in figure.lines.items():
-            axis.plot([x for x, _ in points], [value for _, value in points], marker="o", markersize=3, label=name)
-        values = [value for points in figure.lines.values() for _, value in points]
-        wide = max(values) > WIDE * min(values)
-        axis.set(xscale="log", yscale="log" if wide else "linear", ylim=None if wide else (0, max(values) * 1.1))
-        axis.set(xlabel=growth.over, ylabel=figure.unit, title=figure.name)
-        if len(figure.lines) > 1:
-            axis.legend(frameon=False)
-    directory.mkdir(exist_ok=True)
-    drawing.savefig(directory / f"{growth.file}.svg", metadata={"Date": None})
-    pyplot.close(drawing)
-
-
 GROWTHS: Final[dict[str, tuple[Callable[[int], Growth], int]]] = {
     "partitions": (partitions, 10_000),
     "connections": (connections, 5_000),
@@ -500,7 +393,7 @@ def main() -> None:
     if chosen.docs:
         for growth in growths:
             draw(growth, chosen.docs / "performance")
-        (chosen.docs / "performance.md").write_text(page(growths))
+        (chosen.docs / "performance.md").write_text(page(growths, AHEAD, ROUNDS))
 
 
 if __name__ == "__main__":

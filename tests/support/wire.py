@@ -40,15 +40,22 @@ class Wire:
         self._correlation_id += 1
         self._sent.append((self._correlation_id, request.response, version))
         frames = encode_request(request, version, self._correlation_id, "wire", self._extension_version)
-        self._socket.sendall(b"".join(frames))
+        self.send_bytes(b"".join(frames))
 
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet."""
         correlation_id, cls, version = self._sent.pop(0)
-        frame = self._read(int.from_bytes(self._read(4), "big"))
-        answered, response = decode_response(cls, version, frame)
+        answered, response = decode_response(cls, version, self.receive_frame())
         assert answered == correlation_id
         return response
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send a request that is encoded, its size included; `receive_frame` gets its answer."""
+        self._socket.sendall(data)
+
+    def receive_frame(self) -> bytes:
+        """The next answer, without its size, not decoded."""
+        return self._read(int.from_bytes(self._read(4), "big"))
 
     def call(self, request: Request[R], version: int) -> R:
         """Send one request and return its answer."""
