@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from oncelog import Admin, Broker, Consumer, KafkaTimeoutError, Producer
-from support.proxy import FaultProxy
+from oncelog import Consumer, KafkaTimeoutError, Producer
+from support.proxy import FaultProxy, topic_behind_proxy
 
 WAIT_S = 30.0
 VALUE = bytes(1_000)
@@ -17,10 +17,8 @@ RECORDS = 25_000
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[FaultProxy]:
-    async with Broker() as broker, Admin(bootstrap_servers=broker.address) as admin:
-        await admin.create_topic("t", 1)
-        async with FaultProxy(broker.address) as proxy:
-            yield proxy
+    async with topic_behind_proxy("t") as proxy:
+        yield proxy
 
 
 def producer_of(proxy: FaultProxy, **settings: object) -> Producer:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from oncelog import Admin, Broker, IllegalStateError, Producer
+from oncelog import IllegalStateError, Producer
 from oncelog.protocol.messages.produce import ProduceRequest
-from support.proxy import FaultProxy
+from support.proxy import FaultProxy, topic_behind_proxy
 
 WAIT_S = 20.0
 """Below max.block.ms, after which waiting ends in any case."""
@@ -20,10 +20,8 @@ SETTINGS: dict[str, object] = {"buffer_memory": 65_536, "batch_size": 16_384, "m
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[FaultProxy]:
-    async with Broker() as broker, Admin(bootstrap_servers=broker.address) as admin:
-        await admin.create_topic("t", 1)
-        async with FaultProxy(broker.address) as proxy:
-            yield proxy
+    async with topic_behind_proxy("t") as proxy:
+        yield proxy
 
 
 async def outcomes(waiting: list[asyncio.Task[object]]) -> list[object]:

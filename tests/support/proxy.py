@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from oncelog import Admin, Broker
 from oncelog.protocol.codec import decode
 from oncelog.protocol.framing import decode_request_header, decode_response, encode_response
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -253,3 +254,12 @@ class _Pipe:
     def _answered(self) -> None:
         if not self.waiting:
             self.all_answered.set()
+
+
+@contextlib.asynccontextmanager
+async def topic_behind_proxy(name: str) -> AsyncIterator[FaultProxy]:
+    """A broker in this process with a topic of one partition, behind a proxy."""
+    async with Broker() as broker, Admin(bootstrap_servers=broker.address) as admin:
+        await admin.create_topic(name, 1)
+        async with FaultProxy(broker.address) as proxy:
+            yield proxy
