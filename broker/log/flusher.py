@@ -47,7 +47,7 @@ _BEGUN_PER_TURN: Final = 32
 """Flushes that begin in one turn of the event loop."""
 
 _LATER_SHARE: Final = 8
-"""Of so many flushes that begin, one is for a log that nobody waits for: what it has is shown to readers then."""
+"""One flush in this many is for a log that nobody waits for, so that readers see its records, too."""
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ class BaseHerder:
         await self._statuses.put_topic(TopicStatus(topic, task.connector, task.task, int(time.time() * 1000)))
 
     def topics_in_use(self, connector: str) -> Container[str]:
-        """Return the topics that a connector writes to, as they are known at any time from now on."""
+        """Return a live view of the topics that a connector writes to: it changes as they do."""
         return self._statuses.topics_in_use(connector)
 
     # -- what there is

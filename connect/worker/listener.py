@@ -19,4 +19,4 @@ class StatusListener(Protocol):
         """A task writes to a topic that is not in use."""
 
     def topics_in_use(self, connector: str) -> Container[str]:
-        """Return the topics that a connector writes to, as they are known at any time from now on."""
+        """Return a live view of the topics that a connector writes to: it changes as they do."""

@@ -67,7 +67,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
 
     def put(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
-        """The value counts unless there is one of a later record."""
+        """Keep the value, unless one from a later record of the log is already kept."""
         numbers, rests, rest = self._numbers, self._rests, value[1:-1]
         place = self._places.get(partition)
         if place is None:

@@ -3,8 +3,9 @@
 Owns the tasks that do so and their retries. Never decides: what it starts from is PREPARE_* in the log, and it goes on
 until every marker is durable, across failures of single partitions and errors that nobody expects. A partition that
 is deleted meanwhile drops out. The next transaction of the id cannot begin before, and COMPLETE_* comes only then. A
-partition that refuses the marker drops out when no transaction of the producer is open in its log. One that is open
-there all the same is not the transaction that ends: a power failure took a part of the truth, and it is aborted.
+partition that refuses the marker drops out when no transaction of the producer is open in its log. If one is open, it
+is another transaction than the one that ends, and is aborted: a power failure has lost its marker, or the coordinator's
+record of it.
 A failure is logged when it appears, when it changes and when it is over, not at each attempt.
 """
 
@@ -126,9 +127,8 @@ class TransactionMarkerWriter:
     async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
         """The partition refused the marker: NONE if nothing is open there, or once what is open is aborted.
 
-        What is open is another transaction of the producer, either a later one, which the coordinator has forgotten, or
-        an earlier one, whose marker the log has lost (durability=os, and a power failure): nobody can commit it any
-        more.
+        The open transaction is a later one, which the coordinator has lost, or an earlier one, whose marker the log has
+        lost. Both happen with durability=os and a power failure. Nothing can commit it any more.
         """
         try:
             known = self._gateway.producer(partition, marker.producer_id)
