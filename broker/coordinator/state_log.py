@@ -72,7 +72,8 @@ class StateLog:
     ) -> AppendResult:
         """Append (key, value or None) pairs as one batch, creating the partition on first use.
 
-        `essential`: it ends a transaction or removes state, so it may use the last part of the disk's reserve.
+        `essential`: it ends a transaction or removes state, so it may use the last part of the disk's reserve, and
+        is not bound by `max.message.bytes`: what once fitted must never become impossible to end or remove.
         Raises KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); then nothing was written.
         """
         home = self._replica_manager.partition(self.topic, partition)

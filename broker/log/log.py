@@ -133,8 +133,9 @@ class Log(Protocol):
 
         The offsets are binding once `flushed` has said that they are durable. `inspection`: that of a client's batch,
         ended; without it the batch is inspected here. `transaction_version`: see `ProducerStateManager.check`.
-        `essential`: it may use the last part of the room. Raises NOT_LEADER_OR_FOLLOWER under an older leader epoch
-        than that of the owner, and what is wrong with the batch, the producer or the storage.
+        `essential`: a coordinator's batch of any size, which may use the last part of the room. Raises
+        NOT_LEADER_OR_FOLLOWER under an older leader epoch than that of the owner, and what is wrong with the batch, the
+        producer or the storage.
         """
 
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:

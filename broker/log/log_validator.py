@@ -38,11 +38,14 @@ CLIENT_ATTRIBUTES: Final = COMPRESSION_MASK | TRANSACTIONAL
 clears most of them too, but lets a delete horizon in, with which its compaction drops tombstones at once."""
 
 
-def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: LogConfig, where: str) -> BatchHeader:
+def read_and_check(
+    buffer: Buffer, position: int, origin: AppendOrigin, config: LogConfig, where: str, *, essential: bool = False
+) -> BatchHeader:
     """The header of the batch at `position`, format, size and checksum checked.
 
-    A coordinator's control batch may have any size: without its marker a transaction would stay open. Raises KafkaError
-    CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
+    A coordinator's control batch may have any size, and so may an `essential` batch: without its marker, or the record
+    of its decision, a transaction would stay open. Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE
+    or UNSUPPORTED_COMPRESSION_TYPE.
     """
     try:
         header = read_batch_header(buffer, position)
@@ -51,7 +54,7 @@ def read_and_check(buffer: Buffer, position: int, origin: AppendOrigin, config: 
             raise invalid(where, f"a batch has format (magic) {magic}, only {MAGIC} is accepted") from None
         raise
     size = header[1] + LENGTH_END
-    if size > config.max_batch_bytes and (origin is CLIENT or not header[5] & CONTROL):
+    if size > config.max_batch_bytes and not essential and (origin is CLIENT or not header[5] & CONTROL):
         raise _too_large(size, config, where)
     if crc32c(memoryview(buffer)[position + CRC_END : position + size]) != header[4]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: the checksum of a batch does not match its {size} bytes")

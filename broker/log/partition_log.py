@@ -179,7 +179,8 @@ class PartitionLog(RetainedLog):
 
         A client sends exactly one batch; a coordinator any number. The buffer is stamped in place if it can be written
         to. `inspection`: that of the client's batch, ended; without it the batch is inspected here, in one go.
-        `essential`: the batch may use the last part of the disk's reserve, as markers may.
+        `essential`: a coordinator's batch that may have any size and use the last part of the disk's reserve, as
+        markers may.
         `transaction_version` 2 makes a data batch of a producer unknown here begin at sequence 0, and a marker be
         newer than the open transaction (KIP-890). Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, NOT_LEADER_OR_FOLLOWER,
@@ -205,7 +206,7 @@ class PartitionLog(RetainedLog):
                 inspection.inspect_whole()
                 content = inspection.content
         else:
-            header = read_and_check(batches, 0, origin, config, self.name)
+            header = read_and_check(batches, 0, origin, config, self.name, essential=essential)
         size = header[1] + LENGTH_END
         if size != len(batches):
             return self._append_many(batches, origin, leader_epoch, transaction_version, essential)
@@ -265,7 +266,7 @@ class PartitionLog(RetainedLog):
         checked: list[tuple[BatchHeader, ControlRecord | None, int]] = []
         position, next_offset, max_timestamp = 0, self.log_end_offset, -1
         while position < len(data):
-            header = read_and_check(data, position, origin, self.config, self.name)
+            header = read_and_check(data, position, origin, self.config, self.name, essential=essential)
             marker = self._marker(data, position, header) if header.is_control else None
             if header.producer_id >= 0:
                 self.producers.check(header, marker, origin, transaction_version, pending)

@@ -1,4 +1,4 @@
-"""A simulated state log that refuses what a real one refuses: batches above max.message.bytes."""
+"""A simulated state log that refuses what a real one refuses: batches above max.message.bytes, but essential ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ def limit_batches(log: Any) -> None:
     """From now on `log.append` raises MESSAGE_TOO_LARGE, and appends nothing, when the records are too many bytes."""
     append = log.append
 
-    def checked(partition: int, records: Iterable[tuple[bytes, bytes | None]], **fields: Any) -> Any:
+    def checked(
+        partition: int, records: Iterable[tuple[bytes, bytes | None]], essential: bool = False, **fields: Any
+    ) -> Any:
         records = list(records)
-        if sum(len(key) + len(value or b"") for key, value in records) > MAX_MESSAGE_BYTES:
+        if not essential and sum(len(key) + len(value or b"") for key, value in records) > MAX_MESSAGE_BYTES:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-        return append(partition, records, **fields)
+        return append(partition, records, essential=essential, **fields)
 
     log.append = checked

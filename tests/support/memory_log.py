@@ -154,7 +154,9 @@ class MemoryLog:
         data = bytearray(batches)
         base_offset, position, append_time = store.log_end_offset, 0, -1
         while position < len(data):
-            header = read_and_check(data, position, AppendOrigin.COORDINATOR, self.config, self.name)
+            header = read_and_check(
+                data, position, AppendOrigin.COORDINATOR, self.config, self.name, essential=essential
+            )
             piece = data[position : position + header[1] + LENGTH_END]
             append_time = self._append_one(piece, header, origin, leader_epoch, transaction_version)
             position += len(piece)

@@ -231,7 +231,7 @@ class GroupClaims:
         changes = {transactional_id: made}
         if made is not None:
             changes |= dict.fromkeys(group.spent(generation_id)) | changes
-        durable = self._write(group_id, group, changes, replaced)
+        durable = self._write(group_id, group, changes, replaced, claims=made is not None)
         group.next_order()
         return durable
 
@@ -298,11 +298,13 @@ class GroupClaims:
         found: Iterable[TopicPartition] = (),
         *,
         forget: bool = False,
+        claims: bool = False,
     ) -> asyncio.Future[None] | None:
         """Append one batch, and take it over: new assignments (None: none any more), and the end of those `found`.
 
         The newest generation of what goes is remembered where nothing newer stays and offsets may name it, unless the
-        group itself goes.
+        group itself goes. `claims`: an id gets partitions, which a large record or a full disk may prevent; nothing may
+        keep ids from letting go of theirs.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -317,7 +319,7 @@ class GroupClaims:
         if forgotten != group.forgotten_generation:
             value = None if forgotten == NOTHING_FORGOTTEN else encode_assignment(forgotten, ())
             records.append((encode_assignment_key(group_id, FORGOTTEN), value))
-        durable = self._append(group_id, records) if records else None
+        durable = self._append(group_id, records, essential=not claims) if records else None
         self._groups[group_id] = group
         concerned = group.concerned(changes)
         for name, held in changes.items():
@@ -346,11 +348,13 @@ class GroupClaims:
             records.append((encode_assignment_key(group_id, name), value))
         return records
 
-    def _append(self, group_id: str, records: list[tuple[bytes, bytes | None]]) -> asyncio.Future[None] | None:
+    def _append(
+        self, group_id: str, records: list[tuple[bytes, bytes | None]], *, essential: bool
+    ) -> asyncio.Future[None] | None:
         partition = self._state_log.partition_for(group_id)
         try:
-            removes = all(value is None for _, value in records)
-            result = self._state_log.append(partition, records, timestamp_ms=self._now_ms(group_id), essential=removes)
+            now_ms = self._now_ms(group_id)
+            result = self._state_log.append(partition, records, timestamp_ms=now_ms, essential=essential)
             flush = self._state_log.pending_flush(partition, result.last_offset + 1)
         except KafkaError as error:
             raise _coordinator_error(error) from error

@@ -120,14 +120,15 @@ class TransactionStateManager:
         """Append `new`. None: it is current. Else the future resolves when it has become durable and current.
 
         The future is shared property: await it through `asyncio.shield`. It fails, as this call does, with KafkaError
-        in a coordinator's codes; the id's value is then unchanged.
+        in a coordinator's codes; the id's value is then unchanged. A record that grows beyond `max.message.bytes` is
+        refused while the transaction takes up partitions, never when it ends: a decision may have any size.
         """
         try:
             end_offset = self._append(entry, new)
         except _TooLarge:
             if not new.session_partitions:
                 raise
-            # A session is a convenience that doubles the record; without it the transaction can be decided.
+            # A session is a convenience that doubles the record; without it the transaction can begin.
             self._logger.warning(
                 "session_dropped",
                 transactional_id=new.transactional_id,
