@@ -28,9 +28,6 @@ from ..ports import Buffer, File
 _WINDOW: Final = 256 * 1024
 _SMALL_WINDOW: Final = 4 * 1024
 _SCAN_WINDOW: Final = 64 * 1024
-_SEARCHED: Final = 1 << 20
-_MAGIC_POSITION: Final = 16
-_MAGIC_BYTE: Final = bytes((MAGIC,))
 _LENGTH_AT_8: Final = Struct(">8xi")
 _unpack_extent: Final = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
 _FRAME: Final = Struct(">8xi4xbI")
@@ -161,39 +158,3 @@ def scan_windows(file: File, start: int, end: int, size: int = _SCAN_WINDOW) -> 
             _, header, batch = next(scan_batches(file, position, end))
             yield bytes(batch)
             position += header.size
-
-
-def find_batch(file: File, start: int, end: int, from_offset: int) -> int | None:
-    """The position of the first whole, valid batch that begins at or behind byte `start`; None if there is none.
-
-    Every byte is tried. Only a batch of `from_offset` or a later one counts: an older one is a record's content, or
-    was left behind by a write that failed.
-    """
-    position = start
-    while position + HEADER_SIZE <= end:
-        window = file.read_at(min(_SEARCHED, end - position), position)
-        at = -1
-        while (at := window.find(_MAGIC_BYTE, at + 1)) >= 0:
-            candidate = at - _MAGIC_POSITION
-            if candidate < 0 or position + candidate + HEADER_SIZE > end:
-                continue
-            if _is_batch(file, position + candidate, end, from_offset, window, candidate):
-                return position + candidate
-        if position + len(window) >= end:
-            return None
-        position += len(window) - HEADER_SIZE
-    return None
-
-
-def _is_batch(file: File, position: int, end: int, from_offset: int, window: bytes, at: int) -> bool:
-    head = window[at : at + HEADER_SIZE]
-    if len(head) < HEADER_SIZE:
-        return False  # the next window has it
-    try:
-        header = read_batch_header(head, whole=False)
-    except CorruptBatch:
-        return False
-    if header.base_offset < from_offset or position + header.size > end:
-        return False
-    batch = file.read_at(header.size, position)
-    return len(batch) == header.size and verify_crc(batch, 0, read_batch_header(batch))

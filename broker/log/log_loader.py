@@ -11,8 +11,9 @@ torn tail, making indexes and producer state again. Rules:
   the batches behind that are scanned, after a clean stop as well: a stop leaves a few of them (`unsaved_bytes`).
 * Behind the recovery point every checksum is verified. At the first byte that is no valid batch, or where segments do
   not join, the log ends, if that can be a torn write: a process that is killed tears only its last write, so a valid
-  batch behind the damage means that the file has rotted, and the partition stays offline, too. After a loss of power
-  anything behind the recovery point may be whole or not, in any order: the rest was never acknowledged.
+  batch behind the damage, and not inside of the torn write (`batch_search.py`), means that the file has rotted, and the
+  partition stays offline, too. After a loss of power anything behind the recovery point may be whole or not, in any
+  order: the rest was never acknowledged.
 * What is cut off is kept (`removed.py`).
 * What is kept is on disk before anyone sees it: a crash of the process alone leaves unsynced bytes in the page cache.
 """
@@ -30,7 +31,8 @@ from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE
 from ..ports import Clock, FileSystem, RandomIds, Threads
-from .batch_scan import BrokenBatch, find_batch, scan_batches
+from .batch_scan import BrokenBatch, scan_batches
+from .batch_search import find_batch_behind
 from .disk_space import DiskSpace
 from .file_names import (
     CLEANED,
@@ -406,10 +408,11 @@ class _Loader:
         if self._point.clean or end_offset < self._recovery_point:
             raise CorruptLog(segment.path(), broken.position, end_offset, broken.reason)
         if self._point.same_boot:
-            valid = find_batch(segment.file, broken.position + 1, size, end_offset)
+            valid = find_batch_behind(segment.file, broken.position, size, end_offset)
             if behind or valid is not None:
                 where = f"at byte {valid}" if valid is not None else f"in {self.segments[number + 1].path()}"
-                reason = f"{broken.reason}; it is no torn write, because valid batches follow {where}"
+                because = "its checksum matches" if valid == broken.position else f"valid batches follow {where}"
+                reason = f"{broken.reason}; it is no torn write, because {because}"
                 raise CorruptLog(segment.path(), broken.position, end_offset, reason)
         self._keep_and_log(number, broken.position, end_offset, broken.reason)
         segment.cut(broken.position)

@@ -9,6 +9,7 @@ import pytest
 from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.repair import inspect, repair
+from oncelog.protocol.batch_header import HEADER_SIZE, stamp
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch
@@ -727,6 +728,74 @@ def test_a_batch_inside_of_a_record_is_no_batch_of_the_log(fs: FaultyFileSystem)
     fs.kill()
     fs._get(FIRST).data[-1] ^= 1
     assert open_log(fs, point=KILLED).log_end_offset == 2
+
+
+def stored_segment(base_offset: int, count: int = 4) -> bytes:
+    """The content of a segment file, as somebody stores it in a record."""
+    data = b""
+    for offset in range(base_offset, base_offset + count):
+        inner = batch(f"copied {offset}")
+        stamp(inner, 0, offset, 0)
+        data += bytes(inner)
+    return data
+
+
+@pytest.mark.parametrize("base_offset", [0, 1, 2, 3, 1000])
+def test_a_torn_write_of_a_record_that_holds_a_segment_is_cut(fs: FaultyFileSystem, base_offset: int) -> None:
+    """Wherever the kill tore it. Those batches were taken for batches of the log, and the partition went offline."""
+    log = written(fs, 2, flushed=2)
+    start = log.segments.active.size
+    log.append(bytearray(encode_batch([Record(0, NOW, b"k", b"." * 100 + stored_segment(base_offset) + b"." * 100)])))
+    fs.kill()
+    node = fs._get(FIRST)
+    whole = bytes(node.data)
+    for size in range(start + 1, len(whole), 7):
+        node.data = bytearray(whole[:size])
+        log = open_log(fs, point=KILLED)
+        assert (log.log_end_offset, values(log.batches())) == (2, ["value 0", "value 1"])
+        log.close(clean=False)
+        assert len(node.data) == start
+
+
+@pytest.mark.parametrize("cleaned_to", [0, None])
+@pytest.mark.parametrize("inner", [b"", stored_segment(4)])
+def test_no_damage_of_a_header_looks_like_a_torn_write(
+    fs: FaultyFileSystem, inner: bytes, cleaned_to: int | None
+) -> None:
+    """Where batches follow: whatever bit it is, of the length as well, and whatever the record holds."""
+    point = LoadPoint(same_boot=True, cleaned_to=cleaned_to)
+    log = written(fs, 2, flushed=2)
+    start = log.segments.active.size
+    log.append(bytearray(encode_batch([Record(0, NOW, b"k", b"." * 100 + inner)])))
+    log.append(batch("behind"))
+    fs.kill()
+    data = fs._get(FIRST).data
+    covered_by_nothing = range(12, 16)  # the leader epoch
+    for bit in range(8 * HEADER_SIZE):
+        if bit // 8 in covered_by_nothing:
+            continue
+        data[start + bit // 8] ^= 1 << bit % 8
+        before = bytes(data)
+        with pytest.raises(CorruptLog) as caught:
+            open_log(fs, point=point)
+        # Where compaction may have left gaps, an offset that is too large shows at the next batch.
+        assert caught.value.position == start or (cleaned_to is None and bit < 64), f"bit {bit}"
+        assert data == before, "nothing is cut"
+        data[start + bit // 8] ^= 1 << bit % 8
+    assert open_log(fs, point=point).log_end_offset == 4
+
+
+@pytest.mark.parametrize("first", [0, 8, 12, 61, 80])
+def test_zeros_in_front_of_a_valid_batch_are_no_torn_write(fs: FaultyFileSystem, first: int) -> None:
+    log = written(fs, 2, flushed=2)
+    start = log.segments.active.size
+    log.append(batch("v" * 100))
+    end = log.segments.active.size
+    log.append(batch("behind"))
+    fs.kill()
+    fs._get(FIRST).data[start + first : end] = bytes(end - start - first)
+    with pytest.raises(CorruptLog):
+        open_log(fs, point=KILLED)
 
 
 @pytest.mark.parametrize("clean", [True, False])
