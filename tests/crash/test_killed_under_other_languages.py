@@ -126,6 +126,9 @@ def workload(
 
 @pytest.mark.parametrize("durability", ["flush", "os"])
 def test_killed_broker(request: pytest.FixtureRequest, program: Program, tmp_path: Path, durability: str) -> None:
+    if program[0] == "kafka-python":
+        stuck = "on a busy machine kafka-python 3.0 may stop sending after a reconnect, beside Apache Kafka 4.1, too"
+        request.applymarker(pytest.mark.xfail(reason=stuck, strict=False))
     with workload(request, program, tmp_path, durability) as running:
         running.run(KILLS)
 
