@@ -295,6 +295,8 @@ class LogSegment:
                 checksums = IndexChecksums.decode(self._index_file(CHECKSUMS))
                 checksums.check_reach(self.size)
                 content = checksums.check_aborted(content)
+            elif not self.index_files_present():
+                raise CorruptIndex("the index files are missing")
             aborted = self._aborted = decode_transaction_index(content, self.base_offset)
             self._used(loaded=True)
         elif aborted:

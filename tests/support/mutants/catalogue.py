@@ -149,6 +149,28 @@ MUTANTS: Final = (
         "expected = above >= 1",
     ),
     Mutant(
+        "compaction keeps aborted records behind the keys that memory has room for",
+        "log",
+        "broker/log/cleaner.py",
+        "            if plan.is_aborted(header):\n",
+        "            if plan.is_aborted(header) and header.base_offset < plan.end_offset:\n",
+    ),
+    Mutant(
+        "an index of aborted transactions is not checked",
+        "log",
+        "broker/log/segment.py",
+        "                content = checksums.check_aborted(content)\n",
+        "                checksums.check_reach(self.size)\n",
+    ),
+    Mutant(
+        "lost index files mean that nothing was aborted",
+        "log",
+        "broker/log/segment.py",
+        "            elif not self.index_files_present():\n"
+        '                raise CorruptIndex("the index files are missing")\n',
+        "",
+    ),
+    Mutant(
         "compaction forgets the producers' last batches",
         "log",
         "broker/log/cleaner.py",

@@ -60,7 +60,7 @@ def test_aborted_transactions_stay_known_when_their_index_cannot_be_synced(
     assert aborted(log) == [(1, 1)]
 
 
-@pytest.mark.parametrize("damage", ["flipped", "missing", "of a shorter segment"])
+@pytest.mark.parametrize("damage", ["flipped", "missing", "missing with all indexes", "of a shorter segment"])
 @pytest.mark.parametrize("after", ["nothing", "another index", "a compaction"])
 def test_a_damaged_index_of_aborted_transactions_is_made_again(fs: FaultyFileSystem, damage: str, after: str) -> None:
     """Nor is it taken for sound when another index has to be made again first."""
@@ -71,6 +71,9 @@ def test_a_damaged_index_of_aborted_transactions_is_made_again(fs: FaultyFileSys
         flip(fs, f"{FIRST}.txnindex", 20)
     else:
         fs.unlink(f"{FIRST}.txnindex")
+    if damage == "missing with all indexes":
+        for kind in (".index", ".timeindex", ".checksums"):
+            fs.unlink(f"{FIRST}{kind}")
     if damage == "of a shorter segment":
         earlier = FaultyFileSystem()
         shorter = open_log(earlier)
@@ -78,7 +81,8 @@ def test_a_damaged_index_of_aborted_transactions_is_made_again(fs: FaultyFileSys
         shorter.save_state()
         fs._get(f"{FIRST}.checksums").data = bytearray(earlier.read_file(f"{FIRST}.checksums"))
     if after == "another index":
-        fs.unlink(f"{FIRST}.index")
+        if fs.exists(f"{FIRST}.index"):
+            fs.unlink(f"{FIRST}.index")
         assert log.read(0, 1 << 20).records
     elif after == "a compaction":
         Cleaner(fs).clean(log, 0, NOW)
