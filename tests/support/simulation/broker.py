@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -25,11 +26,14 @@ from oncelog.broker.log import (
     flusher,
     log_loader,
     log_manager,
+    log_reader,
     partition_log,
     producer_state_manager,
     retention,
     segment,
 )
+from oncelog.broker.log.cleaner import MAX_KEY_BYTES
+from oncelog.broker.log.index_cache import DEFAULT_BYTES
 from oncelog.broker.network.listener import Listener
 from support.faulty_filesystem import FaultyFileSystem, _Node
 from support.virtual_time import LoopClock
@@ -47,6 +51,7 @@ _LOGGING = (
     flusher,
     log_loader,
     log_manager,
+    log_reader,
     partition_log,
     producer_state_manager,
     retention,
@@ -117,6 +122,17 @@ def simulated_parts(log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterato
                 module.logger = logger
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of memory for the keys of one compaction, and for the indexes of finished segments."""
+
+    key_bytes: int = MAX_KEY_BYTES
+    index_bytes: int = DEFAULT_BYTES
+
+
+AMPLE = Memory()
+
+
 class SimulatedBroker:
     """Use inside of `simulated_parts`. `note` gets a line for everything that happens in a thread."""
 
@@ -128,6 +144,7 @@ class SimulatedBroker:
         log: Silent,
         schedule: Schedule = DEFAULT_SCHEDULE,
         note: Callable[[str], None] = lambda _: None,
+        memory: Memory = AMPLE,
     ) -> None:
         self.fs = fs
         self.log = log
@@ -135,6 +152,7 @@ class SimulatedBroker:
         self.lives = 0
         self._stopping = False
         self._config = config
+        self._memory = memory
         self._rng = rng
         self._thread_rng = random.Random(rng.getrandbits(32))
         self._schedule = schedule
@@ -175,6 +193,8 @@ class SimulatedBroker:
             threads=self._threads,
             logger=self.log,
         )
+        made.log_manager._cleaner._max_key_bytes = self._memory.key_bytes
+        made.log_manager._indexes.max_bytes = self._memory.index_bytes
         await made.start()
         if made._warm_up is not None:
             made._warm_up.cancel()
@@ -251,14 +271,19 @@ def _copy(node: _Node) -> _Node:
     return made
 
 
-async def new_disk(config: BrokerConfig, topics: dict[str, int]) -> FaultyFileSystem:
-    """A data directory with these topics, cleanly stopped."""
+async def new_disk(config: BrokerConfig, topics: dict[str, int], compacted: Collection[str] = ()) -> FaultyFileSystem:
+    """A data directory with these topics, of which some are compacted, cleanly stopped."""
     fs = FaultyFileSystem()
     log = Silent()
     with simulated_parts(log):
         broker = SimulatedBroker(fs, config, random.Random(0), log)
         await broker.start()
-        await asyncio.gather(*[broker.broker.metadata.create_topic(name, n, {}) for name, n in topics.items()])
+        await asyncio.gather(
+            *[
+                broker.broker.metadata.create_topic(name, n, {"cleanup.policy": "compact"} if name in compacted else {})
+                for name, n in topics.items()
+            ]
+        )
         await broker.stop()
     assert not log.alarms, log.alarms
     return fs

@@ -16,6 +16,7 @@ from oncelog.protocol.control_records import read_control_record
 from oncelog.protocol.messages.group_log import OffsetCommitKey
 from oncelog.protocol.records import Record, decode_batch, iter_batches
 
+from .keyed import KEYED, number_of
 from .kinds import KINDS
 from .producer import EXTRA, INPUT, OUTPUT, Transaction
 
@@ -30,9 +31,9 @@ Source: TypeAlias = tuple[str, int, int]
 """(group, input partition, how often its offsets were deleted before)."""
 
 
-def read_committed(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """(offset, value) of what a read_committed consumer is given, by its own filtering."""
-    found: list[tuple[int, bytes]] = []
+def read_committed(log: PartitionLog) -> list[Record]:
+    """What a read_committed consumer is given, by its own filtering."""
+    found: list[Record] = []
     offset = log.log_start_offset
     end = log.last_stable_offset
     if log.failure is not None:
@@ -56,7 +57,7 @@ def read_committed(log: PartitionLog) -> list[tuple[int, bytes]]:
                 continue
             if header.is_transactional and producer_id in ignored:
                 continue
-            found += [(record.offset, record.value or b"") for record in decode_batch(read.records, position, header)]
+            found += decode_batch(read.records, position, header)
         assert offset > before, f"{log.name}: a reader gets no further than {offset} of {end}"
     return found
 
@@ -75,12 +76,14 @@ def look(world: World) -> None:
     if world.scenario.may_lose:
         world.seen.clear()
     for partition, log in logs_of(world, OUTPUT, world.outputs):
-        now = read_committed(log)
+        now = [(record.offset, record.value or b"") for record in read_committed(log)]
         before = world.seen.get(partition, [])
         deleted = [entry for entry in before if entry[0] < log.log_start_offset]
         kept = before[len(deleted) :]
         assert now[: len(kept)] == kept, f"readers of {log.name} were given {kept}, now it is {now}"
         world.seen[partition] = deleted + now
+    if world.scenario.small and not world.scenario.may_lose:
+        _no_key_goes_back(world)
 
 
 def at_rest(world: World) -> None:
@@ -103,7 +106,10 @@ def at_rest(world: World) -> None:
         return
     if not (world.scenario.steady and "claims_dropped" in world.log.events):  # the steady one was put out after all
         _exactly_once(world)
-    _markers_where_something_was_written(world)
+    if world.scenario.small:
+        _last_values_stay(world)
+    if not (world.scenario.small and world.scenario.broker == "compacting"):  # which removes markers of offsets
+        _markers_where_something_was_written(world)
 
 
 def nothing_was_refused(world: World) -> None:
@@ -135,7 +141,8 @@ def _markers_where_something_was_written(world: World) -> None:
             continue
         producer_id, epoch = transaction.identity
         there = sorted(markers[producer_id, epoch + 1])
-        there = [marker for marker in there if marker[0] != f"{EXTRA}-0"]  # which may be another one by now
+        # The one may be another by now, and compaction removes markers of the other.
+        there = [marker for marker in there if marker[0] not in (f"{EXTRA}-0", f"{KEYED}-0")]
         written = {f"{OUTPUT}-{partition}" for partition in transaction.outputs} | {
             f"{OFFSETS_TOPIC}-{world.home_of(transaction.group)}"
         }
@@ -186,6 +193,48 @@ def _exactly_once(world: World) -> None:
             assert bool(there) == transaction.told, f"{transaction} was told {transaction.told}: {there}"
         if there:
             assert transaction.wish is True, f"nobody asked to commit {transaction}"
+
+
+def _last_values(world: World) -> dict[bytes, Record]:
+    """The last committed record of each key of the compacted topic."""
+    last: dict[bytes, Record] = {}
+    for _, log in logs_of(world, KEYED, 1):
+        for record in read_committed(log):
+            transaction = world.transactions[number_of(record)]
+            assert transaction.wish is True, f"nobody asked to commit {transaction}, and readers of {log.name} see it"
+            assert record.key is not None
+            last[record.key] = record
+    return last
+
+
+def _no_key_goes_back(world: World) -> None:
+    """Whatever compaction is doing, the last value of a key is followed by later ones only."""
+    last = _last_values(world)
+    for key, offset in world.keyed_last.items():
+        # A key is missing where its last record was a tombstone, and compaction has removed it.
+        assert key not in last or last[key].offset >= offset, f"{key!r} had a value at {offset}, now {last[key]}"
+    for key, record in last.items():
+        world.keyed_last[key] = record.offset
+
+
+def _last_values_stay(world: World) -> None:
+    """Of each key of the compacted topic, what the last committed transaction wrote is there."""
+    committed = {int(value.split(b":")[0]) for values in world.seen.values() for _, value in values}
+    expected: dict[bytes, Transaction] = {}
+    for transaction in sorted(
+        (world.transactions[number] for number in committed), key=lambda transaction: transaction.keyed_offset
+    ):
+        if transaction.keyed is not None:
+            expected[transaction.keyed.key] = transaction
+    last = _last_values(world)
+    assert last.keys() <= expected.keys(), f"nobody wrote {last.keys() - expected.keys()}"
+    for key, transaction in expected.items():
+        record = last.get(key)
+        assert transaction.keyed is not None
+        if record is None:
+            assert transaction.keyed.is_tombstone, f"compaction lost what {transaction} wrote"
+        else:
+            assert number_of(record) == transaction.number, f"{record} is there, not what {transaction} wrote"
 
 
 def _commits_in_order(offsets: CommittedOffsets) -> dict[Source, int]:

@@ -21,6 +21,7 @@ from oncelog.protocol.messages.txn_offset_commit import (
 from oncelog.protocol.records import Record, encode_batch
 
 from .client import Abortable, Caller, Fenced
+from .keyed import KEYED, KeyedWrite, new_write
 from .kinds import Kind
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ class Transaction:
     identity: tuple[int, int] = (-1, -1)
     whole: bool = False
     wrote_extra: bool = False
+    keyed: KeyedWrite | None = None
+
+    @property
+    def keyed_offset(self) -> int:
+        """Where it wrote to the compacted topic, -1 if it did not, or never learned of it."""
+        return -1 if self.keyed is None else self.keyed.offset
 
 
 class Producer:
@@ -69,6 +76,7 @@ class Producer:
         self._is_initialised = False
         self._sequences: dict[int, int] = {}
         self._extra_sequence = 0
+        self._keyed_sequence = 0
         self._session: set[int] = set()
         """Output partitions that are registered beyond the transaction, as far as this producer knows."""
         self._session_has_offsets = False
@@ -107,6 +115,7 @@ class Producer:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self._sequences.clear()
             self._extra_sequence = 0
+            self._keyed_sequence = 0
         self.producer_id, self.epoch = producer_id, epoch
 
     # ---- a transaction
@@ -124,12 +133,18 @@ class Producer:
                 self._session |= wanted
         elif not kind.tv2:
             await self._register(sorted(transaction.outputs))
+        if self.worker.world.scenario.small and self.worker.world.further_rng.random() < 0.7:
+            transaction.keyed = new_write(self.worker.world.further_rng)
+            if not kind.tv2:
+                await self._register([0], KEYED)
         await self.worker.maybe_stall()
         sends: list[object] = [
             self._produce(partition, values) for partition, values in sorted(transaction.outputs.items())
         ]
         if kind.tv2 and self.worker.world.scenario.extra and self.worker.rng.random() < 0.5:
             sends.append(self._produce_extra(transaction))
+        if transaction.keyed is not None:
+            sends.append(self._produce_keyed(transaction, transaction.keyed))
         if kind.tv2 and self.worker.rng.random() < 0.5:
             # In flight together, on one connection.
             await _all([*sends, self._commit_offsets(transaction)])
@@ -140,13 +155,13 @@ class Producer:
                 await self._add_offsets()
             await self._commit_offsets(transaction)
 
-    async def _register(self, partitions: list[int]) -> None:
+    async def _register(self, partitions: list[int], topic: str = OUTPUT) -> None:
         await self.caller.ask(
             lambda: AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=[AddPartitionsToTxnTopic(OUTPUT, partitions)],
+                v3_and_below_topics=[AddPartitionsToTxnTopic(topic, partitions)],
                 session=self.kind.session,
             ),
             3 if self.kind.init >= 4 else 0,
@@ -166,18 +181,9 @@ class Producer:
             transactional=True,
         )
 
-        def make() -> ProduceRequest:
-            data = PartitionProduceData(partition, bytearray(batch))
-            return ProduceRequest(
-                transactional_id=self.transactional_id,
-                acks=-1,
-                timeout_ms=1000,
-                topic_data=[TopicProduceData(name=OUTPUT, partition_data=[data])],
-            )
-
         try:
             await self.caller.ask(
-                make,
+                lambda: self._request(OUTPUT, partition, batch),
                 self.kind.produce,
                 lambda answer: [p.error_code for t in answer.responses for p in t.partition_responses],
             )
@@ -207,16 +213,38 @@ class Producer:
                 transaction.wrote_extra = True
             return [code for code in found if code not in passed_over]
 
-        def make() -> ProduceRequest:
-            data = PartitionProduceData(0, bytearray(batch))
-            return ProduceRequest(
-                transactional_id=self.transactional_id,
-                acks=-1,
-                timeout_ms=1000,
-                topic_data=[TopicProduceData(name=EXTRA, partition_data=[data])],
-            )
+        await self.caller.ask(lambda: self._request(EXTRA, 0, batch), 12, codes)
 
-        await self.caller.ask(make, 12, codes)
+    async def _produce_keyed(self, transaction: Transaction, write: KeyedWrite) -> None:
+        """Write a value, or a tombstone, to the compacted topic."""
+        sequence = self._keyed_sequence
+        self._keyed_sequence += 1
+        batch = encode_batch(
+            [write.record(transaction.number)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        try:
+            answer = await self.caller.ask(
+                lambda: self._request(KEYED, 0, batch),
+                self.kind.produce,
+                lambda answer: [p.error_code for t in answer.responses for p in t.partition_responses],
+            )
+        except (Abortable, Fenced):
+            self._uncertain = True
+            raise
+        write.offset = answer.responses[0].partition_responses[0].base_offset
+
+    def _request(self, topic: str, partition: int, batch: bytes | bytearray) -> ProduceRequest:
+        data = PartitionProduceData(partition, bytearray(batch))
+        return ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+        )
 
     async def _add_offsets(self) -> None:
         await self.caller.ask(
@@ -263,6 +291,7 @@ class Producer:
             topics = [
                 EndTxnTopic(OUTPUT, sorted(transaction.outputs)),
                 *([EndTxnTopic(EXTRA, [0])] if transaction.wrote_extra else []),
+                *([EndTxnTopic(KEYED, [0])] if transaction.keyed else []),
                 EndTxnTopic(OFFSETS_TOPIC, [self.worker.world.home_of(self.worker.group)]),
             ]
         answer = await self.caller.ask(

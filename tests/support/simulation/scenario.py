@@ -26,6 +26,8 @@ class Event:
     A worker (the target's): die: it ends, and is started again. halt: it stands still. leave: it leaves its group, and
     comes back. rejoin: it asks for another assignment. fence: an operator fences an id of it.
     The network: storm: connections break. mire: frames are slow.
+    The files: files lost: the broker is restarted without, or with older, index files (target 0), producer snapshots
+    and marks (1), or checkpoints (2). indexes vanish: index files go while it runs.
     """
 
     at: float
@@ -40,7 +42,8 @@ class Scenario:
     one more member, which does nothing but stay: claims go with the last member of a group. In a `calm` one nothing
     goes wrong, so that no request may be refused, and every transaction ends as its worker asks. With `two_groups`
     every second worker is in another group, and reads the inputs for it. With `extra` transactions write to another
-    topic, too, which is deleted and made anew at times."""
+    topic, too, which is deleted and made anew at times. In a `small` one segments are small and transactions write to a
+    compacted topic, too, for whose keys compaction has little memory."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -55,6 +58,7 @@ class Scenario:
     calm: bool = False
     two_groups: bool = False
     extra: bool = False
+    small: bool = False
 
     @property
     def may_lose(self) -> bool:
@@ -96,6 +100,15 @@ HARSH_EVENTS = KINDS_OF_EVENTS | {
     "delete group": 5,
 }
 
+FURTHER = (0, 6, 8, 10, 12)
+"""What seeds leave over when divided by 13 whose histories have these events, too. They are drawn from a random stream
+of their own: other seeds, and the rest of the history, are not changed by them."""
+
+FURTHER_EVENTS = {
+    "files lost": 4,
+    "indexes vanish": 2,
+}
+
 OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}
 """Under durability=os all that is promised is that a process may die; a failing power takes the newest records."""
 
@@ -103,6 +116,22 @@ OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "ki
 def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended: bool | None = None) -> Scenario:
     """The scenario of a seed. In a contended one workers often stand still in the middle of a transaction, and others
     take their partitions over meanwhile; None: as the seed says."""
+    made = _first_part(seed, mixes, contended)
+    return made if made.calm or seed % 13 not in FURTHER else _with_further_events(made)
+
+
+def _with_further_events(made: Scenario) -> Scenario:
+    """The same with more that goes wrong."""
+    rng = Random(f"further events of {made.seed}")
+    events = [_event(rng, FURTHER_EVENTS, made.length_s) for _ in range(rng.choice((0, 1, 2)))]
+    return replace(
+        made,
+        events=tuple(sorted((*made.events, *events), key=lambda event: event.at)),
+        small=rng.random() < 0.6,
+    )
+
+
+def _first_part(seed: int, mixes: tuple[tuple[str, ...], ...], contended: bool | None) -> Scenario:
     rng = Random(seed)
     mix = rng.choice(mixes)
     if contended is None and seed % 10 == CALM:

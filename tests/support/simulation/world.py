@@ -29,9 +29,11 @@ from support.faulty_filesystem import FaultyFileSystem
 from support.virtual_time import Deadlock, JumpingSelector, VirtualTimeLoop
 
 from . import checks
-from .broker import PowerCut, Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
+from .broker import AMPLE, Memory, PowerCut, Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
 from .client import Unexpected
+from .keyed import KEYED
 from .kinds import AWARE, Kind
+from .lost_files import Loss, remove_indexes
 from .network import Disconnected, Link, Network, Weather
 from .producer import EXTRA, GROUPS, INPUT, OUTPUT, Transaction
 from .scenario import Event, Scenario
@@ -76,6 +78,19 @@ BROKERS = {
 }
 """Settings of the broker; a forgetful one lets ids expire that are idle for a moment."""
 
+SMALL = {
+    "log.segment.bytes": "1024",
+    "log.index.interval.bytes": "100",
+    "log.cleaner.enable": "true",
+    "log.cleaner.backoff.ms": "150",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.delete.retention.ms": "500",
+}
+"""Where segments are small, too, and readers have little time to see a tombstone."""
+
+LITTLE = Memory(key_bytes=900, index_bytes=100)
+"""Memory there: for two or three keys, and for the indexes of the segment that was used last."""
+
 
 END_S = 100_000.0
 """Simulated seconds after which a history counts as one that never ends."""
@@ -107,11 +122,12 @@ class SimulationLoop(VirtualTimeLoop):
 
 
 @cache
-def _prepared(broker: str) -> tuple[BrokerConfig, FaultyFileSystem]:
+def _prepared(broker: str, small: bool) -> tuple[BrokerConfig, FaultyFileSystem]:
     """The broker's settings, and a disk with the topics."""
-    config = BrokerConfig(BROKERS[broker])
+    config = BrokerConfig(BROKERS[broker] | (SMALL if small else {}))
+    topics = {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1} | ({KEYED: 1} if small else {})
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
-        return config, runner.run(new_disk(config, {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1}))
+        return config, runner.run(new_disk(config, topics, compacted={KEYED}))
 
 
 class World:
@@ -127,16 +143,24 @@ class World:
         self.log = Silent()
         self._time: Callable[[], float] = float
         self.weather = Weather(Random(self.rng.getrandbits(32)))
-        config, disk = _prepared(scenario.broker)
+        config, disk = _prepared(scenario.broker, scenario.small)
         self.broker = SimulatedBroker(
-            copy_of(disk), config, Random(self.rng.getrandbits(32)), self.log, self._schedule(), self.note
+            copy_of(disk),
+            config,
+            Random(self.rng.getrandbits(32)),
+            self.log,
+            self._schedule(),
+            self.note,
+            LITTLE if scenario.small else AMPLE,
         )
+        self.further_rng = Random(f"further choices of {scenario.seed}")
         self.network = Network(self.broker, self.weather)
         self.transactions: list[Transaction] = []
         self.workers: dict[int, Worker] = {}
         self.seen: dict[int, list[tuple[int, bytes]]] = {}
         self.refusals: list[str] = []
         self.deleted_records = False
+        self.keyed_last: dict[bytes, int] = {}
         self._partitions = {INPUT: INPUTS, OUTPUT: OUTPUTS}
         self._incarnations = 0
         self._steady: Worker | None = None
@@ -362,6 +386,14 @@ class World:
             await self._ask(DeleteTopicsRequest(topic_names=[EXTRA], timeout_ms=1000), 5)
             await asyncio.sleep(event.for_s)
             await self._ask(CreateTopicsRequest([CreatableTopic(EXTRA, 1, 1)], timeout_ms=1000), 5)
+        elif event.what == "files lost":
+            loss = Loss(self.broker.fs, self.further_rng, event.target, may_be_older=not self._deletes_topics)
+            await asyncio.sleep(event.for_s)
+            power = self.scenario.broker != "os" and self.further_rng.random() < 0.4
+            if not self._ending:
+                await self.restart_broker(power=power, down_s=0.1, meanwhile=loss.happen)
+        elif event.what == "indexes vanish":
+            remove_indexes(self.broker.fs, self.further_rng)
         elif event.what == "sync fails":
             self.broker.fs.fail("fdatasync")
             await asyncio.sleep(event.for_s)
@@ -485,10 +517,22 @@ class World:
         await asyncio.sleep(for_s)
         fs.capacity = None
 
-    async def restart_broker(self, *, power: bool, down_s: float, again_after: int | None = None) -> None:
+    @property
+    def _deletes_topics(self) -> bool:
+        return any(event.what == "topic" for event in self.scenario.events)
+
+    async def restart_broker(
+        self,
+        *,
+        power: bool,
+        down_s: float,
+        again_after: int | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         """Crash the broker and bring it back; not while that is being done.
 
-        `again_after`: the power fails once more, with that operation of the start on the disk.
+        `again_after`: the power fails once more, with that operation of the start on the disk. `meanwhile` is called
+        while it is down.
         """
         if not self.broker.up or self._crashing:
             return
@@ -500,6 +544,7 @@ class World:
         await crash
         if again_after is not None:
             await self.broker.start_and_crash(again_after)
+        meanwhile()
         self._crashing = False
         await asyncio.sleep(down_s)
         await self.broker.start()
