@@ -191,9 +191,15 @@ def _rest_of(part: ProducerBatch, queue: PartitionQueue) -> list[ProducerBatch]:
 
 
 def earliest_deadline(queue: PartitionQueue) -> float:
-    """When the first of the queue's batches is to be given up, in loop time."""
-    earliest = float("inf")
-    for batches in (queue.in_flight, queue.failed, queue.waiting):
-        if batches and not batches[0].done and batches[0].deadline < earliest:
-            earliest = batches[0].deadline
+    """Return when the next of the queue's batches is to be given up, in loop time.
+
+    A batch in flight that was given up already does not count: those behind it have deadlines of their own.
+    """
+    earliest = queue.waiting[0].deadline if queue.waiting else float("inf")
+    for batch in queue.in_flight:
+        if not batch.done and batch.deadline < earliest:
+            earliest = batch.deadline
+    for batch in queue.failed:
+        if batch.deadline < earliest:
+            earliest = batch.deadline
     return earliest
