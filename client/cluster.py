@@ -122,6 +122,13 @@ class Cluster:
             if not self._track_all:
                 self.request_refresh()
 
+    def track_only(self, topics: Iterable[str]) -> None:
+        """Include exactly these topics in refreshes from now on, and forget those that were included before."""
+        wanted = set(topics)
+        self._tracked &= wanted
+        self._track_all = False
+        self.track(wanted)
+
     def untrack(self, topics: Iterable[str]) -> None:
         """Do not include these topics in refreshes any more."""
         self._tracked.difference_update(topics)
@@ -175,7 +182,7 @@ class Cluster:
 
         async def ask() -> TopicMetadata:
             nonlocal missing, answers
-            metadata = await self.refresh()
+            metadata = await self.refresh([name])  # named again: it may not be tracked any more
             topic = metadata.topics.get(name)
             missing = None
             if topic is None or topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -173,7 +173,7 @@ class Consumer:
         self._coordinator.listener = listener
         if topics is not None:
             self._subscription.subscribe(names)
-            self._cluster.track(names)
+            self._cluster.track_only({*names, *(one.topic for one in self._subscription.assigned)})
         else:
             assert pattern is not None
             self._subscription.subscribe_pattern(re.compile(pattern))
@@ -186,13 +186,14 @@ class Consumer:
         if self._coordinator is not None and self._subscription.automatic:
             await self._coordinator.leave("unsubscribed")
         self._subscription.unsubscribe()
+        self._cluster.track_only(())
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions, without a group's assignment."""
         self._check_open()
         wanted = partitions_of(partitions)
         self._subscription.assign_manually(wanted)
-        self._cluster.track({one.topic for one in wanted})
+        self._cluster.track_only({one.topic for one in wanted})
         self._look_again()
 
     def subscription(self) -> set[str]:
@@ -227,7 +228,7 @@ class Consumer:
             raise IllegalStateError(
                 "the consumer has nothing to read: subscribe() to topics, or assign() partitions, before it polls"
             )
-        self._missing.raise_failure()
+        self._missing.raise_failure(self._subscription.wanted_topics())
         most = self.config.max_poll_records if max_records is None else max_records
         if most < 1:
             raise IllegalStateError(f"max_records={most}: ask for at least one")
@@ -395,27 +396,35 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetLike] | None = None) -> None:
         """Commit these offsets, or the positions, and wait until they are durable.
 
-        Raises CommitFailedError if the partitions may belong to another member now, RebalanceInProgressError, and
+        Commits that were begun in the background before end first, so that the last call decides. Raises
+        CommitFailedError if the partitions may belong to another member now, RebalanceInProgressError, and
         KafkaTimeoutError after default.api.timeout.ms.
         """
         coordinator = self._with_group("commit()")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
-        await coordinator.offsets.commit(values, in_group=self._subscription.automatic, timeout_s=self._api_timeout_s)
+        deadline = self._loop.time() + self._api_timeout_s
+        await coordinator.commits.settle()
+        left_s = max(deadline - self._loop.time(), 0.0)
+        await coordinator.offsets.commit(values, in_group=self._subscription.automatic, timeout_s=left_s)
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetLike] | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Future[None]:
-        """Commit in the background without retries; the future and the callback receive the outcome."""
+        """Commit in the background without retries; the future and the callback receive the outcome.
+
+        Without a callback, a failure of a future that nobody awaits is reported by the event loop.
+        """
         coordinator = self._with_group("commit_async()")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
         task = coordinator.commits.in_background(values)
 
-        def done(task: asyncio.Task[None]) -> None:
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            if callback is not None:
-                callback(values, error)
+        if callback is not None:
+            notify = callback
 
-        task.add_done_callback(done)
+            def done(task: asyncio.Task[None]) -> None:
+                notify(values, asyncio.CancelledError() if task.cancelled() else task.exception())
+
+            task.add_done_callback(done)
         return task
 
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:

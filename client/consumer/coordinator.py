@@ -211,12 +211,11 @@ class ConsumerCoordinator:
             self._prepared = True
         if step is Step.COMPLETE:
             self._prepared = False
+        if step is Step.JOIN and self.membership.generation.generation_id < 0 and self._subscription.assigned:
+            self._prepared = False  # the membership is over: what is still assigned is lost
         joined = task.result()  # raises what the listener or the coordinator said
-        if step is Step.JOIN:
-            if joined is not None:
-                self._begin(Step.COMPLETE, joined)
-            elif self.membership.generation.generation_id < 0 and self._subscription.assigned:
-                self._prepared = False  # the membership is over: what is still assigned is lost
+        if step is Step.JOIN and joined is not None:
+            self._begin(Step.COMPLETE, joined)
 
     # -- the steps
 
@@ -259,7 +258,10 @@ class ConsumerCoordinator:
         if not all(self._wants(one) for one in assigned):
             self.membership.request_rejoin("the assignment is of another subscription than the present one")
             return None
-        self._cluster.track({one.topic for one in assigned})
+        if not joined.is_leader:
+            self._watched = None
+        if subscription.pattern is None:
+            self._cluster.track_only({*subscription.topics, *self.watched_topics, *(one.topic for one in assigned)})
         before = set(subscription.assigned)
         assignor = next(one for one in self._assignors if one.name == generation.protocol)
         assignor.assigned(assigned, generation.generation_id)

@@ -210,9 +210,14 @@ class GroupMembership:
                 await self._join_refused(code, "JoinGroup")
                 return None
             return await self._sync(answer, assign, timeout_s)
-        except KafkaError as error:
+        except Exception as error:
             self.state = MemberState.UNJOINED
-            if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+            if not isinstance(error, KafkaError) or not (
+                error.retriable or error.code is ErrorCode.BROKER_NOT_AVAILABLE
+            ):
+                # The coordinator may still know the member: under another id the next join would have to wait for it.
+                self.generation = Generation(member_id=self.generation.member_id)
+                self.rejoin_reason = self.rejoin_reason or f"the last join failed: {error}"
                 raise
             log.info("group %s: could not join, trying again: %s", self.group_id, error.message)
             self.forget_coordinator()
@@ -260,7 +265,6 @@ class GroupMembership:
             *_REJOIN,
             *_COORDINATOR_GONE,
         ):
-            self.generation = Generation()
             raise error
         self.rejoin_reason = self.rejoin_reason or f"{what}: {code.name}"
         if code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *_COORDINATOR_GONE):

@@ -30,10 +30,11 @@ class MissingTopics:
             else "; this consumer has none created (allow.auto.create.topics=false)"
         )
         self._said: dict[str, float] = {}
-        self._failure: KafkaError | None = None
+        self._failures: dict[str, KafkaError] = {}
 
     def look(self, metadata: ClusterMetadata, wanted: Collection[str], now: float) -> None:
         """Find the missing topics of a new snapshot."""
+        self._failures.clear()
         for name in [*self._said]:
             if name not in wanted or not self._code(metadata, name):
                 del self._said[name]
@@ -44,13 +45,16 @@ class MissingTopics:
                     self._said[name] = now
                     log.warning("topic %s does not exist, it is read once it is created%s", name, self._hint)
             elif code and not code.retriable:
-                self._failure = error_for(code, f"topic {name!r}: {code.text}")
+                self._failures[name] = error_for(code, f"topic {name!r}: {code.text}")
 
-    def raise_failure(self) -> None:
-        """Raise, once for each snapshot, why a topic cannot be read."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+    def raise_failure(self, wanted: Collection[str]) -> None:
+        """Raise, once for each snapshot, why a topic that is still wanted cannot be read."""
+        if not self._failures:
+            return
+        failures, self._failures = self._failures, {}
+        for name, failure in failures.items():
+            if name in wanted:
+                raise failure
 
     @staticmethod
     def _code(metadata: ClusterMetadata, name: str) -> ErrorCode | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from oncelog.client.consumer import NoOffsetForPartitionError, OffsetAndTimestamp, OffsetOutOfRangeError
 from oncelog.client.errors import IllegalStateError
+from oncelog.protocol.errors import ErrorCode
 
 Names = Callable[[str], str]
 
@@ -226,6 +229,30 @@ async def test_commits_survive_the_consumer(bootstrap: str, topic: str, fresh_na
         assert told
         assert told[0][1] is None  # type: ignore[index]
         assert (await consumer.committed(partition))[partition].offset == 10  # type: ignore[union-attr]
+
+
+async def test_a_commit_does_not_overtake_an_earlier_one(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    partition = TopicPartition(topic, 0)
+    async with reader(bootstrap, group_id=fresh_name("group"), enable_auto_commit=False) as consumer:
+        consumer.assign([partition])
+        await consumer.commit({partition: 1})  # finds the coordinator
+        earlier = consumer.commit_async({partition: 2})
+        await consumer.commit({partition: 3})
+        await earlier
+        assert (await consumer.committed(partition))[partition].offset == 3  # type: ignore[union-attr]
+
+
+async def test_a_background_commit_that_nobody_awaits_reports_its_failure(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+    async with reader(bootstrap, group_id=fresh_name("group"), enable_auto_commit=False) as consumer:
+        consumer.assign([(topic, 0)])
+        await asyncio.wait([consumer.commit_async({TopicPartition(fresh_name("missing"), 0): 1})])
+    gc.collect()
+    failures = [report["exception"] for report in reports]
+    assert [failure.code for failure in failures] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 async def test_read_committed_sees_neither_aborted_nor_open_transactions(
