@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls performance bench-pipeline lint types docs clean help
+.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls performance bench-pipeline lint types docs site site-serve clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,13 @@ types: $(READY) ## mypy --strict
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python -m oncelog.cli.docs
+
+site: $(READY) ## build the documentation site into .build/site; fails on a broken link and on an undocumented public name
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/pytest tests/house/test_site.py -q -k 'not builds'
+
+site-serve: $(READY) ## show the documentation site on 127.0.0.1:8000, and build it anew when a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

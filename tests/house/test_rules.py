@@ -125,6 +125,8 @@ def test_compose_file_is_valid_and_runs_commands_that_exist() -> None:
         "lint",
         "types",
         "docs",
+        "site",
+        "site-serve",
     ],
 )
 def test_make_target_exists(target: str) -> None:

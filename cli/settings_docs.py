@@ -1,0 +1,88 @@
+"""The page of all client settings, made from the client's tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from ..client.settings import Setting
+from ..protocol.documentation import table
+
+_PAGE: Final = """\
+# Client settings
+
+Settings have Kafka's names, and Kafka 4.1's defaults unless the description says otherwise. Give them as keywords, with
+underscores for dots, or as a mapping with Kafka's names, or both:
+
+```python
+import oncelog
+
+producer = oncelog.Producer({{"bootstrap.servers": "127.0.0.1:9092"}}, linger_ms=20)
+```
+
+A name that is no setting, a value that cannot be, and settings that contradict each other raise
+[`ConfigError`](api/exceptions.md#oncelog.ConfigError). Times ending in `.ms` are in milliseconds, sizes in bytes.
+
+## Every client
+
+{common}
+
+## Producer
+
+For [`Producer`](api/producer.md#oncelog.Producer), and for the producers of a
+[`Processor`](api/processor.md#oncelog.Processor) and of a
+[`TransactionalProducerPool`](api/pool.md#oncelog.TransactionalProducerPool).
+
+{producer}
+
+## Consumer
+
+For [`Consumer`](api/consumer.md#oncelog.Consumer), and for the consumers of a
+[`Processor`](api/processor.md#oncelog.Processor). A processor sets `isolation.level` and `enable.auto.commit` itself,
+and its default for `auto.offset.reset` is `earliest`.
+
+{consumer}
+
+## Admin
+
+{admin}
+
+## Refused
+
+Settings of Kafka's clients that this client does not offer are refused with a reason:
+
+{refused}
+"""
+
+_TYPES: Final = {"bool": "boolean", "str": "string", "str | None": "string", "tuple[str, ...]": "list", "int": "int"}
+
+
+def page() -> str:
+    """Return docs/reference/client-settings.md."""
+    common = {row.name for row in ClientConfig.settings()}
+    return _PAGE.format(
+        common=_table(ClientConfig, frozenset()),
+        producer=_table(ProducerConfig, common),
+        consumer=_table(ConsumerConfig, common),
+        admin=_table(AdminConfig, common),
+        refused="\n".join(f"- `{name}{'*' if name.endswith('.') else ''}`" for name in sorted(ClientConfig.refused)),
+    )
+
+
+def _table(config: type[ClientConfig], elsewhere: frozenset[str] | set[str]) -> str:
+    rows = [_row(setting) for setting in config.settings() if setting.name not in elsewhere]
+    return table(("name", "type", "default", "meaning"), rows)
+
+
+def _row(setting: Setting) -> tuple[str, ...]:
+    return f"`{setting.name}`", _TYPES.get(setting.type, "object"), _default(setting.default), setting.doc
+
+
+def _default(value: object) -> str:
+    if value is None or value == "":
+        return "(none)"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{','.join(map(str, value))}`"
+    return f"`{value}`"

@@ -1,0 +1,41 @@
+"""MkDocs hooks: what the site has besides the pages of docs/.
+
+The repository root is the package, and holds more than the package (tests, virtual environment). The API reference is
+read from `.build/site-source/oncelog`, which links to the parts that are shipped and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / ".build" / "site-source"
+PAGES_OF_THE_ROOT = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
+
+
+def on_startup(**_: object) -> None:
+    """Lay out the package for the API reference, before anything looks for it."""
+    package = SOURCE / "oncelog"
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    folders = {name.split(".")[1] for name in listed if "." in name}
+    for name in ["__init__.py", "py.typed", *sorted(folders)]:
+        (package / name).symlink_to(ROOT / name)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie in the repository's root, with their links as seen from docs/."""
+    for name in PAGES_OF_THE_ROOT:
+        text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        for page in PAGES_OF_THE_ROOT:
+            text = text.replace(f"]({page}", f"]({page.lower()}")
+        text = re.sub(r"\[([^\]]*)\]\((LICENSE)\)", r"\1", text)
+        files.append(File.generated(config, name.lower(), content=text))
+    return files
