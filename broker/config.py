@@ -293,7 +293,8 @@ class BrokerConfig(ConfigTable):
         2,
         at_least(1),
         doc="Large requests (with hundreds of elements or response rows) that are decoded, executed and answered at"
-        " the same time; others wait in order. Small requests never wait. More slots need more memory.",
+        " the same time; others wait in order. Small requests never wait. More slots need more memory. As many large"
+        " requests again may wait for the end of a transaction; a further one is told CONCURRENT_TRANSACTIONS.",
     )
 
     # topics

@@ -23,7 +23,7 @@ large shows on the way: when decoding, or the handler, has not ended after one s
 At most `max.concurrent.large.requests` large exchanges are half-made at one time; the others wait in the order in which
 they showed to be large, and small requests wait for none of them. An exchange gives its slot back when its answer is
 bytes, whether or not the peer reads them, or when its answer is deferred; a large deferred answer waits for a slot
-again when it is made.
+again when it is made. It also does so while it waits for another client's transaction (`large_requests.py`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .error_response import code_paths, code_replacer, error_response, replace_codes_in_steps
 from .handling import Answer, Deferred, HandledApi, Reply, RequestContext
+from .large_requests import LargeRequests
 from .services import BrokerServices
 from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
@@ -140,7 +141,7 @@ class Dispatcher:
         self._encoders: dict[
             tuple[int, int], tuple[Callable[[Any], None] | None, Callable[[Response, int], list[Buffer]]]
         ] = {}
-        self._slots = asyncio.Semaphore(config.max_concurrent_large_requests)
+        self._large = LargeRequests(config.max_concurrent_large_requests)
 
     # ---- the table
 
@@ -328,7 +329,7 @@ class Dispatcher:
 
     async def _execute_decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Outcome:
         """Decode the rest of a large request, execute it and make its answer, in a slot."""
-        async with self._slots:
+        async with self._large.slot() as exchange.context.slot:
             return await self._made(exchange, self._decoded(exchange, decoding))
 
     async def _decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Reply:
@@ -343,7 +344,7 @@ class Dispatcher:
         while isinstance(reply, Coroutine):
             reply = await reply
         if isinstance(reply, GeneratorType) or (isinstance(reply, Response) and exchange.is_large):
-            async with self._slots:
+            async with self._large.slot() as exchange.context.slot:
                 return await self._made(exchange, reply)
         return cast(Answer, reply)
 
@@ -386,7 +387,7 @@ class Dispatcher:
             return run_at_once(self._failed(exchange, error))
 
     async def _conclude_large(self, exchange: Exchange, concluding: Steps[Response | None]) -> list[Buffer]:
-        async with self._slots:
+        async with self._large.slot():
             return await run_in_slices(self._encoded(exchange, concluding))
 
     def _concluded(

@@ -14,7 +14,8 @@ It may return
   connection is executed until it returns. It is cancelled when the connection closes;
 * `Steps` (a generator, see steps.py) that end in one of these: the handler of an API whose request or answer can have
   many rows. A small request is answered at once all the same; a large one in slices, as a coroutine is, and only a
-  few at a time (`max.concurrent.large.requests`): it may wait for the disk, but never for another request;
+  few at a time (`max.concurrent.large.requests`): it may wait for the disk, but for another request only within
+  `context.while_waiting()`;
 * None: no response (Produce with acks=0).
 
 It raises `KafkaError` when the whole request fails. A failure of one partition or topic is a value in the response.
@@ -25,6 +26,7 @@ This module knows no API, no socket and no service; the services hang on `Reques
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -32,6 +34,7 @@ from ..protocol.apis import api_name
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.schema import Request, Response, Versions
 from .connection_info import ConnectionInfo
+from .large_requests import Slot
 from .services import BrokerServices
 from .steps import Steps
 
@@ -85,6 +88,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "extension_version",
+        "slot",
     )
 
     def __init__(
@@ -105,6 +109,7 @@ class RequestContext:
         self.client_id = client_id
         self.extension_version = extension_version
         self.answer_rows = 0
+        self.slot: Slot | None = None
 
     def rows(self, count: int = 1) -> int:
         """Count rows of the answer (partitions, offsets, members, settings, ...) that the handler made or will make.
@@ -125,6 +130,13 @@ class RequestContext:
     def extension_aware(self) -> bool:
         """Whether the client knows the extension, and it acts here; only such a client is sent codes 85 and 86."""
         return self.extension_version >= 1
+
+    def while_waiting(self) -> AbstractAsyncContextManager[None]:
+        """Entered while the request waits for another one: if it is large, others have its slot meanwhile.
+
+        Raises KafkaError CONCURRENT_TRANSACTIONS when too many large requests wait already.
+        """
+        return nullcontext() if self.slot is None else self.slot.given_back()
 
     @property
     def cause(self) -> Cause:

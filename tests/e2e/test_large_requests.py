@@ -13,12 +13,21 @@ import pytest
 from oncelog.broker.broker import Broker
 from oncelog.broker.handling import Deferred, HandledApi, RequestContext
 from oncelog.broker.steps import SLICE, Steps
+from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import encode_request
+from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from oncelog.protocol.messages.end_txn import EndTxnRequest
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponsePartition
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from support.raw_connection import RawConnection, batch
 
 pytestmark = pytest.mark.oncelog_only(reason="looks into this broker")
@@ -153,3 +162,84 @@ async def test_requests_behind_a_large_one_without_an_answer_are_answered() -> N
     async with broker() as running, RawConnection(running.address) as wire:
         wire.send(quiet, 9)
         assert (await wire.call(ApiVersionsRequest(), 2)).error_code == 0
+
+
+def large_commit(name: str, who: tuple[int, int]) -> TxnOffsetCommitRequest:
+    """It is decoded in slices, but leaves room in a connection's buffer, so that a close is noticed."""
+    rows = [TxnOffsetCommitRequestPartition(index, 1) for index in range(600)]
+    return TxnOffsetCommitRequest(name, "group", *who, topics=[TxnOffsetCommitRequestTopic("wide", rows)])
+
+
+class EndlessTransactions:
+    """Transactions that are decided and never complete, because no marker is written until `released`."""
+
+    def __init__(self, broker: Broker, wire: RawConnection) -> None:
+        self.released = asyncio.Event()
+        self.wire = wire
+        append_markers = broker.replica_manager.append_markers
+
+        async def held(markers: list[Any]) -> Any:
+            await self.released.wait()
+            return await append_markers(markers)
+
+        broker.replica_manager.append_markers = held  # type: ignore[method-assign]
+
+    async def begin(self, name: str) -> tuple[int, int]:
+        made = await self.wire.call(InitProducerIdRequest(name, 60_000), 4)
+        who = made.producer_id, made.producer_epoch
+        add = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=who[0],
+            v3_and_below_producer_epoch=who[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic("wide", [0])],
+        )
+        await self.wire.call(add, 3)
+        assert (await self.wire.call(EndTxnRequest(name, *who, True), 3)).error_code == 0
+        return who
+
+
+async def codes(wire: RawConnection) -> set[int]:
+    """The codes of the next answer, which is one to `large_commit`."""
+    _, answer = await wire.receive(TxnOffsetCommitRequest, 5)
+    return {row.error_code for row in answer.topics[0].partitions}
+
+
+async def test_a_large_request_that_waits_for_a_transaction_keeps_no_slot() -> None:
+    """Any client can have as many such requests as it likes; what is not complete may stay so for long."""
+    settings = {"max_concurrent_large_requests": 1, "transaction_pending_wait_max_ms": 100_000}
+    async with broker(**settings) as running, RawConnection(running.address) as wire:
+        endless = EndlessTransactions(running, wire)
+        who = await endless.begin("a")
+        async with RawConnection(running.address) as first, RawConnection(running.address) as second:
+            first.send(large_commit("a", who), 5)
+            await answered(wire)
+            async with asyncio.timeout(20):
+                await wire.call(METADATA, 12)
+            second.send(large_commit("a", who), 5)
+            async with asyncio.timeout(20):
+                refused = await codes(second)
+            assert refused == {ErrorCode.CONCURRENT_TRANSACTIONS}, "as many wait already as there are slots"
+            endless.released.set()
+            assert await codes(first) == {0}
+
+
+async def test_a_large_request_that_waits_and_goes_away_gives_up_its_place() -> None:
+    settings = {"max_concurrent_large_requests": 1, "transaction_pending_wait_max_ms": 100_000}
+    async with broker(**settings) as running, RawConnection(running.address) as wire:
+        endless = EndlessTransactions(running, wire)
+        who = await endless.begin("a")
+        for _ in range(3):
+            async with RawConnection(running.address) as gone:
+                gone.send(large_commit("a", who), 5)
+                await answered(wire)
+            async with asyncio.timeout(20):
+                assert running._listener is not None
+                while running._listener.connection_count > 1:
+                    await asyncio.sleep(0)
+        async with RawConnection(running.address) as last:
+            last.send(large_commit("a", who), 5)
+            await answered(wire)
+            endless.released.set()
+            assert await codes(last) == {0}
+        async with asyncio.timeout(20):
+            await wire.call(METADATA, 12)

@@ -6,6 +6,7 @@ producer's epochs before and after. It never decides or changes anything.
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ....protocol.errors import ErrorCode, extension_name
@@ -33,6 +34,10 @@ class Cause(NamedTuple):
         """Itself: a Cause is a Caller, too."""
         return self
 
+    def while_waiting(self) -> AbstractAsyncContextManager[None]:
+        """Nothing: there is no request that waits."""
+        return nullcontext()
+
     @classmethod
     def own(cls, doing: str) -> Cause:
         """The broker's own doing, in words: "transaction timeout"."""
@@ -45,6 +50,9 @@ class Caller(Protocol):
     @property
     def cause(self) -> Cause:
         """The cause; made when asked for, so that it costs nothing as long as all goes well."""
+
+    def while_waiting(self) -> AbstractAsyncContextManager[None]:
+        """Entered while the caller waits for another's transaction; it may raise KafkaError CONCURRENT_TRANSACTIONS."""
 
 
 UNKNOWN_CALLER: Final = Cause("unknown")

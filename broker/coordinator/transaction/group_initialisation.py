@@ -290,7 +290,8 @@ class GroupAwareInitialiser:
             return
         tasks = [fence.task for fence in fences]
         with self._parked(group_id, "others are being fenced", by):
-            await asyncio.wait(tasks, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+            async with by.while_waiting():
+                await asyncio.wait(tasks, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
             if not all(task.done() and not task.cancelled() for task in tasks):
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         for task in tasks:
@@ -321,11 +322,16 @@ class GroupAwareInitialiser:
             await turns.lock.acquire()  # nobody else is there
             return
         with self._parked(group_id, "others of the group come first", by):
+            taken = False
             try:
-                async with asyncio.timeout_at(deadline):
-                    await turns.lock.acquire()
-            except TimeoutError:
-                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS) from None
+                async with by.while_waiting(), asyncio.timeout_at(deadline):
+                    taken = await turns.lock.acquire()
+            except BaseException as error:
+                if taken:
+                    turns.lock.release()
+                if isinstance(error, TimeoutError):
+                    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS) from None
+                raise
 
     @contextmanager
     def _parked(self, group_id: str, reason: str, by: Caller) -> Iterator[None]:

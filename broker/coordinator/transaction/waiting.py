@@ -41,7 +41,7 @@ class PendingWaits:
         """Return when nothing of `entry` is under way: not more than a hint, the caller checks everything anew.
 
         Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: never), at once when too many are waiting
-        already, and when the broker stops. What is not `counted` is no client's request and takes no place.
+        already (large requests are counted for themselves, too), and when the broker stops. What is not `counted` is no client's request and takes no place.
         """
         if entry.is_settled:
             return  # since the caller was told to wait: nobody would wake it
@@ -50,10 +50,11 @@ class PendingWaits:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            while True:
-                await self._until_woken(entry, deadline, counted)
-                if entry.is_settled:
-                    break
+            async with by.while_waiting():
+                while True:
+                    await self._until_woken(entry, deadline, counted)
+                    if entry.is_settled:
+                        break
             outcome = "done"
         except KafkaError:
             outcome = "gave_up"
