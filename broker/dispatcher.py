@@ -117,6 +117,11 @@ class Exchange:
         """Whether the client expects no answer, whatever comes of it: Produce with acks=0, or not decoded so far."""
         return getattr(self.request, "acks", None) == 0
 
+    @property
+    def is_carried_out(self) -> bool:
+        """Whether it is executed to its end though its connection is lost."""
+        return self.api.carried_out or self.is_silent
+
 
 class Dispatcher:
     """The broker's table of handled APIs, and the way of a request through it."""

@@ -11,7 +11,8 @@ It may return
 * a `Deferred`: executed as far as order matters, answered later. The connection's next request is executed meanwhile;
   responses still leave in request order;
 * a coroutine (`async def handle`) that ends in one of these or None, or in `Steps`: nothing behind it on its
-  connection is executed until it returns. It is cancelled when the connection closes;
+  connection is executed until it returns. It is cancelled when the connection closes, unless it is declared as
+  `carried_out` or is a Produce with acks=0;
 * `Steps` (a generator, see steps.py) that end in one of these: the handler of an API whose request or answer can have
   many rows. A small request is answered at once all the same; a large one in slices, as a coroutine is, and only a
   few at a time (`max.concurrent.large.requests`): it may wait for the disk, but for another request only within
@@ -150,13 +151,15 @@ class RequestContext:
 class HandledApi:
     """What `@handles` said: the request class, the versions answered, the function.
 
-    ApiVersions announces the versions from `announced_from` on.
+    ApiVersions announces the versions from `announced_from` on. `carried_out`: a request whose execution has begun is
+    executed to its end, as in Kafka, though its client goes away; others are given up.
     """
 
     request: type[Request[Any]]
     versions: Versions
     handle: Handler
     announced_from: int = 0
+    carried_out: bool = False
 
     @property
     def key(self) -> int:
@@ -165,11 +168,16 @@ class HandledApi:
 
 
 def handles(
-    request: type[Request[Any]], versions: str | None = None, *, announced_from: int | None = None
+    request: type[Request[Any]],
+    versions: str | None = None,
+    *,
+    announced_from: int | None = None,
+    carried_out: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Declare the decorated function as the handler of `request`: its stable versions, or the narrower `versions`.
 
     `announced_from` is a lower first version for ApiVersions alone: one that clients look for and never send.
+    `carried_out` is for what must not be done by halves: many changes, made one after another.
     """
 
     def declare(function: HandlerT) -> HandlerT:
@@ -177,7 +185,7 @@ def handles(
         asked = stable if versions is None else Versions.parse(versions)
         narrowed = Versions(max(asked.low, stable.low), min(asked.high, stable.high))
         first = narrowed.low if announced_from is None else announced_from
-        function.api = HandledApi(request, narrowed, function, first)  # type: ignore[attr-defined]
+        function.api = HandledApi(request, narrowed, function, first, carried_out)  # type: ignore[attr-defined]
         return function
 
     return declare

@@ -21,7 +21,7 @@ CHANGED_AT_A_TIME = 20
 """Resources that are changed, and made durable, together."""
 
 
-@handles(AlterConfigsRequest)
+@handles(AlterConfigsRequest, carried_out=True)
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     times = Counter((item.resource_type, item.resource_name) for item in request.resources)
     items = request.resources

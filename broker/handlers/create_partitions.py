@@ -21,7 +21,7 @@ CHANGED_AT_A_TIME = 20
 """Topics that are changed, and made durable, together."""
 
 
-@handles(CreatePartitionsRequest)
+@handles(CreatePartitionsRequest, carried_out=True)
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     metadata = context.broker.metadata
     times = Counter(item.name for item in request.topics)

@@ -28,7 +28,7 @@ CREATED_AT_A_TIME = 20
 """Topics that are created, and made durable, together."""
 
 
-@handles(CreateTopicsRequest)
+@handles(CreateTopicsRequest, carried_out=True)
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     topics = list({topic.name: topic for topic in request.topics}.values())

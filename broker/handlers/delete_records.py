@@ -25,7 +25,7 @@ COST: Final = 100
 """Units of work of a partition: its segments are looked at."""
 
 
-@handles(DeleteRecordsRequest)
+@handles(DeleteRecordsRequest, carried_out=True)
 async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     response = await run_in_slices(_delete_all(context, request))
     try:

@@ -24,7 +24,7 @@ DELETED_AT_A_TIME = 10
 """Topics that are deleted together: each is renamed on disk, partition by partition."""
 
 
-@handles(DeleteTopicsRequest)
+@handles(DeleteTopicsRequest, carried_out=True)
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
     times = Counter(_identity(context, item) for item in asked)

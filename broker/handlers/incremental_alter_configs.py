@@ -39,7 +39,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@handles(IncrementalAlterConfigsRequest)
+@handles(IncrementalAlterConfigsRequest, carried_out=True)
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     times = Counter((item.resource_type, item.resource_name) for item in request.resources)
     items = request.resources

@@ -89,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[_Slot] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parked = False
+        self._outliving: asyncio.Task[Any] | None = None
         self._write_paused = False
         self._read_paused = False
         self._processing = False
@@ -115,16 +116,24 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.opened(self, transport.get_extra_info("socket"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed: give up what was in hand."""
+        """The socket is closed: give up what was in hand, but what must not be done by halves.
+
+        While that goes on the connection counts, with its memory, as if it were open.
+        """
         self._transport = None
         self._pending.clear()
         for task in self._tasks:
-            task.cancel()
+            if task is not self._outliving:
+                task.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
         self._held = 0
-        self._listener.memory.leave(self)
         self._listener.answers.leave(self)
+        if self._outliving is None:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._listener.memory.leave(self)
         self._listener.lost(self)
 
     def eof_received(self) -> bool:
@@ -184,10 +193,21 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def give_up(self) -> None:
+        """Close, and cancel what is being executed whatever it is: the broker stops and has waited long enough."""
+        outliving, self._outliving = self._outliving, None
+        if outliving is not None:
+            outliving.cancel()
+            if self._transport is None:
+                self._leave()
+        self.abort()
+
     @property
     def busy(self) -> bool:
         """Whether requests are in hand or answers not yet taken by the socket."""
-        return self._transport is not None and (bool(self._pending) or self._parked or self.unsent > 0)
+        if self._transport is None:
+            return self._outliving is not None
+        return bool(self._pending) or self._parked or self.unsent > 0
 
     @property
     def unsent(self) -> int:
@@ -424,11 +444,20 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer.pinned = True
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
+        if slot.exchange.is_carried_out:
+            self._outliving = task
 
         def ended(done: asyncio.Task[Outcome]) -> None:
             self._tasks.discard(task)
             self._parked = False
             self._buffer.pinned = False
+            outlived = self._outliving is task
+            self._outliving = None
+            if self._transport is None:
+                if outlived:
+                    self._leave()
+                self._drop(slot, done)
+                return
             reply = None if done.cancelled() or done.exception() is not None else done.result()
             if isinstance(reply, list):
                 self._hold(slot, reply)
@@ -436,13 +465,24 @@ class Connection(asyncio.BufferedProtocol):
                 self._wait_for(slot, reply)
             else:
                 self._settle(slot, done)
-            if self._transport is not None:
-                if slot.ready and slot.deferred is None and slot.pieces is None and self._pending[0] is not slot:
-                    self._encode_early(slot)
-                self._flush()
-                self._process()
+            if slot.ready and slot.deferred is None and slot.pieces is None and self._pending[0] is not slot:
+                self._encode_early(slot)
+            self._flush()
+            self._process()
 
         task.add_done_callback(ended)
+
+    def _drop(self, slot: _Slot, done: asyncio.Task[Outcome]) -> None:
+        """Nobody is left to be answered; but a bug is logged."""
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            reply = done.result()
+            if isinstance(reply, Deferred) and isinstance(reply.awaitable, Coroutine):
+                reply.awaitable.close()
+        elif isinstance(response := self._dispatcher.conclude(slot.exchange, None, None, error), Coroutine):
+            response.close()
 
     # ---- answers
 

@@ -197,6 +197,6 @@ class Listener:
             self.log.warning("requests_abandoned", connections=abandoned, waited_ms=waited_ms)
         self._all_closed.clear()
         for connection in list(self._connections):
-            connection.abort()
+            connection.give_up()
         if self._connections:
             await self._all_closed.wait()

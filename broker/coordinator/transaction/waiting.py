@@ -41,7 +41,8 @@ class PendingWaits:
         """Return when nothing of `entry` is under way: not more than a hint, the caller checks everything anew.
 
         Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: never), at once when too many are waiting
-        already (large requests are counted for themselves, too), and when the broker stops. What is not `counted` is no client's request and takes no place.
+        already (large requests have a bound of their own, too), and when the broker stops. What is not `counted` is no
+        client's request and takes no place.
         """
         if entry.is_settled:
             return  # since the caller was told to wait: nobody would wake it

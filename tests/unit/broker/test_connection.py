@@ -31,6 +31,16 @@ class Word(Response):
         self.data = data
 
 
+class Frame(bytes):
+    """Stands where an exchange does: a word, which is carried out without its client if it begins with "do"."""
+
+    is_silent = False
+
+    @property
+    def is_carried_out(self) -> bool:
+        return self.startswith(b"do")
+
+
 class WordDispatcher:
     """Stands where the dispatcher does: frames are words, `replies` says what each is answered with."""
 
@@ -41,7 +51,7 @@ class WordDispatcher:
     def accept(self, connection: Any, frame: memoryview) -> Any:
         if bytes(frame) == b"bad":
             raise MalformedRequest("bad word")
-        return bytes(frame)
+        return Frame(frame)
 
     def execute(self, exchange: Any) -> Any:
         self.executed.append(exchange)
@@ -191,6 +201,54 @@ async def test_a_parked_request_is_cancelled_when_its_connection_closes() -> Non
         async with asyncio.timeout(5):
             await ended.wait()
         assert house.dispatcher.executed == [b"park"]
+
+
+async def test_a_request_that_must_not_be_done_by_halves_outlives_its_connection() -> None:
+    async with House() as house:
+        gate = asyncio.Event()
+        done = asyncio.Event()
+
+        async def parked() -> Word:
+            await gate.wait()
+            done.set()
+            return Word(b"done")
+
+        house.dispatcher.replies[b"do"] = parked
+        peer = await house.connect()
+        peer.ask(b"do", b"behind")
+        await settle(lambda: bool(house.dispatcher.executed))
+        peer.writer.transport.abort()
+        (connection,) = house.listener._connections
+        async with asyncio.timeout(5):
+            await connection.closed
+        assert house.listener.connection_count == 1, "it takes a place as long as it does something"
+        gate.set()
+        await settle(lambda: house.listener.connection_count == 0)
+        assert done.is_set()
+        assert len(house.dispatcher.executed) == 1
+
+
+async def test_a_stop_waits_for_a_request_that_outlives_its_connection_as_long_as_for_any() -> None:
+    async with House() as house:
+        cancelled = asyncio.Event()
+
+        async def parked() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        house.dispatcher.replies[b"do"] = parked
+        peer = await house.connect()
+        peer.ask(b"do")
+        await settle(lambda: bool(house.dispatcher.executed))
+        (connection,) = house.listener._connections
+        peer.writer.transport.abort()
+        async with asyncio.timeout(5):
+            await connection.closed
+            await house.listener.finish(0.01)
+            await cancelled.wait()
+        assert house.listener.connection_count == 0
 
 
 async def test_a_malformed_request_closes_the_connection_after_the_answers_before_it() -> None:
