@@ -347,6 +347,13 @@ MUTANTS: Final = (
     ),
     # ---- network
     Mutant(
+        "a client that closes behind acks=0 takes back what is being checked",
+        "network",
+        "broker/network/connection.py",
+        "        return self._is_silent\n",
+        "        return False\n",
+    ),
+    Mutant(
         "answers overtake each other",
         "network",
         "broker/network/connection.py",

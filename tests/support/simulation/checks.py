@@ -16,6 +16,7 @@ from oncelog.protocol.control_records import read_control_record
 from oncelog.protocol.messages.group_log import OffsetCommitKey
 from oncelog.protocol.records import Record, decode_batch, iter_batches
 
+from .alone import acknowledged_once
 from .keyed import KEYED, number_of
 from .kinds import KINDS
 from .producer import EXTRA, INPUT, OUTPUT, Transaction
@@ -82,6 +83,8 @@ def look(world: World) -> None:
         kept = before[len(deleted) :]
         assert now[: len(kept)] == kept, f"readers of {log.name} were given {kept}, now it is {now}"
         world.seen[partition] = deleted + now
+    if world.lone_producers:
+        acknowledged_once(world, at_rest=False)
     if world.scenario.small and not world.scenario.may_lose:
         _no_key_goes_back(world)
 
@@ -89,6 +92,8 @@ def look(world: World) -> None:
 def at_rest(world: World) -> None:
     """All timeouts have passed: see the module."""
     look(world)
+    if world.lone_producers:
+        acknowledged_once(world, at_rest=True)
     for log in world.broker.broker.log_manager.logs():
         assert log.failure is None, f"{log.name} failed: {log.failure}"
         if log.config.durability == "flush":

@@ -98,8 +98,9 @@ class Process:
 class Caller:
     """One connection of a process at a time."""
 
-    def __init__(self, process: Process, *, late: bool, extension: bool) -> None:
+    def __init__(self, process: Process, *, late: bool, extension: bool, in_order: bool = False) -> None:
         self.process = process
+        self._in_order = in_order
         self._late = late
         self._extension = 1 if extension else -1
         self._link: Link | None = None
@@ -112,7 +113,13 @@ class Caller:
     def _connected(self) -> Link:
         if self._link is None or self._link.broken:
             process = self.process
-            self._link = Link(process.world.network, process.name, late=self._late, extension=self._extension)
+            self._link = Link(
+                process.world.network,
+                process.name,
+                late=self._late,
+                extension=self._extension,
+                in_order=self._in_order,
+            )
         return self._link
 
     async def once(self, request: Request[R], version: int) -> R:

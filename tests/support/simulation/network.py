@@ -21,6 +21,10 @@ from oncelog.protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 
+BETWEEN_FRAMES_S = 1e-5
+"""Where frames arrive in order."""
+
+
 class Disconnected(Exception):
     """The connection is broken, or nobody listens: whether the request was executed is not known."""
 
@@ -49,6 +53,7 @@ class BrokerSide:
         self._link: Link | None = link
         self._closing = False
         self._paused = False
+        self._ended = False
         self._arrived: deque[bytes] = deque()
         self.connection: Connection | None = None
 
@@ -100,6 +105,15 @@ class BrokerSide:
             if count < len(frame):
                 self._arrived.appendleft(frame[count:])
             connection.buffer_updated(count)
+        if self._ended and not (self._arrived or self._paused or self._closing) and connection is not None:
+            self._ended = False
+            if not connection.eof_received():
+                self.lose()
+
+    def end(self) -> None:
+        """The client has closed behind what arrived."""
+        self._ended = True
+        self._feed()
 
     def forget_client(self) -> None:
         """Answers go nowhere from now on."""
@@ -148,12 +162,17 @@ class Network:
 
 
 class Link:
-    """A client's connection. `late`: after it broke, the broker may still execute what was on its way."""
+    """A client's connection. `late`: after it broke, the broker may still execute what was on its way. `in_order`:
+    requests that are in flight together arrive one after the other, and none behind one that does not arrive."""
 
-    def __init__(self, network: Network, client_id: str, *, late: bool, extension: int = -1) -> None:
+    def __init__(
+        self, network: Network, client_id: str, *, late: bool, extension: int = -1, in_order: bool = False
+    ) -> None:
         self._network = network
         self._client_id = client_id
         self._late = late
+        self._in_order = in_order
+        self._is_cut = False
         self._extension = extension
         self._side = network.connect(self)
         self._waiting: dict[int, tuple[asyncio.Future[Any], type[Response], int]] = {}
@@ -176,7 +195,12 @@ class Link:
         self._waiting[self._correlation] = future, request.response, version
         frame = b"".join(encode_request(request, version, self._correlation, self._client_id, self._extension))
         self._there_at = max(self._there_at, loop.time() + weather.delay())
+        if self._in_order:
+            self._there_at += BETWEEN_FRAMES_S
+            if self._is_cut:
+                return future
         if weather.breaks and (luck := weather.rng.random()) < weather.breaks:
+            self._is_cut = True
             if luck < weather.breaks / 2:
                 loop.call_at(self._there_at, self.close)  # it never arrives
                 return future
@@ -187,6 +211,14 @@ class Link:
                 self._there_at += weather.rng.random() * 3.0
         loop.call_at(self._there_at, self._side.arrive, frame)
         return future
+
+    async def finish(self) -> None:
+        """Close when everything that was sent has arrived. Raises Disconnected where it broke before."""
+        left_s = max(0.0, self._there_at - asyncio.get_running_loop().time())
+        await asyncio.sleep(left_s + self._network.weather.delay())
+        if self.broken or self._is_cut:
+            raise Disconnected
+        self._side.end()
 
     def answered(self, frame: bytes) -> None:
         """The broker sent an answer."""

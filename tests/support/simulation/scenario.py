@@ -28,6 +28,7 @@ class Event:
     The network: storm: connections break. mire: frames are slow.
     The files: files lost: the broker is restarted without, or with older, index files (target 0), producer snapshots
     and marks (1), or checkpoints (2). indexes vanish: index files go while it runs.
+    careless: a producer without acknowledgements closes behind what it sent.
     """
 
     at: float
@@ -43,7 +44,8 @@ class Scenario:
     goes wrong, so that no request may be refused, and every transaction ends as its worker asks. With `two_groups`
     every second worker is in another group, and reads the inputs for it. With `extra` transactions write to another
     topic, too, which is deleted and made anew at times. In a `small` one segments are small and transactions write to a
-    compacted topic, too, for whose keys compaction has little memory."""
+    compacted topic, too, for whose keys compaction has little memory. `lone_producers` write beside
+    them, without transactions."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -59,6 +61,7 @@ class Scenario:
     two_groups: bool = False
     extra: bool = False
     small: bool = False
+    lone_producers: int = 0
 
     @property
     def may_lose(self) -> bool:
@@ -107,6 +110,7 @@ of their own: other seeds, and the rest of the history, are not changed by them.
 FURTHER_EVENTS = {
     "files lost": 4,
     "indexes vanish": 2,
+    "careless": 3,
 }
 
 OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}
@@ -128,6 +132,7 @@ def _with_further_events(made: Scenario) -> Scenario:
         made,
         events=tuple(sorted((*made.events, *events), key=lambda event: event.at)),
         small=rng.random() < 0.6,
+        lone_producers=rng.choice((0, 1, 2)),
     )
 
 

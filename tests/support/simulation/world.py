@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable
 from functools import cache
 from random import Random
@@ -29,6 +30,7 @@ from support.faulty_filesystem import FaultyFileSystem
 from support.virtual_time import Deadlock, JumpingSelector, VirtualTimeLoop
 
 from . import checks
+from .alone import ALONE, LoneProducer, be_careless
 from .broker import AMPLE, Memory, PowerCut, Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
 from .client import Unexpected
 from .keyed import KEYED
@@ -122,10 +124,10 @@ class SimulationLoop(VirtualTimeLoop):
 
 
 @cache
-def _prepared(broker: str, small: bool) -> tuple[BrokerConfig, FaultyFileSystem]:
+def _prepared(broker: str, small: bool, alone: bool) -> tuple[BrokerConfig, FaultyFileSystem]:
     """The broker's settings, and a disk with the topics."""
     config = BrokerConfig(BROKERS[broker] | (SMALL if small else {}))
-    topics = {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1} | ({KEYED: 1} if small else {})
+    topics = {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1} | ({KEYED: 1} if small else {}) | ({ALONE: 2} if alone else {})
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
         return config, runner.run(new_disk(config, topics, compacted={KEYED}))
 
@@ -143,7 +145,7 @@ class World:
         self.log = Silent()
         self._time: Callable[[], float] = float
         self.weather = Weather(Random(self.rng.getrandbits(32)))
-        config, disk = _prepared(scenario.broker, scenario.small)
+        config, disk = _prepared(scenario.broker, scenario.small, self.has_lone_producers)
         self.broker = SimulatedBroker(
             copy_of(disk),
             config,
@@ -160,12 +162,15 @@ class World:
         self.seen: dict[int, list[tuple[int, bytes]]] = {}
         self.refusals: list[str] = []
         self.deleted_records = False
+        self.lone_producers = [LoneProducer(self, number) for number in range(scenario.lone_producers)]
+        self._careless = itertools.count()
         self.keyed_last: dict[bytes, int] = {}
         self._partitions = {INPUT: INPUTS, OUTPUT: OUTPUTS}
         self._incarnations = 0
         self._steady: Worker | None = None
         self._disk = Random(self.rng.getrandbits(32))
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._lone_tasks: list[asyncio.Task[Any]] = []
         self._ending = False
         self._crashing = False
         self._crash_when_told: dict[str, float] = {}
@@ -302,6 +307,8 @@ class World:
             plan = WorkerPlan("aware, static", session_ms=60_000, rebalance_ms=150, idle=True)
             self._steady = Worker(self, len(self.workers), plan, 0)
             self._run(self._steady)
+        for producer in self.lone_producers:
+            self._lone_tasks.append(self._spawn(producer.run()))
         for event in self.scenario.events:
             await asyncio.sleep(max(0.0, start + event.at - loop.time()))
             self.note(f"-- {event.what} {event.target} for {event.for_s}")
@@ -311,9 +318,10 @@ class World:
     def _all_workers(self) -> list[Worker]:
         return [*self.workers.values(), *([] if self._steady is None else [self._steady])]
 
-    def _spawn(self, call: Any) -> None:
+    def _spawn(self, call: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(call)
         self._tasks.add(task)
+        return task
 
     def _start(self, slot: int) -> None:
         if self._ending:
@@ -394,6 +402,8 @@ class World:
                 await self.restart_broker(power=power, down_s=0.1, meanwhile=loss.happen)
         elif event.what == "indexes vanish":
             remove_indexes(self.broker.fs, self.further_rng)
+        elif event.what == "careless":
+            await be_careless(self, next(self._careless))
         elif event.what == "sync fails":
             self.broker.fs.fail("fdatasync")
             await asyncio.sleep(event.for_s)
@@ -518,8 +528,26 @@ class World:
         fs.capacity = None
 
     @property
+    def has_lone_producers(self) -> bool:
+        """Whether somebody writes without transactions."""
+        return self.scenario.lone_producers > 0 or self._has_events("careless")
+
+    @property
+    def disk_may_fail(self) -> bool:
+        """Whether a request may be refused for the disk."""
+        return self._has_events("full", "sync fails")
+
+    @property
+    def loses_unsynced(self) -> bool:
+        """Whether what waited for no sync may be lost."""
+        return self._has_events("crash", "crash told", "crash at start", "sync fails", "files lost")
+
+    def _has_events(self, *kinds: str) -> bool:
+        return any(event.what in kinds for event in self.scenario.events)
+
+    @property
     def _deletes_topics(self) -> bool:
-        return any(event.what == "topic" for event in self.scenario.events)
+        return self._has_events("topic")
 
     async def restart_broker(
         self,
@@ -558,6 +586,8 @@ class World:
         for worker in self._all_workers():
             worker.process.halt()
             worker.kill()
+        for task in self._lone_tasks:
+            task.cancel()
         self.broker.fs.capacity = None
         self._disk_is_slow_until = 0.0
         self.broker.clock.ahead_ms += 10_000  # back where it was, if it went back
