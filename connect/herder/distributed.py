@@ -122,12 +122,9 @@ class DistributedHerder(BaseHerder):
 
         async def put() -> Put:
             self._group.leadership.require("Only the leader can set connector configs.")
-            state = self._configs.snapshot()
-            exists = name in state.connector_configs
-            if exists and not replace:
+            if name in self._configs.snapshot().connector_configs and not replace:
                 raise AlreadyExistsError(f"Connector {name} already exists")
-            await self._group.leadership.write(self._configs.put_connector(name, config, target))
-            return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
+            return await self._put(name, config, target)
 
         return await self._group.requests.run(put)
 
@@ -138,9 +135,22 @@ class DistributedHerder(BaseHerder):
             self._group.leadership.require("Only the leader can set connector configs.")
             return self._require(name, "Connector {} not found")
 
-        changed = {**await self._group.requests.run(present), **patch}
-        config = {key: value for key, value in changed.items() if value is not None}
-        return await self.put_connector(name, config, None, replace=True)
+        while True:
+            before = await self._group.requests.run(present)
+            config = {key: value for key, value in {**before, **patch}.items() if value is not None}
+            raise_errors(await self.validate(config))
+
+            async def put(before: Mapping[str, str] = before, config: Mapping[str, str] = config) -> Put | None:
+                unchanged = await present() == before
+                return await self._put(name, config, None) if unchanged else None
+
+            if (done := await self._group.requests.run(put)) is not None:
+                return done
+
+    async def _put(self, name: str, config: Mapping[str, str | None], target: TargetState | None) -> Put:
+        exists = name in self._configs.snapshot().connector_configs
+        await self._group.leadership.write(self._configs.put_connector(name, config, target))
+        return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
 
     async def delete_connector(self, name: str) -> None:
         """Delete a connector; the rebalance that follows stops it. Its offsets stay."""

@@ -58,24 +58,27 @@ class StandaloneHerder(BaseHerder):
         """Create a connector, or change its settings, and start it; raises AlreadyExistsError, BadRequestError."""
         raise_errors(await self.validate(config))
         async with self._changing:
-            exists = name in self._configs.snapshot().connector_configs
-            if exists and not replace:
+            if name in self._configs.snapshot().connector_configs and not replace:
                 raise AlreadyExistsError(f"Connector {name} already exists")
-            before = len(self._configs.snapshot().tasks(name))
-            if exists:
-                await self._stop(name)
-            await self._configs.put_connector(name, config, target)
-            await self._start_connector(name)
-            await self._start_tasks(name, before)
-            return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
+            return await self._put(name, config, target)
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
         """Change some settings, None removes one."""
-        before = self._require(name, "Connector {} not found")
-        changed = {**before, **patch}
-        return await self.put_connector(
-            name, {key: value for key, value in changed.items() if value is not None}, None, replace=True
-        )
+        async with self._changing:
+            before = self._require(name, "Connector {} not found")
+            config = {key: value for key, value in {**before, **patch}.items() if value is not None}
+            raise_errors(await self.validate(config))
+            return await self._put(name, config, None)
+
+    async def _put(self, name: str, config: Mapping[str, str | None], target: TargetState | None) -> Put:
+        exists = name in self._configs.snapshot().connector_configs
+        before = len(self._configs.snapshot().tasks(name))
+        if exists:
+            await self._stop(name)
+        await self._configs.put_connector(name, config, target)
+        await self._start_connector(name)
+        await self._start_tasks(name, before)
+        return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
 
     async def delete_connector(self, name: str) -> None:
         """Stop and delete a connector; its offsets stay."""

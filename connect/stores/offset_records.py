@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..api.records import SourceOffset, SourcePartition
 from ..data import json_text
+from ..data.java_maps import hash_order
 from ..errors import DataError
 
 _PLAIN = (str, bool, int, float, type(None))
@@ -15,6 +17,16 @@ def offset_key(connector: str, partition: SourcePartition) -> bytes:
     """Return the key of a source partition, byte for byte as a worker in Java writes it; raises DataError."""
     _check(partition, "partition")
     return json_text.dumps([connector, dict(partition)])
+
+
+def sorted_key(connector: str, partition: SourcePartition) -> bytes:
+    """Return what is equal for partitions that differ in the order of their names only."""
+    return json_text.dumps([connector, {name: partition[name] for name in sorted(partition)}])
+
+
+def hashed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under names in the order in which Kafka Connect writes what a user sets."""
+    return {name: values[name] for name in hash_order(values)}
 
 
 def offset_value(offset: SourceOffset | None) -> bytes | None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ...client.values import RecordMetadata
 from ..api.records import SourceOffset, SourcePartition, SourceRecord
 from ..stores.offset_records import offset_key, offset_value
 from .pipeline import ProducerRecord
+
+Acknowledged = list[tuple[SourceRecord, RecordMetadata | None]]
+"""Records in their order; the metadata is None for one that was dropped, left out or aborted."""
 
 
 class Delivery(Protocol):
@@ -23,6 +27,9 @@ class Delivery(Protocol):
 
     async def finish(self) -> None:
         """Commit what may be committed, as the task is paused or stopped."""
+
+    async def finish_failed(self) -> None:
+        """Commit what may be committed, as the task has failed."""
 
     def due_in_s(self) -> float | None:
         """Return in how many seconds `batch_done` is to be called again; None: with the next batch."""

@@ -13,17 +13,14 @@ from typing import Any, Protocol
 from ...client.errors import KafkaError, ProducerFencedError
 from ...client.producer import Producer
 from ...client.producer.batch import Delivery as RecordDelivery
-from ...client.values import RecordMetadata
 from ..api.records import SourceRecord
 from ..errors import ConnectError
 from ..stores.ids import ConnectorTaskId
 from .boundaries import Boundary, End
-from .delivery import PendingOffsets
+from .delivery import Acknowledged, PendingOffsets
 from .pipeline import ProducerRecord
 
 log = logging.getLogger(__name__)
-
-Committed = Callable[[list[tuple[SourceRecord, RecordMetadata | None]]], Awaitable[None]]
 
 
 def transactional_id(group_id: str, task: ConnectorTaskId) -> str:
@@ -44,8 +41,8 @@ class StartChecks(Protocol):
 class ExactlyOnceDelivery:
     """The transactions of one task.
 
-    `prepare` makes sure that a topic exists. `committed` hears of each commit, with the records in it where
-    `keep_records` is set.
+    `prepare` makes sure that a topic exists. `committed` hears of each commit, and before it `acknowledged` of the
+    records in it, where `keep_records` is set.
     """
 
     def __init__(
@@ -55,7 +52,8 @@ class ExactlyOnceDelivery:
         offsets_topic: str,
         boundary: Boundary,
         prepare: Callable[[str], Awaitable[None] | None],
-        committed: Committed,
+        acknowledged: Callable[[Acknowledged], Awaitable[None]],
+        committed: Callable[[], Awaitable[None]],
         *,
         keep_records: bool,
         after_commit: Callable[[list[tuple[bytes, bytes | None]]], None] = lambda pairs: None,
@@ -64,7 +62,8 @@ class ExactlyOnceDelivery:
         self._task, self._boundary, self._checks = task, boundary, checks
         self._producer = Producer(dict(client))
         self._offsets_topic = offsets_topic
-        self._prepare, self._committed, self._after_commit = prepare, committed, after_commit
+        self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
+        self._after_commit = after_commit
         self._offsets = PendingOffsets(task.connector)
         self._open = False
         self._keep = keep_records
@@ -119,6 +118,9 @@ class ExactlyOnceDelivery:
         if end is not None:
             await self._end(end)
 
+    async def finish_failed(self) -> None:
+        """Commit nothing: what is open is aborted."""
+
     def due_in_s(self) -> float | None:
         """Return when an interval is over, while there is something to commit."""
         return self._boundary.due_in_s() if self._open or self._offsets else None
@@ -156,4 +158,6 @@ class ExactlyOnceDelivery:
             self._open = False
             self._after_commit(pairs)
         kept, self._kept = self._kept, []
-        await self._committed([(record, None if sent is None else await sent) for record, sent in kept])
+        if kept:
+            await self._acknowledged([(record, None if sent is None else await sent) for record, sent in kept])
+        await self._committed()

@@ -82,6 +82,17 @@ class Pipeline:
         self._errors = errors or ErrorHandling()
         self.metrics = ErrorMetrics()
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether records that fail are left out (errors.tolerance=all)."""
+        return self._errors.tolerate
+
+    def leave_out(self, record: SourceRecord, error: Exception) -> None:
+        """Report a record that could not be produced, where that is tolerated."""
+        self.metrics.failed()
+        self._report(record, _StageError("KAFKA_PRODUCE", error), 1)
+        self.metrics.skipped += 1
+
     async def convert(self, record: SourceRecord) -> ProducerRecord | None:
         """Return what to produce, or None for a record that is dropped or left out; raises ConnectError."""
         try:

@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from ...client.values import RecordMetadata
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
 from ..errors import RetriableError, SupersededError
@@ -23,7 +22,7 @@ from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
 from ..stores.status_records import State
 from .calls import Calls
-from .delivery import Delivery
+from .delivery import Acknowledged, Delivery
 from .pipeline import Pipeline
 from .task_metrics import TaskMetrics
 
@@ -62,7 +61,7 @@ class TaskRunner:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._stop_called = False
-        self._late: list[tuple[SourceRecord, RecordMetadata | None]] = []
+        self._late: Acknowledged = []
         """What `commit_record` has to hear as soon as the thread of the task is free."""
         self._commit_due = False
         self.keeps_records = type(task).commit_record is not SourceTask.commit_record
@@ -91,19 +90,24 @@ class TaskRunner:
             log.info("task %s does not start: %s", self.id, error)
         except Exception as error:
             log.error("task %s has failed", self.id, exc_info=error)
+            if started:
+                await self._finish_failed()
             await self._report(State.FAILED, "".join(traceback.format_exception(error)))
         finally:
             await self._end(started)
         if stopped:
             await self._report(State.UNASSIGNED, None)
 
-    async def committed(self, records: list[tuple[SourceRecord, RecordMetadata | None]]) -> None:
-        """Tell the task what is committed."""
-        self.metrics.committed()
+    async def acknowledged(self, records: Acknowledged) -> None:
+        """Tell the task what was written."""
         self._late += records
+        await self._tell_if_free()
+
+    async def committed(self) -> None:
+        """Tell the task that offsets are committed."""
+        self.metrics.committed()
         self._commit_due = True
-        if not (self._in_thread and self._polling is not None):
-            await self._tell()
+        await self._tell_if_free()
 
     async def _start_unless_stopped(self) -> bool:
         """Start the delivery; returns False where the task is stopped before that is done."""
@@ -191,8 +195,7 @@ class TaskRunner:
         if not self._polling.done():
             return None if self._changed.is_set() else ()
         polling, self._polling = self._polling, None
-        if self._commit_due:
-            await self._tell()
+        await self._tell()
         try:
             batch = polling.result()
             records = batch if isinstance(batch, Collection) else list(batch or ())
@@ -204,12 +207,31 @@ class TaskRunner:
             await asyncio.sleep(_RETRY_S)
             return ()
 
+    async def _tell_if_free(self) -> None:
+        if not (self._in_thread and self._polling is not None):
+            await self._tell()
+
     async def _tell(self) -> None:
-        late, self._late, self._commit_due = self._late, [], False
+        """Call the hooks that are due; what they raise is logged, as the records are written already."""
+        late, self._late = self._late, []
         for record, metadata in late:
-            await self._calls.call(self._task.commit_record, record, metadata)
-        if type(self._task).commit is not SourceTask.commit:
-            await self._calls.call(self._task.commit)
+            await self._hook(self._task.commit_record, record, metadata)
+        if self._commit_due:
+            self._commit_due = False
+            if type(self._task).commit is not SourceTask.commit:
+                await self._hook(self._task.commit)
+
+    async def _hook(self, hook: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            await self._calls.call(hook, *arguments)
+        except Exception as error:
+            log.error("task %s: its %s failed", self.id, hook.__name__, exc_info=error)
+
+    async def _finish_failed(self) -> None:
+        try:
+            await self.delivery.finish_failed()
+        except Exception as error:
+            log.error("task %s: could not commit what it had produced before it failed", self.id, exc_info=error)
 
     async def _end(self, started: bool) -> None:
         try:
@@ -222,7 +244,7 @@ class TaskRunner:
                 aside.close()
                 self._stop_called = True
                 await asyncio.gather(self._polling, return_exceptions=True)
-            if started and self._commit_due:
+            if started:
                 await self._tell()
             if started and not self._stop_called:
                 self._stop_called = True

@@ -12,7 +12,6 @@ from ..api.records import SourceOffset, SourcePartition
 from ..settings.connector import ConnectorConfig
 from ..settings.worker import WorkerConfig
 from ..stores.kafka_log import KafkaLog
-from ..stores.offset_records import offset_key, offset_value
 from ..stores.offset_store import OffsetStore
 from .offset_copies import OffsetCopies
 
@@ -61,17 +60,22 @@ class OffsetStores:
 
         With the settings of a `transactional` producer they are written all or none.
         """
-        pairs = [(offset_key(settings["name"], where), offset_value(offset)) for where, offset in offsets]
+        name, given = settings["name"], list(offsets)
         stores = await self.of(settings)
         if transactional is None:
-            await stores[0].write_raw(pairs)
+            await stores[0].refresh()
+            await stores[0].write_raw(stores[0].records(name, given))
         else:
             topic = self.own_topic(settings) or self._config["offset.storage.topic"]
-            async with Producer(dict(transactional)) as producer, producer.transaction() as transaction:
-                for key, value in pairs:
-                    await transaction.enqueue(topic, value, key=key)
+            async with Producer(dict(transactional)) as producer:
+                await producer.init_transactions()  # what a task has left open ends here
+                await stores[0].refresh()
+                async with producer.transaction() as transaction:
+                    for key, value in stores[0].records(name, given):
+                        await transaction.enqueue(topic, value, key=key)
         for store in stores[1:]:
-            await store.write_raw(pairs)
+            await store.refresh()
+            await store.write_raw(store.records(name, given))
         for store in stores:
             await store.refresh()
 

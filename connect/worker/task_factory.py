@@ -54,11 +54,12 @@ class TaskFactory:
         settings = ConnectorConfig(self._table, connector)
         instance: SourceTask = plugin("task.class", config["task.class"], SourceTask)
         boundary = self._boundary(settings)
+        pipeline = self._pipeline(task, settings)
         runner = TaskRunner(
             task,
             instance,
             dict(config),
-            self._pipeline(task, settings),
+            pipeline,
             report,
             start_attempts=1 + self._config["task.restart.max.attempts"],
             start_backoff_s=self._config["task.restart.backoff.ms"] / 1000,
@@ -74,7 +75,9 @@ class TaskFactory:
                 task,
                 self._client(task, settings),
                 stores[0],
+                pipeline,
                 self._topic_creator(task, settings),
+                runner.acknowledged,
                 runner.committed,
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
@@ -106,6 +109,7 @@ class TaskFactory:
             own or self._config["offset.storage.topic"],
             boundary,
             self._topic_creator(task, settings),
+            runner.acknowledged,
             runner.committed,
             keep_records=runner.keeps_records,
             after_commit=self._stores.copies.add if own else _nothing,

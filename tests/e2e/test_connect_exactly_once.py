@@ -250,15 +250,18 @@ async def test_a_task_asks_whether_it_is_still_wanted_behind_the_fencing_of_its_
     topic, task = fresh_name("beats"), ConnectorTaskId(fresh_name("c"), 0)
     client = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id("g", task)}
 
-    async def committed(records: list[Any]) -> None:
+    async def acknowledged(records: list[Any]) -> None:
+        pass
+
+    async def committed() -> None:
         pass
 
     async with Producer(client) as predecessor:
         await predecessor.init_transactions()
         checks = Checks(predecessor, topic)
         delivery = ExactlyOnceDelivery(
-            task, client, f"{topic}-offsets", PollBoundary(), lambda topic: None, committed, keep_records=False,
-            checks=checks,
+            task, client, f"{topic}-offsets", PollBoundary(), lambda topic: None, acknowledged, committed,
+            keep_records=False, checks=checks,
         )  # fmt: skip
         with pytest.raises(SupersededError):
             await delivery.start()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,9 +26,8 @@ from oncelog.connect import (
 )
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
-from oncelog.connect.herder.standalone import StandaloneHerder
-from oncelog.connect.process import StandaloneWorker
 from oncelog.connect.stores.config_records import RestartRequest
+from support.connect_alone import exactly_once, until, worker
 
 Names = Callable[[str], str]
 
@@ -124,45 +122,9 @@ class CountingTask(SourceTask):
         self.heard.setdefault(self.topic, []).append("commit")
 
 
-@asynccontextmanager
-async def worker(bootstrap: str, **settings: str) -> AsyncIterator[StandaloneHerder]:
-    alone = StandaloneWorker(
-        {
-            "bootstrap.servers": bootstrap,
-            "listeners": "http://127.0.0.1:0",
-            "key.converter": "JsonConverter",
-            "value.converter": "JsonConverter",
-            "value.converter.schemas.enable": "false",
-            "offset.storage.replication.factor": "1",
-            **{key.replace("_", "."): value for key, value in settings.items()},
-        }
-    )
-    await alone.start()
-    try:
-        yield alone.herder
-    finally:
-        await alone.stop()
-
-
-def exactly_once(name: str) -> dict[str, str]:
-    return {"exactly_once_source_support": "enabled", "group_id": name, "offset_storage_topic": f"{name}-offsets"}
-
-
 def counting(name: str, topic: str, **settings: str) -> dict[str, str]:
     config = {"name": name, "connector.class": f"{__name__}:Counting", "topic": topic}
     return {**config, **{key.replace("_", "."): value for key, value in settings.items()}}
-
-
-async def until(ask: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                answer = await ask()
-            except ConnectError:
-                answer = None
-            if answer is not None and wanted(answer):
-                return answer
-            await asyncio.sleep(0)
 
 
 async def values(bootstrap: str, topic: str, count: int) -> list[Any]:

@@ -188,6 +188,21 @@ def test_new_settings_restart_the_connector_and_its_tasks_where_they_run() -> No
     simulate(scenario())
 
 
+def test_patches_at_the_same_time_are_all_in_the_settings() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        patches = [herder.herder.patch_connector("c", {f"setting.{number}": "1"}) for number in range(5)]
+        patching = asyncio.gather(*patches)
+        while not patching.done():
+            await herder.settle()
+            herder.assign(["c"], [C0])
+        config = herder.herder._configs.snapshot().connector_configs["c"]
+        assert config == {**CONFIG, **{f"setting.{number}": "1" for number in range(5)}}
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_a_connector_that_was_removed_stops_and_its_states_and_topics_are_forgotten() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=1)

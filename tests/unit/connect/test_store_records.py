@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oncelog.connect.data.java_maps import hash_order
 from oncelog.connect.errors import ConnectError, DataError
 from oncelog.connect.stores import config_records as configs
 from oncelog.connect.stores import status_records as statuses
@@ -262,6 +263,50 @@ async def test_a_config_store_has_what_it_wrote() -> None:
         TargetStateChanged("f1"),
         ConnectorRemoved("f1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "ordered"),
+    [
+        ("filename", "filename"),
+        ("schema table server", "schema server table"),
+        ("z y x w v u t s r q p o n m", "m n o p q r s t u v w x y z"),
+        ("größe 日本 😀 a_b", "größe a_b 😀 日本"),
+        ("BB Aa C#", "BB Aa C#"),
+        ("protocol topic partition cluster", "cluster protocol partition topic"),
+    ],
+)
+def test_names_are_ordered_as_a_hash_map_of_java_orders_them(given: str, ordered: str) -> None:
+    assert " ".join(hash_order(given.split())) == ordered
+
+
+async def test_offsets_are_known_whatever_the_order_of_names_in_their_partition() -> None:
+    log = MemoryLog()
+    store = OffsetStore(log)
+    await store.start()
+    written, asked = {"table": "t", "server": "s"}, {"server": "s", "table": "t"}
+    await store.write_raw([(offset_key("c", written), offset_value({"a": 1}))])
+    await store.write("c", [(asked, {"a": 2})])
+    assert await store.read("c", [written]) == [{"a": 2}], "what a user sets is what the task reads"
+    assert await store.of_connector("c") == [(written, {"a": 2})]
+    await store.write_raw([(offset_key("c", asked), offset_value({"a": 3}))])
+    assert await store.read("c", [written, asked]) == [{"a": 2}, {"a": 3}]
+    assert await store.of_connector("c") == [(asked, {"a": 3})]
+    await store.write("c", [(written, None)])
+    assert await store.read("c", [written, asked]) == [None, None], "a reset deletes all that name the partition"
+    assert await store.of_connector("c") == []
+
+
+async def test_a_new_offset_of_a_user_has_the_key_that_kafka_connect_writes_and_is_read() -> None:
+    store = OffsetStore(MemoryLog())
+    await store.start()
+    given = {"schema": "x", "table": "t", "server": 1}
+    assert store.records("c", [(given, {"z": 1, "a": 2})]) == [
+        (b'["c",{"schema":"x","server":1,"table":"t"}]', b'{"a":2,"z":1}')
+    ]
+    await store.write("c", [(given, {"z": 1})])
+    assert await store.read("c", [given]) == [{"z": 1}]
+    assert await store.read("c", [{**given, "server": 1.0}]) == [None]
 
 
 async def test_offsets_in_a_file_outlive_the_worker(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""The order in which Java's HashMap gives its keys.
+
+Kafka Connect keeps partitions and offsets that a user sets as HashMaps, so that their JSON has the names in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_CAPACITY = 16
+"""The number of buckets of a new HashMap; it doubles when more than three quarters as many keys are there."""
+
+
+def hash_order(names: Iterable[str]) -> list[str]:
+    """Return the names in the order of a HashMap into which they were put in the given one."""
+    keys = list(dict.fromkeys(names))
+    capacity = _CAPACITY
+    while len(keys) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        code = _hash_code(name)
+        return (code ^ code >> 16) & capacity - 1
+
+    return sorted(keys, key=bucket)
+
+
+def _hash_code(text: str) -> int:
+    """Return String.hashCode() as 32 bits without a sign."""
+    code = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        code = code * 31 + (high << 8 | low) & 0xFFFFFFFF
+    return code

@@ -1,0 +1,200 @@
+"""Tasks without exactly-once: records that the brokers refuse, offsets of a failed task, hooks that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from oncelog import Admin, Consumer
+from oncelog.client.admin import NewTopic
+from oncelog.client.values import RecordMetadata
+from oncelog.connect import ConfigDef, ConnectError, SourceConnector, SourceRecord, SourceTask
+
+pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from support.connect_alone import exactly_once, until, worker
+
+Names = Callable[[str], str]
+
+LARGE = "x" * 2_000_000
+REFUSED = ("refused by the broker", None)
+"""A record without a key, for a compacted topic."""
+
+
+class Scripted(SourceConnector):
+    """Gives the records of `batches`, then fails where `fails` says so, or has no more."""
+
+    batches: ClassVar[dict[str, list[list[tuple[str, str | None]]]]] = {}
+    fails: ClassVar[set[str]] = set()
+    hooks_fail: ClassVar[set[str]] = set()
+    heard: ClassVar[dict[str, list[tuple[Any, bool]]]] = {}
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    @property
+    def task_class(self) -> type[SourceTask]:
+        return ScriptedTask
+
+    async def start(self, config: Mapping[str, str]) -> None:
+        self.config = dict(config)
+
+    async def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [self.config]
+
+
+class ScriptedTask(SourceTask):
+    async def start(self, config: Mapping[str, str]) -> None:
+        self.topic = config["topic"]
+        self.stopped = asyncio.Event()
+        offset = await self.context.offsets.offset({"of": self.topic})
+        self.count = 0 if offset is None else int(offset["count"])
+        batches, skipped = Scripted.batches[self.topic], 0
+        self.batches = []
+        for batch in batches:
+            self.batches.append(batch[max(0, self.count - skipped) :])
+            skipped += len(batch)
+        self.batches = [batch for batch in self.batches if batch]
+
+    async def poll(self) -> list[SourceRecord] | None:
+        if not self.batches:
+            if self.topic in Scripted.fails:
+                raise ConnectError("as it was told")
+            await self.stopped.wait()
+            return None
+        records = []
+        for value, key in self.batches.pop(0):
+            self.count += 1
+            record = SourceRecord(topic=self.topic, key=key, value=value)
+            records.append(record.replace(source_partition={"of": self.topic}, source_offset={"count": self.count}))
+        return records
+
+    async def stop(self) -> None:
+        self.stopped.set()
+
+    async def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
+        Scripted.heard.setdefault(self.topic, []).append((str(record.value)[:30], metadata is not None))
+        if self.topic in Scripted.hooks_fail:
+            raise ConnectError("commit_record fails")
+
+    async def commit(self) -> None:
+        if self.topic in Scripted.hooks_fail:
+            raise ConnectError("commit fails")
+
+
+def scripted(topic: str, **settings: str) -> dict[str, str]:
+    config = {
+        "name": "c",
+        "connector.class": f"{__name__}:Scripted",
+        "topic": topic,
+        "key.converter": "StringConverter",
+        "value.converter": "StringConverter",
+    }
+    return {**config, **{key.replace("_", "."): value for key, value in settings.items()}}
+
+
+async def texts(bootstrap: str, topic: str, count: int) -> list[str]:
+    read: list[str] = []
+    async with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([(topic, 0)])
+        await consumer.seek_to_beginning()
+        while len(read) < count:
+            read += [(record.value or b"").decode() for record in await consumer.poll(200)]
+    return read
+
+
+def state(wanted: str) -> Callable[[Any], bool]:
+    return lambda known: [task["state"] for task in known["tasks"]] == [wanted]
+
+
+def offset_is(count: int) -> Callable[[Any], bool]:
+    return lambda known: bool(known["offsets"]) and known["offsets"][0]["offset"] == {"count": count}
+
+
+@pytest.fixture
+def offsets(tmp_path: Path) -> dict[str, str]:
+    """Settings of a worker that commits behind each batch."""
+    return {"offset_storage_file_filename": str(tmp_path / "offsets"), "offset_flush_interval_ms": "0"}
+
+
+@pytest.mark.parametrize("tolerance", ["none", "all"])
+async def test_a_record_that_cannot_be_produced_is_skipped_where_errors_are_tolerated(
+    bootstrap: str, fresh_name: Names, caplog: pytest.LogCaptureFixture, offsets: dict[str, str], tolerance: str
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "k"), (LARGE, "k"), ("b", "k")]]
+    config = scripted(topic, errors_tolerance=tolerance, errors_log_enable="true")
+    async with worker(bootstrap, **offsets) as herder:
+        await herder.put_connector("c", config, None, replace=False)
+        if tolerance == "none":
+            await until(lambda: herder.connector_status("c"), state("FAILED"))
+            assert (await herder.offsets("c"))["offsets"] in (
+                [],
+                [{"partition": {"of": topic}, "offset": {"count": 1}}],
+            )
+            return
+        await until(lambda: herder.offsets("c"), offset_is(3))
+        assert await texts(bootstrap, topic, 2) == ["a", "b"]
+        assert 'total_records_skipped{connector="c",task="0"} 1' in herder.metrics().replace("kafka_connect_", "")
+    assert sorted(Scripted.heard[topic]) == [("a", True), ("b", True), (LARGE[:30], False)]
+    assert "error of task c-0 in KAFKA_PRODUCE" in caplog.text
+
+
+async def test_a_refused_record_does_not_take_others_of_its_batch_with_it(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str]
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "1"), REFUSED, ("b", "2"), ("c", "3")]]
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, 1, 1, {"cleanup.policy": "compact"})])
+    config = scripted(topic, errors_tolerance="all", producer_override_linger_ms="50")
+    async with worker(bootstrap, **offsets) as herder:
+        await herder.put_connector("c", config, None, replace=False)
+        await until(lambda: herder.offsets("c"), offset_is(4))
+        assert await texts(bootstrap, topic, 3) == ["a", "b", "c"]
+    assert sorted(Scripted.heard[topic]) == [("a", True), ("b", True), ("c", True), (REFUSED[0], False)]
+
+
+async def test_a_task_that_fails_writes_the_offsets_of_what_it_has_produced(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str]
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "k")], [("b", "k")]]
+    Scripted.fails.add(topic)
+    async with worker(bootstrap, **{**offsets, "offset_flush_interval_ms": "60000"}) as herder:
+        await herder.put_connector("c", scripted(topic), None, replace=False)
+        await until(lambda: herder.connector_status("c"), state("FAILED"))
+        assert offset_is(2)(await herder.offsets("c"))
+
+
+async def test_offsets_behind_a_record_that_was_not_produced_are_not_written(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str]
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "1"), REFUSED, ("b", "2")]]
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, 1, 1, {"cleanup.policy": "compact"})])
+    async with worker(bootstrap, **offsets) as herder:
+        await herder.put_connector("c", scripted(topic), None, replace=False)
+        await until(lambda: herder.connector_status("c"), state("FAILED"))
+        assert (await herder.offsets("c"))["offsets"] == []
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_hooks_of_a_task_that_fail_are_logged(
+    bootstrap: str, fresh_name: Names, caplog: pytest.LogCaptureFixture, offsets: dict[str, str], transactional: bool
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "k")], [("b", "k")]]
+    Scripted.hooks_fail.add(topic)
+    given = exactly_once(fresh_name("alone")) if transactional else offsets
+    async with worker(bootstrap, **given) as herder:
+        await herder.put_connector("c", scripted(topic), None, replace=False)
+        await until(lambda: herder.offsets("c"), offset_is(2))
+        assert await texts(bootstrap, topic, 2) == ["a", "b"]
+        assert state("RUNNING")(await herder.connector_status("c"))
+    assert Scripted.heard[topic] == [("a", True), ("b", True)]
+    assert "commit_record fails" in caplog.text
