@@ -1,0 +1,65 @@
+"""An admin script: bring the cluster's topics to what this file declares, and change nothing else.
+
+Shows   Admin: create topics, add partitions, set configs. It may run on each deployment: the second time there is
+        nothing to do. With --dry-run the broker checks the changes and makes none.
+Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
+        python examples/declare_topics.py --dry-run
+        python examples/declare_topics.py          # exit code 1 if a topic could not be changed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from oncelog import Admin, ConfigResource, KafkaError, NewTopic, ResourceType
+
+BOOTSTRAP = os.environ.get("ONCELOG_BOOTSTRAP", "127.0.0.1:9092")
+
+TOPICS = [
+    NewTopic("orders", partitions=6, configs={"retention.ms": "2592000000"}),
+    NewTopic("invoices", partitions=6, configs={"retention.ms": "-1"}),
+    NewTopic("customers", partitions=3, configs={"cleanup.policy": "compact"}),
+]
+
+
+async def declare(admin: Admin, topic: NewTopic, dry_run: bool) -> list[str]:
+    """Bring one topic to its declaration; return what was changed."""
+    if topic.name not in await admin.list_topics():
+        await admin.create_topics([topic], validate_only=dry_run)
+        return [f"created with {topic.partitions} partitions"]
+    changes: list[str] = []
+    resource = ConfigResource(ResourceType.TOPIC, topic.name)
+    entries = (await admin.describe_configs([resource]))[resource]
+    different = {name: value for name, value in topic.configs.items() if entries[name].value != value}
+    if different:
+        await admin.alter_configs({resource: different}, validate_only=dry_run)
+        changes += [f"{name} set to {value}" for name, value in different.items()]
+    partitions = len((await admin.describe_topics([topic.name]))[topic.name].partitions)
+    if partitions > topic.partitions:
+        print(f"{topic.name}: has {partitions} partitions instead of {topic.partitions}: none can be removed")
+    if partitions < topic.partitions:  # records of a key go to another partition from now on
+        if not dry_run:
+            await admin.create_partitions({topic.name: topic.partitions})
+        changes.append(f"grown from {partitions} to {topic.partitions} partitions")
+    return changes
+
+
+async def main(dry_run: bool) -> int:
+    """Declare all topics; return the exit code."""
+    failed = False
+    async with Admin(bootstrap_servers=BOOTSTRAP) as admin:
+        for topic in TOPICS:
+            try:
+                changes = await declare(admin, topic, dry_run)
+            except KafkaError as error:
+                print(f"{topic.name}: {error}", file=sys.stderr)
+                failed = True
+            else:
+                print(f"{topic.name}: {', '.join(changes) or 'nothing to do'}{' (dry run)' * dry_run}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(dry_run="--dry-run" in sys.argv[1:])))
