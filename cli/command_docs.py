@@ -15,7 +15,7 @@ from .main import oncelog
 _PAGE: Final = """\
 # Command line
 
-`oncelog COMMAND --help` prints the same text in the terminal.
+Each command prints the same text with `--help`.
 
 {commands}
 """

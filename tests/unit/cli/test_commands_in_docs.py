@@ -11,14 +11,15 @@ import pytest
 from oncelog.cli.main import oncelog
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def commands(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8")
     blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
-    shown = re.findall(r"^(?:.*\| )?oncelog (.*)$", blocks, re.MULTILINE)
-    return [*re.findall(r"`oncelog ([^`]+)`", text), *(re.sub(r"\s+#.*", "", line) for line in shown)]
+    lines = re.sub(r" && |; ", "\n", blocks)
+    shown = re.findall(r"^(?:.*\| )?oncelog (.*)$", lines, re.MULTILINE)
+    return [*re.findall(r"`oncelog ([^`]+)`", text), *(re.split(r"\s+[#|>&]", line)[0] for line in shown)]
 
 
 CASES = [(page.name, command) for page in PAGES for command in commands(page)]
