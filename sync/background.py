@@ -11,7 +11,9 @@ import asyncio
 import atexit
 import logging
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
@@ -49,7 +51,8 @@ class BackgroundLoop:
         """Run a coroutine in the loop, wait until it has ended, and return its result or raise what it raised.
 
         An exception in the waiting thread, such as KeyboardInterrupt, cancels the coroutine and waits for its end.
-        Raises IllegalStateError in the loop's own thread, and after a fork.
+        Raises IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, when the waiting
+        thread has a running event loop, which stands still meanwhile.
         """
         try:
             self.check_process()
@@ -58,6 +61,7 @@ class BackgroundLoop:
                     "a blocking client was called in its own event loop, where it would wait for itself: call it from"
                     " another thread, or use the asyncio client there"
                 )
+            _warn_in_event_loop()
         except BaseException:
             work.close()
             raise
@@ -124,6 +128,36 @@ def _wait(outcome: Future[Any]) -> None:
     ended = threading.Event()
     outcome.add_done_callback(lambda _: ended.set())
     ended.wait()
+
+
+_warned = False
+
+
+def _warn_in_event_loop() -> None:
+    global _warned
+    if _warned:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    _warned = True
+    warnings.warn(
+        "a blocking client of oncelog.sync was called in a thread with a running event loop, which stands still until"
+        " the call returns: use the asyncio clients of oncelog there, or asyncio.to_thread. In a notebook that runs"
+        " nothing else meanwhile it does no harm",
+        RuntimeWarning,
+        stacklevel=_depth_of_caller(),
+    )
+
+
+def _depth_of_caller() -> int:
+    """How many frames above the caller of this function the first one outside of this package is, for `stacklevel`."""
+    frame = sys._getframe(1)
+    depth = 1
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 _lock = threading.Lock()

@@ -16,7 +16,7 @@ from pathlib import Path
 import oncelog
 import pytest
 from oncelog import IllegalStateError, KafkaError, RebalanceListener, TopicPartition, sync
-from oncelog.sync import Admin, Broker, Consumer, Producer
+from oncelog.sync import Admin, Broker, Consumer, Producer, background
 
 Names = Callable[[str], str]
 
@@ -48,6 +48,16 @@ def script(source: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", source, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+async def test_a_call_in_a_running_event_loop_warns_once(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_warned", False)
+    with (
+        pytest.warns(RuntimeWarning, match=r"running event loop.*asyncio\.to_thread") as warned,
+        Admin(bootstrap_servers=bootstrap) as admin,
+    ):
+        admin.list_topics()
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 # ---- what the clients do
