@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import click
@@ -28,7 +29,7 @@ NO_MEMBERS: Final = ("Empty", "Dead")
     help="Only this topic, or these partitions of it; may be repeated.  [default: all with committed offsets]",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the new offsets, and change nothing.")
-@yes_option
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Do not ask. Needed when stdin is not a terminal.")
 @json_option
 @bootstrap_option
 def reset(
@@ -40,11 +41,14 @@ def reset(
     shift_by: int | None,
     topics: tuple[TopicSelection, ...],
     dry_run: bool,
-    yes: bool,
+    execute: bool,
     as_json: bool,
     bootstrap: str,
 ) -> None:
     """Set the committed offsets of the group NAME, from which its consumers go on. The group must have no members.
+
+    It shows the new offsets and asks. Where stdin is not a terminal it changes nothing without --execute, as Kafka's
+    tool.
 
     TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (so long ago), or milliseconds since
     1970. An offset outside of a partition becomes the partition's nearest end.
@@ -53,13 +57,16 @@ def reset(
     oncelog group reset billing --to-earliest --dry-run
     oncelog group reset billing --to-time 2h --topic orders
     oncelog group reset billing --to-offset 42 --topic orders:0
-    oncelog group reset billing --shift-by -100 --yes
+    oncelog group reset billing --shift-by -100 --execute
     """
     from .group_reset import Target, plan, selected_partitions
 
     target = Target(to_earliest, to_latest, to_offset, to_time, shift_by)
     if target.count != 1:
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
+    if dry_run and execute:
+        raise click.UsageError("give either --dry-run or --execute")
+    only_shown = dry_run or not (execute or sys.stdin.isatty())
 
     async def work() -> None:
         async with connect_admin(bootstrap) as admin:
@@ -88,18 +95,20 @@ def reset(
                 for each, move in moves.items()
             ]
             if not as_json:
-                title = f"{name}: {'would be' if dry_run else 'to be'} reset in {len(moves)} partition(s)"
+                title = f"{name}: {'would be' if only_shown else 'to be'} reset in {len(moves)} partition(s)"
                 print_items_table(title, ("topic", ">partition", ">committed", ">new_offset", ">lag"), items)
             for each, move in moves.items():
                 if move.clamped:
                     click.echo(f"{each} has no offset {move.wanted}: {move.new_offset} is the nearest.", err=True)
-            if not dry_run:
-                confirm(f"Reset {len(moves)} offset(s) of group {name}?", yes=yes)
+            if not only_shown:
+                confirm(f"Reset {len(moves)} offset(s) of group {name}?", yes=execute)
                 await admin.alter_group_offsets(name, {each: move.new_offset for each, move in moves.items()})
         if as_json:
-            print_json({"group": name, "dry_run": dry_run, "partitions": items})
-        elif not dry_run:
+            print_json({"group": name, "dry_run": only_shown, "partitions": items})
+        elif not only_shown:
             click.echo(f"Reset {len(moves)} offset(s) of group {name}.")
+        if only_shown and not dry_run:
+            click.echo(f"Nothing was changed: add --execute to reset the offsets of group {name}.", err=True)
 
     run(work())
 

@@ -20,6 +20,7 @@ from .consume import consume
 from .failures import FAILURE, INTERRUPTED, USAGE, explain, is_setting
 from .group import group
 from .health import health
+from .kafka_options import with_our_name
 from .log import log
 from .pipeline import pipeline
 from .produce import produce
@@ -57,7 +58,8 @@ def main() -> None:
     try:
         code = oncelog.main(prog_name="oncelog", standalone_mode=False)
     except click.UsageError as error:
-        error.show()
+        shown = with_our_name(error) if isinstance(error, click.NoSuchOption) else error
+        shown.show()
         code = USAGE
     except click.ClickException as error:
         click.echo(f"oncelog: {error.format_message()}", err=True)

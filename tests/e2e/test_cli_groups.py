@@ -79,7 +79,7 @@ async def test_reset_moves_committed_offsets(
     oncelog: Run, bootstrap: str, topic: str, group: str, target: list[str], offsets: list[int]
 ) -> None:
     target = [each.replace("TOPIC", topic) for each in target]
-    moved = done_json(oncelog("group", "reset", group, *target, "--json"))["partitions"]
+    moved = done_json(oncelog("group", "reset", group, *target, "--execute", "--json"))["partitions"]
     assert await committed(bootstrap, group) == offsets
     before = {0: 6, 1: 4}
     assert [(each["committed"], each["new_offset"]) for each in moved] == [
@@ -100,6 +100,27 @@ async def test_dry_run_of_a_reset_shows_new_offsets_and_sets_none(
     assert await committed(bootstrap, group) == [6, 4]
 
 
+async def test_a_script_resets_nothing_without_execute(oncelog: Run, bootstrap: str, group: str) -> None:
+    result = oncelog("group", "reset", group, "--to-earliest")
+    assert f"{group}: would be reset in 2 partition(s)" in done(result)
+    assert result.stderr == f"Nothing was changed: add --execute to reset the offsets of group {group}.\n"
+    assert done_json(oncelog("group", "reset", group, "--to-earliest", "--json"))["dry_run"]
+    assert await committed(bootstrap, group) == [6, 4]
+
+
+@pytest.mark.parametrize(
+    ("command", "ours"),
+    [
+        (["group", "reset", "--group", "billing", "--to-earliest"], "an argument"),
+        (["group", "reset", "billing", "--all-topics", "--to-earliest"], "without --topic"),
+        (["topic", "alter", "orders", "--add-config", "retention.ms=1"], "--set NAME=VALUE"),
+        (["topic", "list", "--bootstrap-server", "127.0.0.1:9092"], "--bootstrap HOST:PORT"),
+    ],
+)
+def test_an_option_of_kafkas_tools_is_answered_with_ours(oncelog: Run, command: list[str], ours: str) -> None:
+    failed(oncelog(*command), "What Kafka's tools call so", ours, code=2)
+
+
 async def test_reset_says_which_offsets_are_outside_of_a_partition(oncelog: Run, topic: str, group: str) -> None:
     result = oncelog("group", "reset", group, "--to-offset", "7", "--yes")
     assert f"{topic}-1 has no offset 7: 4 is the nearest." in result.stderr
@@ -115,9 +136,15 @@ async def test_reset_sets_first_offsets_of_a_group_where_topics_are_named(
     failed(oncelog("group", "reset", group, "--shift-by", "1", "--topic", topic), "has no committed offsets")
     failed(oncelog("group", "reset", group, "--to-earliest", "--topic", f"{topic}:2"), "has no partition 2")
     assert await committed(bootstrap, group) == []
-    done(oncelog("group", "reset", group, "--to-latest", "--topic", topic))
+    done(oncelog("group", "reset", group, "--to-latest", "--topic", topic, "--execute"))
     assert await committed(bootstrap, group) == [10, 4]
-    for wrong in ([], ["--to-earliest", "--to-latest"], ["--to-time", "soon"], ["--to-latest", "--topic", "a:b"]):
+    for wrong in (
+        [],
+        ["--to-latest", "--dry-run", "--execute"],
+        ["--to-earliest", "--to-latest"],
+        ["--to-time", "soon"],
+        ["--to-latest", "--topic", "a:b"],
+    ):
         failed(oncelog("group", "reset", group, *wrong), code=2)
 
 

@@ -1,0 +1,40 @@
+"""Options of Apache Kafka's command-line tools that have another name here: `with_our_name` adds it to the error."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+OURS: Final = {
+    "--add-config": "--set NAME=VALUE of `oncelog topic alter`",
+    "--all-groups": "`oncelog group list`, or the groups' names as arguments",
+    "--all-topics": "what happens without --topic",
+    "--alter": "the command `oncelog topic alter`",
+    "--bootstrap-server": "--bootstrap HOST:PORT",
+    "--by-duration": "--to-time, as in --to-time 2h",
+    "--compression-codec": "--compression",
+    "--create": "the command `oncelog topic create`",
+    "--delete": "the command `oncelog topic delete` or `oncelog group delete`",
+    "--delete-config": "--unset NAME of `oncelog topic alter`",
+    "--delete-offsets": "the command `oncelog group delete-offsets`",
+    "--describe": "the command `oncelog topic describe`, `oncelog group describe` or `oncelog txn describe`",
+    "--entity-name": "an argument, without an option",
+    "--group": "an argument, without an option",
+    "--isolation-level": "--isolation",
+    "--list": "the command `oncelog topic list`, `oncelog group list` or `oncelog txn list`",
+    "--reset-offsets": "the command `oncelog group reset`",
+    "--timeout-ms": "--timeout SECONDS",
+    "--topic": "an argument, without an option",
+    "--transactional-id": "an argument, without an option",
+}
+"""Option of Kafka's tools → what it is here, for commands that do not have the option itself."""
+
+
+def with_our_name(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error; for an option of Kafka's tools with what it is called here."""
+    ours = OURS.get(error.option_name)
+    if ours is None:
+        return error
+    message = f"No such option {error.option_name!r}. What Kafka's tools call so is {ours} here."
+    return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
