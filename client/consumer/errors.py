@@ -48,12 +48,14 @@ class NoOffsetForPartitionError(_OfPartitions):
 
 
 class OffsetOutOfRangeError(_OfPartitions):
-    """The position is not in the log, because records were deleted, and auto.offset.reset is none: `seek` elsewhere."""
+    """The position is not in the log, because records were deleted or the topic was made anew, and auto.offset.reset is
+    none: `seek` elsewhere.
+    """
 
-    def __init__(self, partition: TopicPartition, offset: int) -> None:
+    def __init__(self, partition: TopicPartition, offset: int, why: str = "out of range") -> None:
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {offset} of {partition} is out of range and auto.offset.reset=none: seek(), or set a reset policy",
+            f"offset {offset} of {partition}: {why}, and auto.offset.reset=none: seek(), or set a reset policy",
             (partition,),
         )
         self.offset = offset

@@ -315,9 +315,13 @@ class Fetcher:
                 state = self._subscription.assigned.get(partition)
                 if state is None or state.incarnation != asked.get(partition):
                     continue
+                topic_id = wanted[partition].topic_id
                 if data.error_code:
                     self._partition_failed(state, error_code(data.error_code))
+                elif state.topic_id not in (topic_id, NO_UUID):
+                    self._out_of_range(state, f"topic {name} was deleted and made anew")
                 else:
+                    state.topic_id = topic_id
                     state.failures = 0
                     self._partition_arrived(state, data)
         self._arrived()
@@ -349,16 +353,7 @@ class Fetcher:
     def _partition_failed(self, state: PartitionState, code: ErrorCode) -> None:
         partition = state.partition
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            if state.position is not None and state.fetch_offset != state.position:
-                self._block(state)  # what is buffered goes first; then it is looked at again
-                return
-            policy = self._config.auto_offset_reset
-            if policy == "none":
-                self._block(state)
-                self._fail(OffsetOutOfRangeError(partition, state.fetch_offset))
-                return
-            log.warning("offset %d of %s is out of range: going to the %s", state.fetch_offset, partition, policy)
-            state.reset(EARLIEST if policy == "earliest" else LATEST)
+            self._out_of_range(state, "out of range")
         elif code in _MOVED:
             log.debug("%s cannot be fetched now: %s", partition, code.text)
             self._cluster.request_refresh()
@@ -366,6 +361,19 @@ class Fetcher:
         else:
             self._block(state)
             self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
+
+    def _out_of_range(self, state: PartitionState, why: str) -> None:
+        """Go on where auto.offset.reset says, once what is buffered was handed out."""
+        if state.position is not None and state.fetch_offset != state.position:
+            self._block(state)  # then it is looked at again
+            return
+        policy = self._config.auto_offset_reset
+        if policy == "none":
+            self._block(state)
+            self._fail(OffsetOutOfRangeError(state.partition, state.fetch_offset, why))
+            return
+        log.warning("offset %d of %s: %s: going to the %s", state.fetch_offset, state.partition, why, policy)
+        state.reset(EARLIEST if policy == "earliest" else LATEST)
 
     def _block(self, state: PartitionState) -> None:
         """Leave a partition out for a while, so that it does not slow down the others."""

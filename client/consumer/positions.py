@@ -8,6 +8,7 @@ or sought elsewhere meanwhile (its `incarnation` is another) keeps its new posit
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -19,6 +20,8 @@ from ..values import OffsetAndMetadata, TopicPartition
 from .errors import NoOffsetForPartitionError
 from .offsets import CommittedOffsets
 from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
+
+log = logging.getLogger(__name__)
 
 
 class Positions:
@@ -51,8 +54,11 @@ class Positions:
         while self._ended:
             done = self._ended.pop(0)
             error = None if done.cancelled() else done.exception()
-            if error is not None and not (isinstance(error, KafkaError) and error.retriable):
+            if error is None:
+                continue
+            if not (isinstance(error, KafkaError) and error.retriable):
                 raise error
+            log.warning("positions could not be looked up, trying again: %s", error)
         known = frozenset[int]().union(*self._under_way.values())
         states = [
             state

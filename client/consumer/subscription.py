@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Final
 
+from ...protocol.schema import NO_UUID
 from ..errors import IllegalStateError
 from ..values import TopicPartition
 
@@ -43,6 +44,7 @@ class PartitionState:
         "position",
         "reset_to",
         "revoking",
+        "topic_id",
     )
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -56,6 +58,8 @@ class PartitionState:
         """The application asked for other partitions only: what waits here must not hold those up."""
         self.revoking = False
         """Set while a listener is told that the partition goes: no more records of it are handed out."""
+        self.topic_id = NO_UUID
+        """Id of the topic that was fetched from at this position: a topic made anew has another one."""
         self.reset_to: int | None = None
         """A timestamp to look up (EARLIEST, LATEST) before anything can be fetched."""
         self.high_watermark: int | None = None
@@ -72,6 +76,7 @@ class PartitionState:
         self.incarnation = next(_incarnations)
         self.position = self.fetch_offset = offset
         self.leader_epoch = leader_epoch
+        self.topic_id = NO_UUID
         self.reset_to = None
         self.buffered_bytes = 0
 
@@ -81,6 +86,7 @@ class PartitionState:
         self.position = None
         self.fetch_offset = -1
         self.leader_epoch = -1
+        self.topic_id = NO_UUID
         self.reset_to = timestamp
         self.buffered_bytes = 0
 
@@ -89,12 +95,15 @@ class PartitionState:
         self.incarnation = next(_incarnations)
         self.position = self.reset_to = None
         self.fetch_offset = self.leader_epoch = -1
+        self.topic_id = NO_UUID
         self.buffered_bytes = 0
 
     def refetch(self) -> None:
         """Drop what is buffered and under way, and read on from the position."""
         if self.position is not None:
+            topic_id = self.topic_id
             self.seek(self.position, self.leader_epoch)
+            self.topic_id = topic_id
 
     @property
     def fetchable(self) -> bool:

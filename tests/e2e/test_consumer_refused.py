@@ -10,6 +10,7 @@ from oncelog import Admin, Consumer, Producer, TopicPartition
 from oncelog.client.consumer import RebalanceListener
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from oncelog.protocol.messages.list_offsets import ListOffsetsRequest
 from oncelog.protocol.messages.metadata import MetadataResponse
 from oncelog.protocol.schema import Request, Response
 from support.proxy import FaultProxy
@@ -126,3 +127,19 @@ async def test_topics_of_a_former_subscription_are_not_asked_for(
         while not consumer.assignment():
             await consumer.poll(100)
         assert asked[-1] == {other}
+
+
+async def test_positions_that_cannot_be_looked_up_are_reported(
+    proxy: FaultProxy, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.hold(ListOffsetsRequest, 60)
+    async with (
+        asyncio.timeout(WAIT_S),
+        Consumer(
+            bootstrap_servers=proxy.address, auto_offset_reset="earliest", default_api_timeout_ms=3000
+        ) as consumer,
+    ):
+        consumer.assign([(topic, 0)])
+        while "could not be looked up" not in caplog.text:
+            await consumer.poll(100)
+        assert f"{topic}-0" in caplog.text

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import pytest
 from oncelog import Admin, Broker, Consumer, Producer, TopicPartition
+from oncelog.client.consumer import OffsetOutOfRangeError
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -84,6 +86,34 @@ async def test_a_subscribed_topic_is_read_soon_after_it_is_created_anew(proxy: F
         await admin.create_topic("twice", 1)
         await send(proxy, "twice", b"new")
         assert await values(consumer, 1) == [b"new"]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+async def test_a_topic_made_anew_between_two_refreshes_is_not_read_from_the_old_position(
+    proxy: FaultProxy, admin: Admin, policy: Literal["earliest", "none"]
+) -> None:
+    partition = TopicPartition("twice", 0)
+    await admin.create_topic("twice", 1)
+    for number in range(3):
+        await send(proxy, "twice", b"old %d" % number)
+    async with Consumer(bootstrap_servers=proxy.address, auto_offset_reset=policy) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        assert await values(consumer, 3) == [b"old 0", b"old 1", b"old 2"]
+        proxy.open.clear()  # the consumer notices nothing until all is there
+        direct = proxy.target_address
+        async with Admin(bootstrap_servers=direct) as other, Producer(bootstrap_servers=direct) as producer:
+            await other.delete_topics(["twice"])
+            await other.create_topic("twice", 1)
+            for number in range(5):
+                await producer.send("twice", b"new %d" % number)
+        proxy.open.set()
+        proxy.break_connections()
+        if policy == "none":
+            with pytest.raises(OffsetOutOfRangeError, match="made anew"):
+                await values(consumer, 1)
+            consumer.seek(partition, 0)
+        assert await values(consumer, 5) == [b"new %d" % number for number in range(5)]
 
 
 def without_leaders(answer: MetadataResponse) -> None:

@@ -68,6 +68,11 @@ class FaultProxy:
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def target_address(self) -> str:
+        """The broker's own address, for clients that no fault is meant for."""
+        return f"{self._target[0]}:{self._target[1]}"
+
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         self._port = self._server.sockets[0].getsockname()[1]
