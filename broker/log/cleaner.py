@@ -131,7 +131,8 @@ class Cleaner:
     def plan(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = False) -> CleaningPlan | None:
         """What to compact, None if it is not worth it yet (min.cleanable.dirty.ratio) unless `force`.
 
-        None also while a replacement in this log is unfinished: its new segment does not have its name yet.
+        None also while a replacement in this log is unfinished: its new segment does not have its name yet. Raises
+        NotAtHand where the log's side reads should get something first, KafkaError, CorruptLog, OSError.
         """
         if any(other is log for other, _ in self._unfinished):
             return None
@@ -157,7 +158,7 @@ class Cleaner:
             return None
         aborted: dict[int, list[AbortedTxn]] = {}
         for segment in log.segments:
-            for entry in log.reader.aborted_in(segment):
+            for entry in log.reader.aborted.in_segment(segment):
                 aborted.setdefault(entry.producer_id, []).append(entry)
         entries = list(log.producers.entries())
         return CleaningPlan(
@@ -241,8 +242,7 @@ class Cleaner:
 
     def _batches(self, segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a segment, through a descriptor of our own: the log may close its one meanwhile."""
-        source = LogSegment(self._fs, segment.path().rpartition("/")[0], segment.base_offset, created_ms=0)
-        source.size = segment.size
+        source = segment.reopened()
         try:
             for _, header, batch in source.batches(verify=False):
                 if self._stopping.is_set():

@@ -31,9 +31,11 @@ from ..descriptor_relief import Crowding
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import Clock, FileSystem, Lane, RandomIds, Threads
 from ..slices import in_slices
+from ..steps import run_in_slices
 from ..threads import RealThreads
 from ..topic_names import METADATA_TOPIC
 from . import index_cache
+from .at_hand import NotAtHand
 from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles, Checkpoints
 from .cleaner import Cleaner, CleaningPlan, CleaningStopped
 from .data_directory import DataDirectory, DataDirectoryError
@@ -668,7 +670,7 @@ class LogManager:
             first_dirty = self._cleaner_offsets.get((log.topic, log.partition), 0)
             what = f"compaction of {log.name}"
             try:
-                plan = self._cleaner.plan(log, first_dirty, now_ms)
+                plan = await self._plan_cleaning(log, first_dirty, now_ms)
                 if plan is None:
                     continue
                 await self._clean_one(log, plan, now_ms)
@@ -684,6 +686,22 @@ class LogManager:
                 logger.error("compaction failed", partition=log.name, exc_info=error)
             else:
                 self._episodes.succeeded(what)
+
+    async def _plan_cleaning(self, log: PartitionLog, first_dirty: int, now_ms: int) -> CleaningPlan | None:
+        """What to compact; what the plan needs and is not at hand is read in a thread."""
+        side_reads = log.reader.side_reads
+        for _ in range(2 * len(log.segments)):
+            if log.failure is not None:
+                return None
+            try:
+                return self._cleaner.plan(log, first_dirty, now_ms)
+            except NotAtHand as missing:
+                if not await run_in_slices(side_reads.get(missing)):
+                    break
+        if log.failure is not None:
+            return None
+        with side_reads.at_once():
+            return self._cleaner.plan(log, first_dirty, now_ms)
 
     async def _clean_one(self, log: PartitionLog, plan: CleaningPlan, now_ms: int) -> None:
         assert self._flusher is not None

@@ -1,4 +1,5 @@
-"""Reading a log: ranges of whole batches, aborted transactions. Offsets by timestamp are `timestamp_search.py`.
+"""Reading a log: ranges of whole batches. Aborted transactions are `aborted.py`, offsets by timestamp
+`timestamp_search.py`.
 
 Owns: finding positions and the memory of where readers will continue. Never decides up to where a reader may see: the
 caller passes the limit. A read in sequence costs one pread: what it got beyond the last whole batch that it may return
@@ -10,23 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import structlog
-
 from ...protocol.batch_header import HEADER_SIZE, BatchHeader
-from ...protocol.control_records import read_control_record
-from ...protocol.records import decode_batch
 from ..ports import Buffer, Threads
+from .aborted import AbortedTransactions
 from .at_hand import SideReads
 from .batch_scan import BrokenBatch, whole_batches
-from .file_names import TXN_INDEX
-from .indexes import CorruptIndex
 from .producer_state_manager import ProducerStateManager
-from .results import AbortedTxn, CorruptLog
+from .results import CorruptLog
 from .segment import LogSegment
 from .segments import LogSegments
 from .timestamp_search import TimestampSearch
-
-logger = structlog.get_logger(__name__)
 
 _REMEMBERED: Final = 64
 
@@ -42,15 +36,15 @@ class LogReader:
     ) -> None:
         """`new_producers` makes a producer state of the log that knows nothing yet."""
         self._segments = segments
-        self._new_producers = new_producers
         # Offset → (segment, byte) where it begins: a consumer continues where its last fetch ended.
         self._continuations: dict[int, tuple[LogSegment, int]] = {}
         self._version = 0
-        self.side_reads = SideReads(threads)
+        self.side_reads = SideReads(threads, lambda: self._version)
+        self.aborted = AbortedTransactions(segments, self.side_reads, new_producers)
         self.timestamps = TimestampSearch(segments, lambda: self._version, threads, self.side_reads)
 
     def forget(self) -> None:
-        """Positions have changed (truncation, compaction, deletion)."""
+        """Positions have changed (truncation, compaction, deletion), or the log is closed."""
         self._version += 1
         self._continuations.clear()
 
@@ -95,7 +89,7 @@ class LogReader:
         counted = 0
         while segment is not None and segment.base_offset < limit and counted < wanted:
             try:
-                if segment.is_cold:
+                if not segment.indexes_at_hand():
                     return wanted  # it is finished, and so has data to give; how much is not worth waiting for
                 if start < 0:
                     start = segment.position_of(offset)
@@ -179,45 +173,6 @@ class LogReader:
         if offset not in continuations and len(continuations) >= _REMEMBERED:
             del continuations[next(iter(continuations))]
         continuations[offset] = (segment, position)
-
-    def aborted(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """(producer_id, first_offset) of the aborted transactions that may have records from `offset` up to `end`.
-
-        Raises CorruptLog, OSError.
-        """
-        found: list[tuple[int, int]] = []
-        for segment in self._segments.from_offset(offset):
-            for entry in self.aborted_in(segment):
-                if entry.last_offset >= offset and entry.first_offset < end:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= end:
-                    return found
-        return found
-
-    def aborted_in(self, segment: LogSegment) -> list[AbortedTxn]:
-        """The aborted transactions whose markers lie in `segment`. A damaged index of them is made again.
-
-        Raises CorruptLog, OSError.
-        """
-        try:
-            return segment.aborted
-        except CorruptIndex as error:
-            logger.warning("index made again", file=segment.path(TXN_INDEX), reason=str(error))
-        following = self._segments.after(segment)
-        assert following is not None, "the active segment's indexes are in memory"
-        producers = self._new_producers()
-        start = producers.load(self._segments.first.base_offset, segment.base_offset, producers.snapshot_offsets())
-        found: list[AbortedTxn] = []
-        for header, batch in self.batches(start, following.base_offset):
-            if header.last_offset < start:
-                continue
-            records = decode_batch(batch, 0, header) if header.is_control else ()
-            marker = read_control_record(records[0]) if records else None
-            aborted = producers.update(header, marker, header.base_offset)
-            if aborted is not None and header.base_offset >= segment.base_offset:
-                found.append(aborted)
-        segment.take_aborted(found)
-        return found
 
     def batches(self, start: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """(header, whole batch) of everything from the batch that holds `start` up to `end`, checksums verified."""

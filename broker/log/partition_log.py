@@ -68,7 +68,8 @@ _SAVED_PER_PRODUCER: Final = 4096
 """Bytes that are appended, for each producer that is known, before state is saved again: a microsecond's work each."""
 
 _SIDE_READS: Final = 5
-"""So often a read has something got in a thread, until it takes no more: each time the log may have changed."""
+"""So often, and twice more for each segment, a read has something got in a thread, until it takes no more: each time
+the log may have changed."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -467,9 +468,13 @@ class PartitionLog(RetainedLog):
         self, missing: NotAtHand, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool
     ) -> Steps[LogRead]:
         side_reads = self.reader.side_reads
-        for _ in range(_SIDE_READS):
-            if not (yield from side_reads.get(missing)):
-                break
+        for _ in range(_SIDE_READS + 2 * len(self.segments)):
+            try:
+                if not (yield from side_reads.get(missing)):
+                    break
+            except CorruptLog as error:
+                self._readable_end(offset)
+                raise self._read_failed(error) from error
             try:
                 return self._read_at_hand(offset, max_bytes, isolation, min_one)
             except NotAtHand as more:
@@ -495,7 +500,7 @@ class PartitionLog(RetainedLog):
             records, next_offset = self.reader.read(offset, limit, self.log_end_offset, max_bytes, min_one)
             aborted = None
             if committed:
-                aborted = self.reader.aborted(offset, next_offset) if records else []
+                aborted = self.reader.aborted.between(offset, next_offset) if records else []
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
         return log_read(

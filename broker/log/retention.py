@@ -104,6 +104,10 @@ class RetainedLog(FlushedLog):
             self._advance_start(offset, "DeleteRecords")
         return self.log_start_offset
 
+    def _close_files(self, reason: KafkaError) -> None:
+        super()._close_files(reason)
+        self.reader.forget()
+
     def _advance_start(self, offset: int, reason: str) -> int:
         if self.failure is not None:
             raise self.failure

@@ -48,6 +48,10 @@ _COLD_BYTES: Final = 64 << 20
 """The indexes of a smaller segment are loaded in a millisecond or two."""
 
 
+_LARGE_TXN_INDEX: Final = 64 << 10
+"""Bytes; a smaller transaction index is loaded in a millisecond or two."""
+
+
 _NOTHING_WRITTEN: Final = IndexChecksums()
 
 
@@ -143,6 +147,12 @@ class LogSegment:
         if self._file is None:
             self._file = self._fs.open(self.path())
         return self._file
+
+    def reopened(self) -> LogSegment:
+        """The same files through descriptors of their own, for a thread: the log may close this segment meanwhile."""
+        segment = LogSegment(self._fs, self._directory, self.base_offset, created_ms=0, suffix=self._suffix)
+        segment.size = self.size
+        return segment
 
     def take_file(self) -> File | None:
         """Give the open file away, for someone who must close it later."""
@@ -290,24 +300,39 @@ class LogSegment:
         """
         aborted = self._aborted
         if aborted is None:
-            content = self._index_file(TXN_INDEX)
-            if self._fs.exists(self.path(CHECKSUMS)):
-                checksums = IndexChecksums.decode(self._index_file(CHECKSUMS))
-                checksums.check_reach(self.size)
-                content = checksums.check_aborted(content)
-            elif not self.index_files_present():
-                raise CorruptIndex("the index files are missing")
-            aborted = self._aborted = decode_transaction_index(content, self.base_offset)
+            aborted = self._aborted = self.read_aborted()
             self._used(loaded=True)
         elif aborted:
             self._used()
         return aborted
 
-    def take_aborted(self, aborted: list[AbortedTxn]) -> None:
-        """Use a transaction index that was made again, and write it."""
+    def aborted_at_hand(self) -> bool:
+        """Whether the transaction index is loaded, or so small that loading it takes a moment only. Raises OSError."""
+        if self._aborted is not None:
+            return True
+        path = self.path(TXN_INDEX)
+        return not self._fs.exists(path) or self._fs.file_size(path) <= _LARGE_TXN_INDEX
+
+    def read_aborted(self) -> list[AbortedTxn]:
+        """Read the transaction index; changes nothing of the segment, and may be called in any thread.
+
+        Raises as `aborted`.
+        """
+        content = self._index_file(TXN_INDEX)
+        if self._fs.exists(self.path(CHECKSUMS)):
+            checksums = IndexChecksums.decode(self._index_file(CHECKSUMS))
+            checksums.check_reach(self.size)
+            content = checksums.check_aborted(content)
+        elif not self.index_files_present():
+            raise CorruptIndex("the index files are missing")
+        return decode_transaction_index(content, self.base_offset)
+
+    def take_aborted(self, aborted: list[AbortedTxn], *, as_written: bool) -> None:
+        """Use a transaction index; write one that was made again."""
         self._aborted = aborted
-        with suppress(OSError, CorruptIndex):  # else it is made again the next time
-            self.write_indexes()
+        if not as_written:
+            with suppress(OSError, CorruptIndex):  # else it is made again the next time
+                self.write_indexes()
         self._used(loaded=True)
 
     def _index_file(self, kind: str) -> bytes:
@@ -318,9 +343,20 @@ class LogSegment:
         self.take_indexes(self.read_indexes(self.file))
 
     @property
-    def is_cold(self) -> bool:
-        """Whether its indexes are not loaded and so large that loading them takes more than a moment."""
-        return self._offset_index is None and self.size > _COLD_BYTES
+    def has_indexes(self) -> bool:
+        """Whether the offset and time indexes are loaded."""
+        return self._offset_index is not None
+
+    def indexes_at_hand(self) -> bool:
+        """Whether the offset and time indexes can be used at once; they are loaded where that takes a moment only.
+
+        It takes longer where the segment is large, or the indexes have to be made again. Raises OSError.
+        """
+        if self._offset_index is None and self.size <= _COLD_BYTES:
+            with suppress(CorruptIndex):
+                offsets, times, _ = self._read_index_files(self.size)
+                self.take_indexes(SegmentIndexes(offsets, times, as_written=True))
+        return self._offset_index is not None
 
     def read_indexes(self, file: File) -> SegmentIndexes:
         """Read the indexes, or make them again from the `.log` file where their files are not what was written.

@@ -159,15 +159,14 @@ MUTANTS: Final = (
         "an index of aborted transactions is not checked",
         "log",
         "broker/log/segment.py",
-        "                content = checksums.check_aborted(content)\n",
-        "                checksums.check_reach(self.size)\n",
+        "            content = checksums.check_aborted(content)\n",
+        "            checksums.check_reach(self.size)\n",
     ),
     Mutant(
         "lost index files mean that nothing was aborted",
         "log",
         "broker/log/segment.py",
-        "            elif not self.index_files_present():\n"
-        '                raise CorruptIndex("the index files are missing")\n',
+        '        elif not self.index_files_present():\n            raise CorruptIndex("the index files are missing")\n',
         "",
     ),
     Mutant(

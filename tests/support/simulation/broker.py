@@ -19,6 +19,7 @@ from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction import decisions, metadata, state
 from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH
 from oncelog.broker.log import (
+    aborted,
     cleaner,
     data_directory,
     disk_space,
@@ -26,7 +27,6 @@ from oncelog.broker.log import (
     flusher,
     log_loader,
     log_manager,
-    log_reader,
     partition_log,
     producer_state_manager,
     retention,
@@ -51,7 +51,7 @@ _LOGGING = (
     flusher,
     log_loader,
     log_manager,
-    log_reader,
+    aborted,
     partition_log,
     producer_state_manager,
     retention,

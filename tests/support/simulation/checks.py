@@ -40,7 +40,8 @@ def read_committed(log: PartitionLog) -> list[Record]:
     if log.failure is not None:
         end = min(end, log.flushed_offset)  # what follows is refused
     while offset < end:
-        read = log.read(offset, 1 << 20, IsolationLevel.READ_COMMITTED)
+        with log.reader.side_reads.at_once():  # also what has to be made again
+            read = log.read(offset, 1 << 20, IsolationLevel.READ_COMMITTED)
         aborted: dict[int, list[int]] = defaultdict(list)
         for producer_id, first_offset in read.aborted:
             aborted[producer_id].append(first_offset)

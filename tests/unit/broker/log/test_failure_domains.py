@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from oncelog.broker.log import DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
+from oncelog.broker.log import AppendOrigin, DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
 from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
+from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import NOW, batch, flip, new_manager, values, values_of
@@ -526,3 +528,38 @@ async def test_a_compaction_that_cannot_replace_files_takes_nothing_offline(
     assert again is not None
     assert values(again.batches())[-4:] == ["value 17", "value 18", "value 19", "more"]
     manager.abandon()
+
+
+async def test_a_compaction_makes_damaged_indexes_again_beside_the_event_loop(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    for value in range(20):
+        aborted = value % 2 == 1
+        log.append(
+            batch(
+                f"{'aborted' if aborted else 'value'} {value}",
+                key=b"k%d" % (value % 3),
+                producer_id=1,
+                producer_epoch=0,
+                base_sequence=value,
+                transactional=True,
+            )
+        )
+        log.append(bytearray(control_batch(not aborted, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    await settle(manager)
+    for segment in list(log.segments)[:-1]:
+        segment.release()
+        flip(fs, segment.path(".checksums"), 9)
+    readers = set()
+
+    def note(operation: str, path: str) -> None:
+        if operation == "read" and path.endswith(".log"):
+            readers.add(threading.get_ident())
+
+    fs.before = note
+    await manager._clean_all()
+    fs.before = None
+    assert threading.get_ident() not in readers
+    assert not [value for value in values(log.batches(end=log.segments.active.base_offset)) if "aborted" in value]
+    await manager.stop()

@@ -176,7 +176,7 @@ def test_producers_and_transactions_are_rebuilt(fs: FaultyFileSystem) -> None:
     assert entry is not None
     assert (entry.last_sequence, entry.coordinator_epoch, entry.current_txn_first_offset) == (4, 3, 10)
     assert (log.high_watermark, log.last_stable_offset) == (11, 10)
-    assert log.reader.aborted(0, 10) == [(1, 1)]
+    assert log.reader.aborted.between(0, 10) == [(1, 1)]
     again = log.append(batch("x" * 20, producer_id=0, producer_epoch=0, base_sequence=3))
     assert (again.duplicate, again.base_offset) == (True, 6)
 
@@ -625,7 +625,7 @@ def test_any_flipped_bit_of_a_derived_file_is_harmless(suffix: str) -> None:
         else:
             fs.unlink(f"/data/t-0/{name}")
         log = open_log(fs, point=LoadPoint(clean=True, recovery_point=24), segment_bytes=1500)
-        assert log.reader.aborted(0, 24) == [(1, 4 * n + 2) for n in range(6)], f"bit {bit}"
+        assert log.reader.aborted.between(0, 24) == [(1, 4 * n + 2) for n in range(6)], f"bit {bit}"
         for offset in range(24):
             assert log.read(offset, 1).records, f"bit {bit}"
             header = next(log.batches(offset))[0]

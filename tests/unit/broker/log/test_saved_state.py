@@ -56,7 +56,7 @@ def everything(log: PartitionLog) -> object:
         [log.offset_for_timestamp(NOW + offset)[1] for offset in range(end)],
         [log.offset_for_timestamp(LATER + offset)[1] for offset in range(end)],
         log.offset_for_timestamp(-3),
-        log.reader.aborted(0, end),
+        log.reader.aborted.between(0, end),
         entries,
         log.end_offset_for_epoch(0),
     )

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import pytest
-from oncelog.broker.log import IsolationLevel, PartitionLog, at_hand
+from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, PartitionLog, at_hand
 from oncelog.broker.log import segment as segments
+from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.results import LogRead
 from oncelog.broker.ports import Lane
 from oncelog.broker.steps import run_in_slices
+from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import NOW, batch, flip, open_log, values_of
@@ -201,3 +203,98 @@ async def test_a_look_up_by_time_loads_cold_indexes_in_a_thread(log: PartitionLo
 async def test_a_waiting_fetch_counts_a_cold_segment_as_enough(log: PartitionLog, threads: HeldThreads) -> None:
     assert log.readable_bytes(10, 5_000) == 5_000
     assert not threads.count
+
+
+# --- indexes that have to be made again ------------------------------------------------------------------------------
+
+COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+def with_aborted_transaction(fs: FaultyFileSystem, threads: HeldThreads | None, size: int = 10) -> PartitionLog:
+    """A log whose first segment, of `size` bytes and some, is finished and has an aborted transaction at offset 1."""
+    log = open_log(fs, durability="os", threads=threads)
+    log.append(batch("plain".ljust(size)))
+    log.append(batch("aborted", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.roll()
+    log.append(batch("next"))
+    log.segments.first.release()
+    log.reader.forget()
+    return log
+
+
+@pytest.mark.parametrize("kind", [".txnindex", ".checksums", ".index", ".timeindex"])
+async def test_a_damaged_index_of_a_small_segment_is_made_again_in_a_thread(
+    fs: FaultyFileSystem, threads: HeldThreads, kind: str
+) -> None:
+    """It takes up to a second for each 64 MiB; nobody else was served meanwhile."""
+    log = with_aborted_transaction(fs, threads)
+    fs.unlink(log.segments.first.path(kind)) if kind == ".index" else flip(fs, log.segments.first.path(kind), 3)
+    read = await finished(threads, log.read(0, 100, COMMITTED))
+    assert (values_of(bytes(read.records)), read.aborted) == (["plain     "], [])
+    count = threads.count
+    assert count
+    assert isinstance(log.read(0, 1 << 10, COMMITTED), LogRead)
+    log.segments.first.release()
+    log.reader.forget()
+    assert isinstance(log.read(0, 1 << 10, COMMITTED), LogRead), "the files are sound again"
+    assert threads.count == count
+
+
+async def test_a_large_index_of_aborted_transactions_is_loaded_in_a_thread(
+    fs: FaultyFileSystem, threads: HeldThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_LARGE_TXN_INDEX", 10)
+    log = with_aborted_transaction(fs, threads)
+    read = await finished(threads, log.read(0, 1 << 10, COMMITTED))
+    assert (read.aborted, threads.count) == ([(1, 1)], 1)
+
+
+@pytest.mark.parametrize(("kind", "size"), [(".txnindex", 10), (".index", 10), (".index", SIZE)])
+async def test_an_index_that_is_made_again_is_not_written_into_another_log_of_that_name(
+    fs: FaultyFileSystem, threads: HeldThreads, kind: str, size: int
+) -> None:
+    """A topic is deleted and created anew while a thread reads its old segment."""
+    log = with_aborted_transaction(fs, threads, size)
+    fs.unlink(log.segments.first.path(kind))
+    reading = log.read(0, 1 << 10, COMMITTED)
+    assert not isinstance(reading, LogRead)
+    next(reading)
+    threads.work()
+    log.discard()
+    for name in fs.list("/data/t-0"):
+        fs.unlink(f"/data/t-0/{name}")
+    another = open_log(fs, durability="os")
+    another.append(batch("of another topic"))
+    names = fs.list("/data/t-0")
+    with pytest.raises(KafkaError):
+        await finished(threads, reading)
+    assert fs.list("/data/t-0") == names
+
+
+async def test_damage_that_shows_when_an_index_is_made_again_is_told_to_the_reader(
+    fs: FaultyFileSystem, threads: HeldThreads
+) -> None:
+    log = with_aborted_transaction(fs, threads)
+    flip(fs, log.segments.first.path(".txnindex"), 3)
+    flip(fs, log.segments.first.path(), 200)
+    with pytest.raises(KafkaError) as caught:
+        await finished(threads, log.read(0, 1 << 10, COMMITTED))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.failure is not None
+
+
+async def test_a_compaction_has_a_damaged_index_made_again_in_a_thread(fs: FaultyFileSystem) -> None:
+    with_aborted_transaction(fs, None).close()
+    threads = HeldThreads()
+    log = open_log(fs, point=LoadPoint(clean=True, recovery_point=4), threads=threads)
+    flip(fs, log.segments.first.path(".txnindex"), 3)
+    log.segments.first.release()
+    cleaner = Cleaner(fs)
+    for _ in ("the offset and time indexes", "the transaction index"):
+        with pytest.raises(at_hand.NotAtHand) as caught:
+            cleaner.plan(log, 0, NOW, force=True)
+        assert await finished(threads, log.reader.side_reads.get(caught.value))  # type: ignore[arg-type]
+    plan = cleaner.plan(log, 0, NOW, force=True)
+    assert plan is not None
+    assert plan.aborted == {1: [(1, 1, 2, 3)]}

@@ -110,10 +110,10 @@ def test_an_index_of_aborted_transactions_is_made_again_from_what_lies_before_it
     log.roll()
     log.append(batch("next"))
     log.flush()
-    before = [list(log.reader.aborted_in(segment)) for segment in log.segments]
+    before = [list(log.reader.aborted.in_segment(segment)) for segment in log.segments]
     assert list(map(len, before)) == [0, 1, 1, 2, 0]
     for segment in list(log.segments)[:-1]:
         segment.release()
         if fs.exists(segment.path(".txnindex")):
             fs.unlink(segment.path(".txnindex"))
-    assert [list(log.reader.aborted_in(segment)) for segment in log.segments] == before
+    assert [list(log.reader.aborted.in_segment(segment)) for segment in log.segments] == before

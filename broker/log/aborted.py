@@ -1,0 +1,119 @@
+"""The aborted transactions of a log: what read_committed readers leave out, and compaction takes away.
+
+Owns finding them in the segments' transaction indexes, and making an index again that is damaged, from the batches of
+its segment and the state of the producers before it. That takes seconds for a large segment, so it is done in a thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from operator import attrgetter
+
+import structlog
+
+from ...protocol.control_records import read_control_record
+from ...protocol.records import decode_batch
+from .at_hand import SideReads
+from .batch_scan import BrokenBatch
+from .file_names import TXN_INDEX
+from .indexes import CorruptIndex
+from .producer_state_manager import ProducerStateManager
+from .results import AbortedTxn, CorruptLog
+from .segment import LogSegment
+from .segments import LogSegments
+
+logger = structlog.get_logger(__name__)
+
+_last_offset = attrgetter("last_offset")
+
+
+class AbortedTransactions:
+    """The aborted transactions of the log that has these segments.
+
+    `new_producers` makes a producer state of the log that knows nothing yet.
+    """
+
+    __slots__ = (
+        "_new_producers",
+        "_segments",
+        "_side_reads",
+    )
+
+    def __init__(
+        self, segments: LogSegments, side_reads: SideReads, new_producers: Callable[[], ProducerStateManager]
+    ) -> None:
+        self._segments = segments
+        self._side_reads = side_reads
+        self._new_producers = new_producers
+
+    def between(self, offset: int, end: int) -> list[tuple[int, int]]:
+        """(producer_id, first_offset) of the aborted transactions that may have records from `offset` up to `end`.
+
+        Raises as `in_segment`.
+        """
+        overlapping: list[tuple[int, int]] = []
+        for segment in self._segments.from_offset(offset):
+            aborted = self.in_segment(segment)
+            for entry in islice(aborted, bisect_left(aborted, offset, key=_last_offset), None):
+                if entry.first_offset < end:
+                    overlapping.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= end:
+                    return overlapping
+        return overlapping
+
+    def in_segment(self, segment: LogSegment) -> list[AbortedTxn]:
+        """The aborted transactions whose markers lie in `segment`, in the order of these.
+
+        Raises CorruptLog, OSError, and NotAtHand where the log's side reads should get something first.
+        """
+        if segment.aborted_at_hand():
+            try:
+                return segment.aborted
+            except CorruptIndex:
+                self._side_reads.require_indexes(segment)  # the files are written together
+        sources = [source.reopened() for source in self._segments if source.base_offset <= segment.base_offset]
+        load = partial(_load, segment, sources, self._new_producers)
+        self._side_reads.require(load, lambda loaded: segment.take_aborted(loaded[0], as_written=loaded[1]))
+        aborted, as_written = load()
+        segment.take_aborted(aborted, as_written=as_written)
+        return aborted
+
+
+def _load(
+    segment: LogSegment, sources: Sequence[LogSegment], new_producers: Callable[[], ProducerStateManager]
+) -> tuple[list[AbortedTxn], bool]:
+    """(the aborted transactions of the last of `sources`, whether they are what its index file says).
+
+    Changes nothing of `segment`, and may be called in any thread. Raises CorruptLog, OSError.
+    """
+    try:
+        return segment.read_aborted(), True
+    except CorruptIndex as error:
+        logger.warning("index made again", file=segment.path(TXN_INDEX), reason=str(error))
+    return _replayed(sources, new_producers()), False
+
+
+def _replayed(sources: Sequence[LogSegment], producers: ProducerStateManager) -> list[AbortedTxn]:
+    """The aborted transactions of the last of `sources`, by its batches and those since the newest snapshot before."""
+    base_offset = sources[-1].base_offset
+    start = producers.load(sources[0].base_offset, base_offset, producers.snapshot_offsets())
+    first = max(bisect_left(sources, start + 1, key=attrgetter("base_offset")) - 1, 0)
+    aborted: list[AbortedTxn] = []
+    for source in sources[first:]:
+        try:
+            for _, header, batch in source.batches():
+                if header.last_offset < start or header.producer_id < 0:
+                    continue
+                records = decode_batch(batch, 0, header) if header.is_control else ()
+                marker = read_control_record(records[0]) if records else None
+                entry = producers.update(header, marker, header.base_offset)
+                if entry is not None and header.base_offset >= base_offset:
+                    aborted.append(entry)
+        except BrokenBatch as error:
+            raise CorruptLog(source.path(), error.position, max(start, source.base_offset), error.reason) from None
+        finally:
+            source.release()
+    return aborted
