@@ -30,7 +30,7 @@ from .fetch_wait import FetchPurgatory
 from .log import LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
-from .metrics import Metrics
+from .metrics import OLDEST_FLUSH, Metrics
 from .network.listener import Listener as ListeningSocket
 from .pooled_files import PooledFileSystem
 from .ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads
@@ -326,11 +326,22 @@ class Broker:
                 " Stop what uses the port, or set `metrics.listener`."
             ) from error
         self.metrics_listener = listener
+        self.metrics.watch(OLDEST_FLUSH, lambda: self.log_manager.oldest_flush_s)
 
     def _problem(self) -> str | None:
         """What keeps the broker from serving; None when nothing does."""
         failed = self.log_manager.failed
-        return None if failed is None else failed.message
+        if failed is not None:
+            return failed.message
+        if not self._running:
+            return "The broker is stopping."
+        flush_s, limit_ms = self.log_manager.oldest_flush_s, self.config.health_flush_max_ms
+        if flush_s * 1000 <= limit_ms:
+            return None
+        return (
+            f"The disk has not finished a flush for {flush_s:.1f} s, more than health.flush.max.ms = {limit_ms}."
+            " Writers with acks=all wait. See whether the disk is full or does not answer."
+        )
 
     async def _complete_metadata(self) -> None:
         """Record what a fresh data directory, or a changed setting, lacks: internal topics and feature levels."""

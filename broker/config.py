@@ -185,6 +185,11 @@ class BrokerConfig(ConfigTable):
         _address,
         doc="Address (host:port) of `GET /metrics`, for Prometheus, and of `GET /health`. Empty: none.",
     )
+    health_flush_max_ms: int = integer(
+        30000,
+        at_least(1),
+        doc="`GET /health` is answered with 503 when a flush to disk has not ended for longer than this.",
+    )
     broker_rack: str = text("", doc="The broker's rack, which clients see.")
     inter_broker_protocol_version: str = text(
         "4.1",

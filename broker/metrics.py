@@ -49,6 +49,7 @@ CLAIMS_MADE: Final = "oncelog_group_claims_made_total"
 CLAIMS_DROPPED: Final = "oncelog_group_claims_dropped_total"
 CLAIMED: Final = "oncelog_group_claimed_partitions"
 PARKED_IN_GROUPS: Final = "oncelog_group_initialisations_parked"
+OLDEST_FLUSH: Final = "oncelog_oldest_flush_seconds"
 
 METRICS: Final = (
     Metric(OPENED, Kind.COUNTER, (), "Transactions that began: their first partition was registered."),
@@ -92,6 +93,12 @@ METRICS: Final = (
     ),
     Metric(CLAIMED, Kind.GAUGE, (), "Partitions of groups that a producer has claimed."),
     Metric(PARKED_IN_GROUPS, Kind.GAUGE, (), "Group-aware InitProducerIds that wait for others of their group."),
+    Metric(
+        OLDEST_FLUSH,
+        Kind.GAUGE,
+        (),
+        "How long the longest flush of a log has been under way, or has waited for space or descriptors; 0: none.",
+    ),
 )
 """Every metric of the broker."""
 
@@ -204,8 +211,20 @@ _PAGE: Final = """\
 # Metrics
 
 With `metrics.listener` set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
-Without it nothing listens. `GET /health` is answered there with 200, or with 503 and the reason when the data directory
-has failed; `oncelog health` asks the same over Kafka's protocol.
+Without it nothing listens.
+
+`GET /health` is answered there with 200, or with 503 and the reason:
+
+* the data directory has failed;
+* a flush of a log has not ended for `health.flush.max.ms`: the disk is full, or does not answer. A flush is under way
+  whenever something was written, so no probe writes anything. With `durability=os` it says the same about the disk,
+  though no writer waits for it;
+* the broker is stopping.
+
+The listener opens when the coordinators have read their logs: until then the connection is refused. A broker whose
+event loop is held up answers late, so give a health check a time limit. Single partitions that are offline do not make
+a broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker answers and its
+data directory has not failed; it does not look at flushes.
 
 In Python, `broker.metrics.registry` is a registry of prometheus-client.
 

@@ -144,6 +144,7 @@ class LogFlusher:
         self._postponed: dict[Flushable, FlushTask | None] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._begun = 0
+        self._since: dict[Flushable, float] = {}  # when the flush began, the longest first
         self._in_trouble = False
         self._scheduled = False
         self._failed = False
@@ -217,6 +218,11 @@ class LogFlusher:
         self._give_up()
         self._idle.set()
 
+    @property
+    def oldest_flush_s(self) -> float:
+        """Seconds that the longest flush is under way or waits for the system (for space, for descriptors); 0: none."""
+        return self._loop.time() - next(iter(self._since.values())) if self._since else 0.0
+
     # --- flushes -----------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
@@ -253,8 +259,11 @@ class LogFlusher:
         except OSError as error:  # a file that was closed to spare descriptors cannot be opened again
             self._unflushed(log, None, error)
             return
-        if task is not None:
+        if task is None:
+            self._since.pop(log, None)
+        else:
             self._flushing[log] = again
+            self._since.setdefault(log, self._loop.time())
             run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))
             run.add_done_callback(partial(self._flushed, log, task))
 
@@ -264,6 +273,7 @@ class LogFlusher:
         if not self._failed:
             if error is None:
                 log.finish_flush(task)
+                self._since.pop(log, None)
             elif isinstance(error, OSError) and not isinstance(error, RootSyncFailed):
                 self._unflushed(log, task, error)
             else:  # a bug, whatever it was, leaves as little to trust as a root that is not on disk
@@ -286,8 +296,10 @@ class LogFlusher:
 
     def _unflushed(self, log: Flushable, task: FlushTask | None, error: OSError) -> None:
         if self._stopping or error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
+            self._since.pop(log, None)
             log.flush_failed(task, error)
             return
+        self._since.setdefault(log, self._loop.time())
         if task is not None and error.errno in NO_SPACE:
             log.take_back(task)
             task = None

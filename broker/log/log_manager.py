@@ -150,6 +150,11 @@ class LogManager:
     def path(self) -> str:
         return self.directory.path
 
+    @property
+    def oldest_flush_s(self) -> float:
+        """Seconds that the longest flush of a log is under way or waits for the system; 0 where there is none."""
+        return 0.0 if self._flusher is None else self._flusher.oldest_flush_s
+
     def space(self) -> tuple[int, int]:
         """(all, usable) bytes of the file system; raises OSError."""
         return self._fs.total_space(self.path), self._fs.free_space(self.path)
