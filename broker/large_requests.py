@@ -57,8 +57,12 @@ class Slot:
     async def given_back(self) -> AsyncIterator[None]:
         """Be without the slot as long as the block lasts; then wait for one again, unless the request was cancelled.
 
-        Raises KafkaError CONCURRENT_TRANSACTIONS when too many requests wait without their slots already.
+        Nothing happens where it is not held: the answer of the request is deferred, for instance. Raises KafkaError
+        CONCURRENT_TRANSACTIONS when too many requests wait without their slots already.
         """
+        if not self._held:
+            yield
+            return
         requests = self._requests
         if requests._waiting >= requests._most_waiting:
             raise KafkaError(
