@@ -98,6 +98,7 @@ class PendingTransactionError(KafkaTimeoutError):
 
     @property
     def retriable(self) -> bool:
+        """Always true: the transaction is decided sooner or later."""
         return True
 
 

@@ -68,18 +68,22 @@ class ConsumerRecord(tuple[Any, ...]):
 
     @property
     def topic(self) -> str:
+        """The topic from which the record was read."""
         return self.origin.partition.topic
 
     @property
     def partition(self) -> int:
+        """The number of the partition from which the record was read."""
         return self.origin.partition.partition
 
     @property
     def leader_epoch(self) -> int:
+        """The leader epoch of the record's batch, -1 where the broker does not send it."""
         return self.origin.leader_epoch
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Who has set the timestamp: the producer, or the broker."""
         return self.origin.timestamp_type
 
     def __repr__(self) -> str:

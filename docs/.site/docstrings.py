@@ -56,7 +56,15 @@ class MarkdownDocstrings(Extension):
             obj.docstring.value = as_markdown(obj.docstring.value, obj.name)
 
     def on_class(self, *, cls: Class, **_: object) -> None:
-        """Give a named tuple the signature that its fields make; griffe does that for dataclasses alone."""
+        """Show the public bases of private bases, and give a named tuple the signature that its fields make.
+
+        Griffe makes signatures for dataclasses alone.
+        """
+        shown = []
+        for base in cls.bases:
+            private = str(base).startswith("_") and cls.module.members.get(str(base))
+            shown += private.bases if isinstance(private, Class) else [base]
+        cls.bases = shown
         if "NamedTuple" in map(str, cls.bases):
             fields = [
                 Parameter(

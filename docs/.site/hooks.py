@@ -38,4 +38,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             text = text.replace(f"]({page}", f"]({page.lower()}")
         text = re.sub(r"\[([^\]]*)\]\((LICENSE)\)", r"\1", text)
         files.append(File.generated(config, name.lower(), content=text))
+    files.append(File.generated(config, "examples.md", content=_examples()))
     return files
+
+
+def _examples() -> str:
+    """Return the page of the programs in examples/: their README, and behind it each program."""
+    folder = ROOT / "examples"
+    text = (folder / "README.md").read_text(encoding="utf-8").replace("](../docs/", "](")
+    text = re.sub(r"\]\((\w+)\.py\)", r"](#\1)", text)
+    text = re.sub(r"\[([^\]]+)\]\([^)#]+\.ipynb\)", r"`\1`", text)
+    for program in sorted(folder.glob("*.py")):
+        code = program.read_text(encoding="utf-8").rstrip()
+        text += f"\n## {program.name} {{ #{program.stem} }}\n\n```python\n{code}\n```\n"
+    return text

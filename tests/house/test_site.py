@@ -52,7 +52,7 @@ def test_every_public_name_says_what_it_is(module: str) -> None:
 
 
 def _undocumented(module: str) -> Iterator[str]:
-    """Yield the classes and functions of a module that have no docstring."""
+    """Yield the classes and functions of a module, and the methods of its classes, that have no docstring."""
     package = import_module(module)
     for name in package.__all__:
         value = getattr(package, name)
@@ -60,3 +60,8 @@ def _undocumented(module: str) -> Iterator[str]:
             continue
         if not value.__doc__:
             yield name
+        if inspect.isclass(value) and (value.__module__ or "").startswith("oncelog"):
+            for member, attribute in vars(value).items():
+                function = getattr(attribute, "fget", None) or getattr(attribute, "__func__", attribute)
+                if not member.startswith("_") and inspect.isfunction(function) and not inspect.getdoc(function):
+                    yield f"{name}.{member}"
