@@ -22,6 +22,8 @@ class InternalRequests:
         """Write the settings of a connector's tasks; raises as `check_signature` and the write do."""
         configs = _task_configs(body)
         self._check(body, signature, algorithm)
+        if configs is None:
+            raise ConnectError("the settings of tasks are null: send a JSON list of objects")
         await self._group.requests.run(partial(self._group.task_configs.write, connector, configs))
 
     async def fence(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
@@ -35,12 +37,14 @@ class InternalRequests:
             check_signature(None if key is None else key.key, body, signature, algorithm, self._algorithms)
 
 
-def _task_configs(body: bytes) -> list[dict[str, str]]:
-    """Return the settings of tasks from a request; raises ConnectError."""
+def _task_configs(body: bytes) -> list[dict[str, str]] | None:
+    """Return the settings of tasks from a request, None for null; raises ConnectError."""
     try:
         configs = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ConnectError(f"the settings of tasks are not JSON: {error}") from None
+    if configs is None:
+        return None
     if not isinstance(configs, list) or not all(isinstance(each, dict) for each in configs):
         raise ConnectError("the settings of tasks are a JSON list of objects")
     for config in configs:

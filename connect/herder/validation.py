@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
+from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ..api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
 from ..config import ConfigDef, ConfigValue
 from ..config.report import merged, validation_report
@@ -22,6 +23,19 @@ Json = dict[str, Any]
 
 _PRINCIPAL: Final = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 _CONVERTERS: Final = ("header", "key", "value")
+
+
+def _types(settings: type[ClientConfig]) -> dict[str, Type]:
+    kinds = {"int": Type.LONG, "bool": Type.BOOLEAN, "float": Type.DOUBLE}
+    return {each.name.replace("_", "."): kinds[str(each.type)] for each in fields(settings) if str(each.type) in kinds}
+
+
+_OVERRIDDEN: Final = {
+    "producer.override.": _types(ProducerConfig),
+    "admin.override.": _types(AdminConfig),
+    "consumer.override.": _types(ConsumerConfig),
+}
+"""By prefix: the settings of clients that are numbers or truth values."""
 
 
 async def validate_connector(
@@ -43,14 +57,11 @@ async def validate_connector(
     own = cls.config_def()
     calls = Calls(f"validate {name}")
     try:
-        outcomes = await calls.call(connector.validate, given)
+        outcomes = await calls.call(connector.validate, config)
     finally:
         calls.close()
     keys = {**table.keys, **own.keys}
     groups = dict.fromkeys([*table.groups, *own.groups])
-    for outcome in outcomes:
-        if outcome.name in config and config[outcome.name] is None:
-            outcome.value = None
     report = validation_report(str(name), keys, [*values.values(), *outcomes], groups)
     reports = [report, _overrides(given, override_policy)]
     reports += [_converter_report(kind, given) for kind in _CONVERTERS]
@@ -172,12 +183,15 @@ def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
 
 
 def _overrides(given: Mapping[str, str], policy: str) -> Json:
+    """Return what the policy says of overrides; raises ConfigValueError for a value of another type, as Java does."""
     values = []
-    for prefix in ("producer.override.", "admin.override.", "consumer.override."):
+    for prefix, types in _OVERRIDDEN.items():
         for name, value in given.items():
             if not name.startswith(prefix):
                 continue
             own = name.removeprefix(prefix)
+            if own in types:
+                parse(own, value, types[own])
             allowed = policy == "All" or (policy == "Principal" and own in _PRINCIPAL)
             problem = f"The '{policy}' policy does not allow '{own}' to be overridden in the connector configuration."
             values.append(ConfigValue(name, value, errors=[] if allowed else [problem]))

@@ -19,6 +19,8 @@ async def read_json(request: web.Request) -> Any:
     body = await request.read()
     if body:
         require_json(request.headers.get("Content-Type"))
+    if not body.strip():
+        return None  # as Java's parser
     try:
         return json.loads(body, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
@@ -33,14 +35,14 @@ async def read_settings(request: web.Request) -> dict[str, str | None]:
 def settings(given: Any) -> dict[str, str | None]:
     """Return settings as text, null being kept; raises ConnectError for what is no object of plain values."""
     if not isinstance(given, dict):
-        raise ConnectError(f"settings are a JSON object, not {type(given).__name__}")
+        raise ConnectError(f"settings are a JSON object, not {_kind(given)}")
     return {name: plain_text(name, value) for name, value in given.items()}
 
 
 def known_fields(given: Any, *names: str) -> dict[str, Any]:
     """Return a body that is an object with no other fields than these; raises ConnectError."""
     if not isinstance(given, dict):
-        raise ConnectError(f"the body is a JSON object, not {type(given).__name__}")
+        raise ConnectError(f"the body is a JSON object, not {_kind(given)}")
     unknown = [name for name in given if name not in names]
     if unknown:
         listed = ", ".join(f'"{name}"' for name in names)
@@ -69,6 +71,10 @@ def plain_text(name: str, value: Any) -> str | None:
     if isinstance(value, int | float):
         return str(value)
     raise ConnectError(f'the setting "{name}" is text, not {type(value).__name__}')
+
+
+def _kind(given: Any) -> str:
+    return "empty or null" if given is None else type(given).__name__
 
 
 def _not_json(constant: str) -> Any:

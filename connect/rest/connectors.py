@@ -97,7 +97,10 @@ async def put_config(request: web.Request) -> web.Response:
 
 async def patch_config(request: web.Request) -> web.Response:
     """Change some of a connector's settings."""
-    return _put_answer(request, await _herder(request).patch_connector(_name(request), await read_settings(request)))
+    body = await read_json(request)
+    if body is None:
+        await _herder(request).connector_info(_name(request))  # one that does not exist is answered with 404
+    return _put_answer(request, await _herder(request).patch_connector(_name(request), settings(body)))
 
 
 async def delete(request: web.Request) -> web.Response:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
 from .errors import Handler
 
-_INVALID_PATH: Final = re.compile(r"//|%(?![0-9A-Fa-f]{2})|%00")
+_INVALID_PATH: Final = re.compile(
+    r"//|%(?![0-9A-F]{2})|%[01][0-9A-F]|%7F|/(?:\.?%2E|%2E\.|%2E%2E)(?=/|$)", re.IGNORECASE
+)
+"""Empty parts, malformed escapes, escaped control characters, and escaped dots as a part."""
+
 _JSON: Final = re.compile(r"\s*application/json\s*(;.*)?", re.IGNORECASE)
 _ACCEPTS_JSON: Final = re.compile(r"\s*(application/json|application/\*|\*/\*|\*)\s*(;.*)?", re.IGNORECASE)
 
@@ -27,7 +32,7 @@ _OURS: Final = "/metrics"
 async def refuse_foreign_formats(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer the request; raises HTTPBadRequest, HTTPUnsupportedMediaType, HTTPNotAcceptable."""
     path = request.raw_path.partition("?")[0]
-    if path.startswith("/") and _INVALID_PATH.search(path):
+    if path.startswith("/") and (_INVALID_PATH.search(path) or not _is_utf8(unquote_to_bytes(path))):
         raise web.HTTPBadRequest
     resource = request.match_info.route.resource
     if resource is None or request.method == "OPTIONS" or resource.canonical == _OURS:
@@ -40,6 +45,14 @@ async def refuse_foreign_formats(request: web.Request, handler: Handler) -> web.
     if accept and not any(map(_ACCEPTS_JSON.fullmatch, accept.split(","))):
         raise web.HTTPNotAcceptable
     return await handler(request)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def require_json(content_type: str | None) -> None:

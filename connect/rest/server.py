@@ -66,14 +66,19 @@ def application(herder: Herder, max_body_bytes: int) -> web.Application:
     for table in (ROOT, connectors.ROUTES, plugins.ROUTES, loggers.ROUTES):
         for each in table:
             for path in sorted({each.path, each.path.removesuffix("/") + "/"}):
-                app.add_routes([web.route(each.method, path, each.handler)])
+                app.add_routes([web.route(each.method, _with_any_name(path), each.handler)])
     methods: dict[str, set[str]] = {}
     for route in list(app.router.routes()):
         assert route.resource is not None
         methods.setdefault(route.resource.canonical, set()).add(route.method)
     for path, possible in methods.items():
-        app.router.add_route("OPTIONS", path, _options(sorted({*possible, "OPTIONS"})))
+        app.router.add_route("OPTIONS", _with_any_name(path), _options(sorted({*possible, "OPTIONS"})))
     return app
+
+
+def _with_any_name(path: str) -> str:
+    """Return a path whose variables may have every character but a slash; braces are refused otherwise."""
+    return path.replace("}", ":[^/]+}")
 
 
 class RestServer:

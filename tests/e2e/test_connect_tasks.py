@@ -215,7 +215,7 @@ async def test_topics_are_created_as_the_connector_says(bootstrap: str, fresh_na
 async def test_a_connector_that_does_not_start_is_failed_and_can_be_mended(bootstrap: str, fresh_name: Names) -> None:
     topic, name = fresh_name("counts"), fresh_name("alone")
     async with worker(bootstrap, **exactly_once(name)) as herder:
-        wrong = counting("c", topic, producer_override_linger_ms="soon")
+        wrong = counting("c", topic, producer_override_linger_ms="-1")
         await herder.put_connector("c", wrong, None, replace=False)
         status = await until(
             lambda: herder.connector_status("c"), lambda known: [t["state"] for t in known["tasks"]] == ["FAILED"]

@@ -12,6 +12,13 @@ from urllib.parse import quote
 FILE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 
 
+MALFORMED = (
+    *("/connectors//", "/connectors/%zz", "/connectors/a%09b", "/connectors/%7F", "/connectors/%2e%2e"),
+    *("/connectors/%FF", "/connectors/%2E/status"),
+)
+"""Paths that Java's web server answers with a page of its own instead of JSON; the status codes are compared."""
+
+
 class Step(NamedTuple):
     """A request; `until` names the state that a connector and its tasks are to show before the answer counts."""
 
@@ -187,12 +194,13 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         Step("POST", "/connectors", named, headers={"Content-Type": None}),
         Step("PATCH", "/connectors/odd/config", {}, headers={"Content-Type": "application/json-patch+json"}),
         Step("GET", "/connectors", headers={"Accept": "text/html, application/json;q=0.9"}),
-        Step("POST", "/connectors/odd/tasks", b"{}"),
+        *(Step("POST", "/connectors/odd/tasks", body) for body in (b"{}", b"null", b"", None)),
         # methods and paths
         Step("HEAD", "/connectors/odd"),
         Step("OPTIONS", "/nothing"),
         Step("GET", "/connectors/odd/restart"),
-        *(Step("GET", path) for path in ("/health/", "/connectors//", "/connectors/%zz", "/connectors/a%20b/status/")),
+        *(Step("GET", path) for path in ("/health/", "/connectors/a%20b/status/", *MALFORMED)),
+        *(Step("PATCH", "/connectors/odd/config", body) for body in (None, b"", b"null", b"[]", b"{")),
         *(Step("GET", f"/connectors/odd/tasks/{task}/status") for task in ("-1", "+1", "99999999999", "x")),
         *(Step("GET", f"/connectors?{query}") for query in ("expand=", "expand=INFO", "expand=info,status", "bogus=1")),
         *(Step("DELETE", f"/connectors/odd?forward={value}") for value in ("maybe", "TRUE", "false")),
@@ -212,11 +220,33 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         # names
         *(
             step
-            for name in ("a b", "ä", "a+b", "..", "日本")
+            for name in ("a b", "ä", "a+b", "..", "日本", "a;b", "a?b", "a'b", "x" * 1000, "<x>")
             for step in (
                 Step("POST", "/connectors", {"name": name, "config": config, "initial_state": "stopped"}),
                 Step("GET", f"/connectors/{quote(name, safe='')}/config/"),
                 Step("DELETE", f"/connectors/{quote(name, safe='')}"),
+            )
+        ),
+        # settings that Kafka Connect takes, or refuses before it looks at the others
+        *(
+            step
+            for settings in (
+                {"topic": None},
+                {"topic": ""},
+                {"connector.class": ""},
+                {"producer.override.linger.ms": "soon"},
+                {"producer.override.enable.idempotence": "maybe"},
+                {"producer.override.bogus": "soon"},
+                {"tasks.max": 0},
+                {"config.action.reload": "bogus"},
+                {"offsets.storage.topic": " "},
+                {"transforms": "a,a"},
+                {"": "x"},
+            )
+            for step in (
+                Step("PUT", plugin, {**config, "name": "odd", **settings}),
+                Step("POST", "/connectors", {**named, "config": {**config, **settings}, "initial_state": "STOPPED"}),
+                Step("DELETE", "/connectors/odd"),
             )
         ),
         # validation
@@ -267,6 +297,10 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         *(
             Step("POST", f"/connectors/odd/restart{flags}")
             for flags in ("?includeTasks=1", "?includeTasks=", "?includeTasks=TRUE", "/")
+        ),
+        *(
+            Step("PATCH", "/connectors/odd/config", body)
+            for body in (None, b"", b"null", {"a": [1]}, {"a": 1.5, "b": True})
         ),
         Step("PATCH", "/connectors/odd/config", {"batch.size": -1}),
         Step("PATCH", "/connectors/odd/config", {"name": None}),
