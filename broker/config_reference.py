@@ -17,8 +17,8 @@ Settings have Kafka's names, and its defaults wherever one node can satisfy them
 2. the environment: `ONCELOG_` and the name in upper snake case, `ONCELOG_NUM_PARTITIONS=3`;
 3. flags: `oncelog serve --set num.partitions=3`.
 
-In-process brokers take them as keywords: `oncelog.Broker(num_partitions=3)`. A name that is no setting, and a value
-that cannot be, are refused with the name and the reason.
+In-process brokers take them as keywords: `oncelog.Broker(num_partitions=3)`. An unknown name and an invalid value are
+refused, with the name and the reason.
 
 ## Broker
 
@@ -26,19 +26,20 @@ that cannot be, are refused with the name and the reason.
 
 ## Topic
 
-Given with CreateTopics and changed with IncrementalAlterConfigs. A topic that does not set one has the broker's.
+Give these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. A topic
+without a setting of its own has the broker's.
 
 {topic}
 
 ## Security
 
-The broker serves plaintext to everybody who can reach its port. Kafka's security settings (`ssl.*`, `sasl.*`,
+The broker serves plaintext to everyone who can reach its port. Kafka's security settings (`ssl.*`, `sasl.*`,
 `listener.name.*`, `authorizer.class.name`, `super.users` and the like) are refused, never ignored, and so is a listener
 whose protocol is not PLAINTEXT. Empty values, and `security.inter.broker.protocol=PLAINTEXT`, have no effect.
 
 ## Accepted without effect
 
-Kafka's settings that mean nothing to one process with one event loop. The broker says that it ignores them.
+These settings of Kafka have no meaning for one process with one event loop. The broker logs that it ignores them.
 
 {ignored}
 """

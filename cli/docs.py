@@ -15,7 +15,7 @@ def pages() -> dict[str, str]:
     from ..connect.worker.metrics import metrics_markdown as connect_metrics_markdown
     from ..pipeline import documentation as pipeline_pages
     from ..protocol.documentation import updated
-    from . import command_docs, settings_docs, transaction_docs
+    from . import command_docs, connect_docs, settings_docs, transaction_docs
 
     formats, transactions, pipeline = "docs/formats.md", "docs/transactions.md", "docs/pipeline.md"
     return {
@@ -24,6 +24,7 @@ def pages() -> dict[str, str]:
         "docs/metrics.md": metrics_markdown(),
         "docs/reference/client-settings.md": settings_docs.page(),
         "docs/reference/commands.md": command_docs.page(),
+        "docs/reference/connect-settings.md": connect_docs.page(),
         formats: updated((ROOT / formats).read_text(encoding="utf-8")),
         pipeline: pipeline_pages.page((ROOT / pipeline).read_text(encoding="utf-8")),
         transactions: transaction_docs.page((ROOT / transactions).read_text(encoding="utf-8")),

@@ -20,8 +20,8 @@ import oncelog
 producer = oncelog.Producer({{"bootstrap.servers": "127.0.0.1:9092"}}, linger_ms=20)
 ```
 
-A name that is no setting, a value that cannot be, and settings that contradict each other raise
-[`ConfigError`](api/exceptions.md#oncelog.ConfigError). Times ending in `.ms` are in milliseconds, sizes in bytes.
+An unknown name, an invalid value, and settings that contradict each other raise
+[`ConfigError`](api/exceptions.md#oncelog.ConfigError). Times are in milliseconds and sizes in bytes.
 
 ## Every client
 

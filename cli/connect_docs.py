@@ -1,0 +1,91 @@
+"""The page of Connect's settings: workers, source connectors, and the connectors that are built in."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Final
+
+from ..connect.config import REQUIRED, ConfigDef, ConfigKey, Type
+from ..connect.settings.connector import source_config_def
+from ..connect.settings.distributed import DISTRIBUTED
+from ..connect.settings.worker import COMMON, STANDALONE
+from ..protocol.documentation import table
+
+_PAGE: Final = """\
+# Connect settings
+
+Settings of workers and connectors have Kafka Connect's names. Give them in a `.properties`, `.toml` or `.json` file.
+[Source connectors](../connect.md) shows how to use them; `oncelog connect plugins NAME` prints those of one plugin.
+
+## Every worker
+
+A worker also takes the settings of its clients, with the prefixes `producer.`, `consumer.` and `admin.`.
+
+{common}
+
+## Standalone worker
+
+{standalone}
+
+## Distributed worker
+
+{distributed}
+
+## Every source connector
+
+{connector}
+
+{connectors}
+"""
+
+_CONNECTORS: Final = (
+    ("FileStreamSource", "file.settings"),
+    ("DirectorySource", "directory.settings"),
+    ("SqlSource", "sql.settings"),
+    ("PostgresSource", "postgres.settings"),
+    ("HttpSource", "http.settings"),
+    ("SingerSource", "singer.settings"),
+    ("HeartbeatSource", "heartbeat.connector"),
+)
+
+
+def page() -> str:
+    """Return docs/reference/connect-settings.md."""
+    connectors = [f"## {name}\n\n{_table(_settings(module))}" for name, module in _CONNECTORS]
+    return _PAGE.format(
+        common=_table(COMMON),
+        standalone=_table(_besides(STANDALONE, COMMON)),
+        distributed=_table(_besides(DISTRIBUTED, COMMON)),
+        connector=_table(source_config_def({})),
+        connectors="\n\n".join(connectors),
+    )
+
+
+def _settings(module: str) -> ConfigDef:
+    settings: ConfigDef = import_module(f"...connect.connectors.{module}", __name__).SETTINGS
+    return settings
+
+
+def _besides(definition: ConfigDef, common: ConfigDef) -> list[ConfigKey]:
+    """Return the rows that `common` does not have in the same form."""
+    known = {key.name: key for key in common}
+    return [key for key in definition if known.get(key.name) is not key]
+
+
+def _table(keys: Iterable[ConfigKey]) -> str:
+    rows = [(f"`{key.name}`", key.type.name.lower(), _default(key), html.escape(key.doc, quote=False)) for key in keys]
+    return table(("name", "type", "default", "meaning"), rows)
+
+
+def _default(key: ConfigKey) -> str:
+    if key.default is REQUIRED:
+        return "(required)"
+    if key.default is None or key.default == "" or key.default == []:
+        return "(none)"
+    if key.type is Type.BOOLEAN:
+        return f"`{str(key.default).lower()}`"
+    if isinstance(key.default, list):
+        return f"`{','.join(map(str, key.default))}`"
+    return f"`{key.default}`"
