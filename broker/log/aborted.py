@@ -93,6 +93,7 @@ def _load(
         return segment.read_aborted(), True
     except CorruptIndex as error:
         logger.warning("index made again", file=segment.path(TXN_INDEX), reason=str(error))
+    segment.distrust_indexes()
     return _replayed(sources, new_producers()), False
 
 

@@ -570,6 +570,7 @@ class _Loader:
 
     def _write_indexes(self, segment: LogSegment) -> None:
         """Write what was made again; on a full disk it stays in memory, and is made again the next time."""
+        segment.distrust_indexes()
         try:
             for path in segment.write_indexes():
                 sync_path(self._fs, path)

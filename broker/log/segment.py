@@ -331,9 +331,41 @@ class LogSegment:
         """Use a transaction index; write one that was made again."""
         self._aborted = aborted
         if not as_written:
-            with suppress(OSError, CorruptIndex):  # else it is made again the next time
-                self.write_indexes()
+            self._write_anew()
         self._used(loaded=True)
+
+    def distrust_indexes(self) -> None:
+        """Put an empty `.checksums` on disk where there is none, before index files are made again.
+
+        Only segments of Apache Kafka have indexes and no `.checksums`, and what a crash leaves of new index files must
+        not be taken for theirs: without a transaction index, aborted records would be shown. May be called in any
+        thread, and for files that are another log's by now: this makes nothing wrong, at most slow.
+        """
+        path = self.path(CHECKSUMS)
+        if self._fs.exists(path):
+            return
+        try:
+            file = self._fs.open(path, create=True)
+            try:
+                file.fdatasync()
+            finally:
+                file.close()
+            self._fs.sync_directory(self._directory)
+        except OSError as error:
+            remedy = "none needed: the indexes are in memory, and made again when they are needed the next time"
+            logger.warning("indexes not written", file=path, reason=str(error), remedy=remedy)
+            with suppress(OSError):
+                self._fs.unlink(path)
+
+    def _write_anew(self) -> None:
+        """Write indexes that were made again, beside the `.checksums` of `distrust_indexes` or older ones.
+
+        Without it nothing is written. Nor is it with a transaction index that is damaged: its checksum would be made of
+        what is there.
+        """
+        if self._fs.exists(self.path(CHECKSUMS)):
+            with suppress(OSError, CorruptIndex):  # else they are made again the next time
+                self.write_indexes()
 
     def _index_file(self, kind: str) -> bytes:
         path = self.path(kind)
@@ -369,6 +401,7 @@ class LogSegment:
             logger.warning("index made again", file=self.path(OFFSET_INDEX), reason=str(error))
         else:
             return SegmentIndexes(offsets, times, as_written=True)
+        self.distrust_indexes()
         offsets, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         timestamp, offset, since_entry = -1, self.base_offset, 0
         for position, header in walk_headers(file, 0, self.size):
@@ -386,10 +419,7 @@ class LogSegment:
         """Use what `read_indexes` returned, and write the files of indexes that were made again."""
         self._offset_index, self._time_index = indexes.offsets, indexes.times
         if not indexes.as_written:
-            # Else they are made again the next time. With a transaction index that is damaged they are not written:
-            # its checksum would be made of what is there.
-            with suppress(OSError, CorruptIndex):
-                self.write_indexes()
+            self._write_anew()
         self._used(loaded=True)
 
     def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn]]:

@@ -206,10 +206,13 @@ def _decide_end_v2(
     if pending or _takes_over(metadata, identity):
         # First of all checks: the producer may already use the id that takes over when this transition is complete.
         return Step.WAIT
+    # The end that rotated the producer id is the last one only if its client bumps epochs: transactions of an older
+    # client that took over by InitProducerId all have epoch 0, too.
     after_rotation = (
         metadata.previous_producer_id == identity.producer_id
         and identity.producer_epoch == MAX_PRODUCER_EPOCH - 1
         and metadata.producer_epoch == 0
+        and metadata.client_transaction_version.supports_epoch_bump
     )
     # An epoch used up by fencing is nobody's: its old holder must not be told of it by way of a retry.
     nobodys = metadata.fenced or (

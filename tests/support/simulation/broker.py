@@ -241,6 +241,9 @@ class SimulatedBroker:
                 await getattr(broker, part).stop()
         if broker._listener is not None:
             broker._listener.stop_accepting()
+            # What is carried out though its connection is lost ends with the process.
+            for connection in sorted(broker._listener._connections, key=lambda connection: connection.id):
+                connection.give_up()
 
     async def stop(self) -> None:
         """Stop in order."""

@@ -382,6 +382,9 @@ def _is_calm(world: World) -> bool:
     now_ms = broker.clock.now_ms()
     if broker.group_initialiser._fencing or not broker.metadata.is_settled:
         return False
+    next_action = broker.group_coordinator._timer.next_deadline()  # the end of a session, for example
+    if next_action is not None and next_action < broker.clock.monotonic() + 0.1:
+        return False
     return all(log.high_watermark == log.log_end_offset for log in broker.log_manager.logs()) and all(
         entry.pending is None
         and entry.unwritten is None

@@ -48,6 +48,8 @@ RESERVE = 64 * 1024
 INPUTS = 3
 OUTPUTS = 2
 SETTLE_S = 9.5
+FENCE_TIMEOUT_S = 60
+"""The transaction timeout that whoever fences a producer asks for."""
 """Longer than every timeout: transactions (4 s), sessions (3 s), late frames (5 s), pending waits (1 s)."""
 
 SETTINGS = {
@@ -280,7 +282,7 @@ class World:
                     checks.nothing_was_refused(self)
                 await self._end_work()
                 await checks.memory_is_what_the_log_says(self)
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(SETTLE_S + self._inherited_timeout_s)
                 checks.at_rest(self)
                 if self.scenario.seed % 4 == 0:  # these take a while
                     await checks.memory_is_what_the_log_says(self)
@@ -416,7 +418,9 @@ class World:
 
     async def _fence(self, transactional_id: str, *, must_do: bool = False) -> None:
         """Fence a producer; where it `must_do` so, as clients do: again while its transaction is still being ended."""
-        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=FENCE_TIMEOUT_S * 1000
+        )
         answer = await self._ask(request, 4)
         for _ in range(FENCES_TRIED if must_do else 0):
             if answer is None or answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -541,6 +545,14 @@ class World:
     def loses_unsynced(self) -> bool:
         """Whether what waited for no sync may be lost."""
         return self._has_events("crash", "crash told", "crash at start", "sync fails", "files lost")
+
+    @property
+    def _inherited_timeout_s(self) -> float:
+        """How long a transaction may last that a late message opens under an epoch which was lost and given out again.
+
+        With durability "os" a loss of power takes epochs back; who fences next gives the lost epoch and a timeout.
+        """
+        return FENCE_TIMEOUT_S if self.scenario.may_lose and self._has_events("fence") else 0.0
 
     def _has_events(self, *kinds: str) -> bool:
         return any(event.what in kinds for event in self.scenario.events)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import random
 
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, PartitionLog
@@ -95,6 +97,45 @@ def test_a_damaged_index_of_aborted_transactions_is_made_again(fs: FaultyFileSys
     log.close()
     log = open_log(fs, point=LoadPoint(clean=True, recovery_point=end))
     assert aborted(log) == [(1, 1)]
+
+
+@pytest.mark.parametrize("broken", ["missing", "flipped, without checksums"])
+@pytest.mark.parametrize("after", ["aborted", "records", "a start"])
+@pytest.mark.parametrize("seed", range(30))
+def test_aborted_transactions_stay_known_when_power_fails_after_index_files_were_made_again(
+    fs: FaultyFileSystem, broken: str, after: str, seed: int
+) -> None:
+    """What is left of the new files must not look like a segment of Apache Kafka's, which has no checksums."""
+    log = rolled(fs)
+    log.flush()
+    end = log.log_end_offset
+    log.segments.first.release()
+    fs.unlink(f"{FIRST}.checksums")
+    if broken == "missing":
+        for kind in (".index", ".timeindex", ".txnindex"):
+            fs.unlink(f"{FIRST}{kind}")
+    else:
+        for kind in (".index", ".txnindex"):
+            fs.write(fs._get(f"{FIRST}{kind}"), 0, b"\xff\xff\xff")
+    fs.sync_directory("/data/t-0")
+    if after == "a start":
+        log.close()
+        left = iter(range(seed))
+
+        def end_at_last(operation: str, path: str) -> None:
+            if operation in ("open", "write", "truncate", "fdatasync", "sync_directory") and next(left, None) is None:
+                raise InterruptedError(f"{operation} {path}")
+
+        fs.before = end_at_last
+        with contextlib.suppress(InterruptedError):
+            open_log(fs, point=LoadPoint(clean=False, recovery_point=end))
+        fs.before = None
+    elif after == "records":
+        assert log.read(0, 1 << 20).records
+    else:
+        assert aborted(log) == [(1, 1)]
+    fs.crash(random.Random(seed))
+    assert aborted(open_log(fs, point=LoadPoint(clean=False, recovery_point=end))) == [(1, 1)]
 
 
 def test_an_index_of_aborted_transactions_is_made_again_from_what_lies_before_its_segment(

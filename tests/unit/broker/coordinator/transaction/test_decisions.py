@@ -304,6 +304,20 @@ class TestEndVersion2:
         assert end(done, True, LAST, TV2) is Step.NOTHING  # the retry again
         assert code_of(end, done, False, LAST, TV2) is ErrorCode.INVALID_TXN_STATE
 
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_an_end_under_a_rotated_producer_id_is_no_retry_once_an_older_client_goes_on(self, commit: bool) -> None:
+        """Its transactions all have epoch 0; what became of them says nothing about a predecessor's."""
+        fenced = complete_end(metadata(S.PREPARE_ABORT, epoch=LAST + 1, client_transaction_version=TV2), 300)
+        taken_over = init(fenced, new_producer_id=9)
+        assert isinstance(taken_over, TransactionMetadata)
+        ongoing = add(taken_over, (9, 0))
+        assert isinstance(ongoing, TransactionMetadata)
+        decided = end(ongoing, commit, identity=ProducerIdentity(9, 0))
+        assert isinstance(decided, TransactionMetadata)
+        ended = complete_end(decided, 500)
+        assert (ended.producer_id, ended.producer_epoch, ended.previous_producer_id) == (9, 0, 7)
+        assert code_of(end, ended, commit, LAST, TV2) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
     def test_producer_aborted_by_timeout_learns_its_new_epoch_from_its_own_abort(self) -> None:
         timed_out = complete_end(metadata(S.PREPARE_ABORT, epoch=6, client_transaction_version=TV2), 300)
         assert end(timed_out, False, 5, TV2) is Step.NOTHING
