@@ -1,13 +1,15 @@
 """Run many histories: `python -m support.simulation FIRST LAST [--processes N] [--failures N]`, in tests/.
 
 Tells how far it is, and for each failure the seed and what was broken; exit code 1 if there was one. A single failing
-seed is looked at with `--trace`, which prints what happened in it, step by step.
+seed is looked at with `--trace`, which prints what happened in it, step by step. Hashes are not random here, so that a
+seed is the same history every time; where they are, in pytest, it may differ by moments.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 from collections import Counter
@@ -73,4 +75,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.flags.hash_randomization:  # sets of strings would have another order each time
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
     sys.exit(main())
