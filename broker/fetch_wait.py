@@ -57,20 +57,20 @@ class FetchWait:
         for log in self._logs:
             log.remove_listener(self._advanced)
         self._connection.closed.remove_done_callback(self._closed)
-        self._purgatory.waiting.discard(self)
+        self._purgatory.waiting.pop(self, None)
 
 
 class FetchPurgatory:
     """All waiting Fetches of the broker."""
 
     def __init__(self) -> None:
-        self.waiting: set[FetchWait] = set()
+        self.waiting: dict[FetchWait, None] = {}
         self._closed = False
 
     def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
         """A wait that ends when `is_enough(log)` holds for a watched log that moved, or after `max_wait_s`."""
         wait = FetchWait(self, is_enough, 0 if self._closed else max_wait_s, connection)
-        self.waiting.add(wait)
+        self.waiting[wait] = None
         return wait
 
     def release_all(self) -> None:

@@ -138,7 +138,7 @@ class LogFlusher:
         self._urgent: dict[Flushable, None] = {}
         self._later: dict[Flushable, None] = {}
         self._flushing: dict[Flushable, bool | None] = {}
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._episodes = Episodes()
         self._undone: dict[str, tuple[Callable[[], None], Lane]] = {}
         self._postponed: dict[Flushable, FlushTask | None] = {}
@@ -178,7 +178,7 @@ class LogFlusher:
         if self._failed:
             future.set_exception(OSError("the log directory has failed or is closed"))
             return future
-        self._waiting.add(future)
+        self._waiting[future] = None
         self._idle.clear()
 
         def ended(run: asyncio.Future[None]) -> None:
@@ -190,7 +190,7 @@ class LogFlusher:
                     self._job_failed(job, what, lane, error, future)
                 else:
                     self._fail(OSError(f"housekeeping failed: {error!r}"))
-            self._waiting.discard(future)
+            self._waiting.pop(future, None)
             self._rest()
 
         self._threads.run(lane, job).add_done_callback(ended)

@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._max_inflight = config.connection_max_inflight_requests
         self._write_limit = config.connection_write_buffer_bytes
         self._pending: deque[_Slot] = deque()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._parked = False
         self._outliving: asyncio.Task[Any] | None = None
         self._write_paused = False
@@ -416,8 +416,8 @@ class Connection(asyncio.BufferedProtocol):
                 return
         else:
             task: asyncio.Task[Any] = self._loop.create_task(_await(awaitable))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
             future = task
         future.add_done_callback(lambda done: self._arrived(slot, done))
 
@@ -443,12 +443,12 @@ class Connection(asyncio.BufferedProtocol):
         self._parked = True
         self._buffer.pinned = True
         task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
+        self._tasks[task] = None
         if slot.exchange.is_carried_out:
             self._outliving = task
 
         def ended(done: asyncio.Task[Outcome]) -> None:
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
             self._parked = False
             self._buffer.pinned = False
             outlived = self._outliving is task
@@ -523,10 +523,10 @@ class Connection(asyncio.BufferedProtocol):
         """Make a large answer while others run; it keeps its place in the line until it is sent."""
         slot.ready = False
         task = self._loop.create_task(concluding)
-        self._tasks.add(task)
+        self._tasks[task] = None
 
         def ended(done: asyncio.Task[list[Buffer]]) -> None:
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
             if self._transport is None or done.cancelled():
                 return
             error = done.exception()

@@ -42,7 +42,7 @@ class Listener:
         self.port = listener.port
         self._dispatcher = dispatcher
         self._servers: list[asyncio.Server] = []
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self._by_host: Counter[str] = Counter()
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -99,7 +99,7 @@ class Listener:
         need its descriptor.
         """
         descriptors_left = descriptors.connections(self.config.max_open_files)
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._by_host[connection.peer_host] += 1
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,7 +122,7 @@ class Listener:
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._by_host[connection.peer_host] -= 1
         if not self._by_host[connection.peer_host]:
             del self._by_host[connection.peer_host]

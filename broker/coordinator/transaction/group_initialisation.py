@@ -92,7 +92,7 @@ class GroupAwareInitialiser:
         self._max_wait_s = max_wait_ms / 1000
         self._max_waiting = max_waiting
         self._turns: dict[str, _Turns] = {}
-        self._fencing: set[asyncio.Task[None]] = set()
+        self._fencing: dict[asyncio.Task[None], None] = {}
         self._fights = GroupFights()
         self._waiting = 0
         self._stopped = False
@@ -275,13 +275,13 @@ class GroupAwareInitialiser:
                 self._forget_idle(group_id)
 
         def ended(task: asyncio.Task[None]) -> None:
-            self._fencing.discard(task)
+            self._fencing.pop(task, None)
             no_longer_joined()
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._events.fence_failed(group_id, victim, error)
 
         task = _task(fence(), f"fence-{victim}")
-        self._fencing.add(task)
+        self._fencing[task] = None
         turns.fences[victim] = _Fence(task, partitions)
         task.add_done_callback(ended)
 

@@ -53,7 +53,7 @@ class TransactionMarkerWriter:
         self._clock = clock
         self._logger = logger
         self._backoff = backoff
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._stopped = False
         self._afterwards: dict[str, Callable[[], None]] = {}
 
@@ -69,8 +69,8 @@ class TransactionMarkerWriter:
         metadata = entry.metadata
         assert metadata.state.is_prepare
         task = asyncio.get_running_loop().create_task(self._finish(entry), name=f"end-txn-{metadata.transactional_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
         """Leave what is unfinished to the next start, which finds PREPARE_* in the log."""

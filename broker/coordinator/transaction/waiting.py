@@ -22,7 +22,7 @@ class PendingWaits:
         self._max_requests = max_requests
         self._events = events
         self.parked = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._closed = False
 
     def close(self) -> None:
@@ -72,14 +72,14 @@ class PendingWaits:
         if entry.waiters is None:
             entry.waiters = []
         entry.waiters.append(future)
-        self._waiting.add(future)
+        self._waiting[future] = None
         timer = None if deadline is None else loop.call_at(deadline, _expire, future)
         self.parked += counted
         try:
             await future
         finally:
             self.parked -= counted
-            self._waiting.discard(future)
+            self._waiting.pop(future, None)
             if timer is not None:
                 timer.cancel()
             if entry.waiters is not None and future in entry.waiters:
