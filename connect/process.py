@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from .errors import ConfigValueError
 from .herder.distributed import DistributedHerder
@@ -18,7 +19,7 @@ from .settings.distributed import CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE
 from .settings.files import read_settings
 from .settings.worker import STANDALONE, WorkerConfig
 from .stores.file_log import FileLog
-from .stores.kafka_log import KafkaLog
+from .stores.kafka_log import CONFIGS, OFFSETS, STATUSES, KafkaLog
 from .stores.offset_store import OffsetStore
 from .stores.topic_log import TopicLog
 
@@ -160,7 +161,11 @@ class DistributedWorker:
             ),
             single=configs,
             setting=f"{prefix}topic",
+            purpose=_PURPOSES[prefix],
         )
+
+
+_PURPOSES: Final = {CONFIG_STORAGE: CONFIGS[1], OFFSET_STORAGE: OFFSETS[1], STATUS_STORAGE: STATUSES[1]}
 
 
 def _own_address() -> str:

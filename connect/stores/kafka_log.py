@@ -17,8 +17,8 @@ from ...client.consumer import Consumer
 from ...client.errors import KafkaError, RetriableError
 from ...client.producer import Producer
 from ...client.values import TopicPartition
-from ...protocol.errors import ErrorCode
 from ..errors import ConnectError
+from .internal_topics import prepare
 from .topic_log import Apply, LogRecord
 
 log = logging.getLogger(__name__)
@@ -32,11 +32,18 @@ _CLOSE_S: Final = 5.0
 """Longest wait at the end for records that are not acknowledged yet."""
 
 
+OFFSETS: Final = "offset.storage.topic", "source connector offsets"
+CONFIGS: Final = "config.storage.topic", "connector configurations"
+STATUSES: Final = "status.storage.topic", "connector and task statuses"
+"""Setting and purpose of each internal topic, in Kafka Connect's words."""
+
+
 class KafkaLog:
     """A `TopicLog` in a Kafka topic, which it creates compacted if it is missing.
 
     `client` are settings that consumer, producer and admin share. With a `transactional_id` fenced appends are
-    transactions. `partitions` is what a new topic gets; where `single` is set, another number is refused.
+    transactions. `partitions` is what a new topic gets; where `single` is set, another number is refused. Messages name
+    the topic by the `setting` that has it, and its `purpose`.
     """
 
     def __init__(
@@ -50,7 +57,8 @@ class KafkaLog:
         read_committed: bool = False,
         transactional_id: str | None = None,
         single: bool = False,
-        setting: str = "",
+        setting: str = OFFSETS[0],
+        purpose: str = OFFSETS[1],
     ) -> None:
         self.topic = topic
         self._client = dict(client)
@@ -59,7 +67,7 @@ class KafkaLog:
         )
         self._read_committed = read_committed
         self._transactional_id = transactional_id
-        self._single, self._setting = single, setting
+        self._single, self._setting, self._purpose = single, setting, purpose
         self._waiters: dict[asyncio.Future[None], dict[TopicPartition, int]] = {}
         self._partitions: list[TopicPartition] = []
         self._task: asyncio.Task[None] | None = None
@@ -76,7 +84,7 @@ class KafkaLog:
         self._apply = apply
         async with contextlib.AsyncExitStack() as opened:
             self._admin = await opened.enter_async_context(Admin(self._client))
-            await self._create()
+            await prepare(self._admin, self._new_topic, self._setting, self._purpose)
             self._producer = Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
             opened.push_async_callback(self._close_producer)
             await self._producer.start()
@@ -184,13 +192,6 @@ class KafkaLog:
         if leader is not None:
             await leader.close(0)
 
-    async def _create(self) -> None:
-        outcome = (await self._admin.create_topics([self._new_topic], raise_errors=False))[self.topic]
-        if outcome is None:
-            log.info("created the internal topic %s", self.topic)
-        elif outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise outcome
-
     async def _follow(self) -> None:
         try:
             while True:
@@ -203,8 +204,8 @@ class KafkaLog:
                 except RetriableError as error:
                     log.warning("reading %s: %s", self.topic, error)
                     await asyncio.sleep(_POLL_MS / 1000)
-        except KafkaError as error:
-            log.error("the reading of %s has ended: %s", self.topic, error)
+        except Exception as error:
+            log.error("the reading of %s has ended", self.topic, exc_info=error)
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_exception(error)

@@ -51,13 +51,16 @@ class PendingOffsets:
         return bool(self._values)
 
     def add(self, partition: SourcePartition | None, offset: SourceOffset | None) -> None:
-        """Note the position behind a record; raises DataError for what cannot be kept."""
+        """Note the position behind a record, as it is now; raises DataError for what cannot be kept.
+
+        A task may change the same offset for its next records, while this one waits for its commit.
+        """
         if partition is None:
             return
         if partition is not self._partition and partition != self._partition:
             self._key = offset_key(self._connector, partition)
             self._partition = dict(partition)
-        self._values[self._key] = offset
+        self._values[self._key] = None if offset is None else dict(offset)
 
     def take(self) -> list[tuple[bytes, bytes | None]]:
         """Return the records, and begin anew."""

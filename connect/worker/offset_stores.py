@@ -109,4 +109,5 @@ class OffsetStores:
             partitions=self._config["offset.storage.partitions"],
             replication_factor=self._config["offset.storage.replication.factor"],
             read_committed=True,
+            setting="offsets.storage.topic",
         )

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from oncelog.connect import ConnectError, RetriableError, SourceRecord, Struct
+from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from support.postgres import PostgresServer
 from support.source_tasks import RunningTask, Source
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from oncelog.connect.connectors.postgres.connector import PostgresSourceConnector
+from support.postgres_source import plain, source
 
 Names = Callable[[str], str]
 
@@ -31,27 +31,6 @@ def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
     slots = f"FROM pg_replication_slots WHERE database = '{name}'"
     postgres.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")
     postgres.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}", f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def source(postgres: PostgresServer, database: str, **settings: str) -> Source:
-    config = {
-        "database.hostname": postgres.host,
-        "database.port": str(postgres.port),
-        "database.user": "postgres",
-        "database.dbname": database,
-        "topic.prefix": "shop",
-        "slot.name": database,
-        "status.update.interval.ms": "20",
-        "poll.interval.ms": "20",
-    }
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    return Source(PostgresSourceConnector, {**config, **given})
-
-
-def plain(value: Any) -> Any:
-    if not isinstance(value, Struct):
-        return value
-    return {field.name: plain(value.values[field.index]) for field in value.schema.fields}
 
 
 def replayed(records: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:

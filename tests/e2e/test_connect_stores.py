@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from oncelog import Admin, Producer
-from oncelog.client.admin import ConfigResource
+from oncelog.client.admin import ConfigResource, NewTopic
 from oncelog.client.admin.values import ResourceType
 from oncelog.client.errors import ProducerFencedError
 from oncelog.connect.errors import ConnectError
@@ -15,6 +15,7 @@ from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.config_store import ConfigStore
 from oncelog.connect.stores.kafka_log import KafkaLog
 from oncelog.connect.stores.offset_store import OffsetStore
+from oncelog.connect.stores.topic_log import LogRecord
 
 Names = Callable[[str], str]
 CONFIG = {"connector.class": "FileStreamSource", "name": "f1"}
@@ -45,6 +46,43 @@ async def test_a_config_topic_with_several_partitions_is_refused(bootstrap: str,
     log = KafkaLog(topic, {"bootstrap.servers": bootstrap}, partitions=2, single=True, setting="config.storage.topic")
     with pytest.raises(ConnectError, match=r"config\.storage\.topic.*found 2 partitions"):
         await log.start(lambda record: None)
+    await log.stop()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+async def test_an_internal_topic_that_forgets_records_is_refused(
+    bootstrap: str, fresh_name: Names, policy: str
+) -> None:
+    topic = fresh_name("connect-offsets")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, 1, 1, {"cleanup.policy": policy})])
+    log = KafkaLog(topic, {"bootstrap.servers": bootstrap})
+    with pytest.raises(ConnectError, match=r"required to have 'cleanup\.policy=compact' to guarantee"):
+        await log.start(lambda record: None)
+    await log.stop()
+
+
+async def test_a_record_that_cannot_be_applied_ends_the_reading_and_its_waiters(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    def apply(record: LogRecord) -> None:
+        raise ValueError("no sense")
+
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    log = KafkaLog(topic, client, read_committed=True)
+    await log.start(apply)
+    async with Producer(client, transactional_id=fresh_name("task")) as task:
+        await task.init_transactions()
+        await task.begin_transaction()
+        await task.send(topic, b"v", key=b"k")
+        with pytest.raises(TimeoutError):
+            await log.read_to_end(0.5)
+        reading = asyncio.create_task(log.read_to_end(20))
+        with pytest.raises(TimeoutError):
+            await log.read_to_end(0.5)
+        await task.commit_transaction()
+        with pytest.raises(ValueError, match="no sense"):
+            await reading
     await log.stop()
 
 

@@ -110,6 +110,13 @@ async def test_plain_methods_run_in_one_thread_of_their_own() -> None:
     assert not threads[0].is_alive()
 
 
+def test_an_offset_that_its_task_changes_later_is_committed_as_it_was() -> None:
+    pending, offset = PendingOffsets("c"), {"position": 1}
+    pending.add({"file": "a"}, offset)
+    offset["position"] = 2
+    assert pending.take() == [(b'["c",{"file":"a"}]', b'{"position":1}')]
+
+
 def test_poll_boundary_commits_each_batch() -> None:
     boundary = PollBoundary()
     assert boundary.after_record(RECORD) is None

@@ -1,0 +1,51 @@
+"""Creates internal topics, and refuses those that would lose records: they have to be compacted, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ...client.admin import Admin, ConfigResource, NewTopic
+from ...client.admin.values import ResourceType
+from ...client.errors import KafkaError
+from ...protocol.errors import ErrorCode
+from ..errors import ConnectError
+
+log = logging.getLogger(__name__)
+
+_POLICY: Final = "cleanup.policy"
+_FORBIDDEN: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+async def prepare(admin: Admin, topic: NewTopic, setting: str, purpose: str) -> None:
+    """Create a topic unless it exists; raises KafkaError, and ConnectError for one that is not compacted.
+
+    Where creating topics, or looking at their configs, is not allowed, the topic is taken to be as it should be.
+    """
+    outcome = (await admin.create_topics([topic], raise_errors=False))[topic.name]
+    if outcome is None:
+        log.info("created the internal topic %s", topic.name)
+        return
+    if outcome.code in _FORBIDDEN:
+        log.info("not authorised to create the internal topic %s, which should exist", topic.name)
+    elif outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise outcome
+    await _require_compaction(admin, topic.name, setting, purpose)
+
+
+async def _require_compaction(admin: Admin, topic: str, setting: str, purpose: str) -> None:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        entry = (await admin.describe_configs([resource]))[resource].get(_POLICY)
+    except KafkaError as error:
+        log.info("could not verify that the internal topic %s is compacted: %s", topic, error)
+        return
+    policies = sorted(policy.strip().lower() for policy in (entry.value or "").split(",")) if entry else ["compact"]
+    if policies != ["compact"]:
+        raise ConnectError(
+            f"Topic '{topic}' supplied via the '{setting}' property is required to have '{_POLICY}=compact' to "
+            f"guarantee consistency and durability of {purpose}, but found the topic currently has "
+            f"'{_POLICY}={','.join(policies)}'. Continuing would likely result in eventually losing {purpose} and "
+            f"problems restarting this Connect cluster in the future. Change the '{setting}' property in the Connect "
+            f"worker configurations to use a topic with '{_POLICY}=compact'."
+        )
