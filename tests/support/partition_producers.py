@@ -30,6 +30,7 @@ class PartitionProducers:
         self.producers: dict[int, Producer] = {}
         self.gathered: dict[int, list[Message]] = {}
         self.next: dict[int, int] = {}
+        self.closing = False
 
     def client(self) -> dict[str, Any]:
         return {
@@ -60,6 +61,7 @@ class PartitionProducers:
                     self.transact(consumer, *self.gathered.popitem())
         finally:
             self.producers.clear()
+            self.closing = True
             consumer.close()
 
     def gather(self, consumer: Consumer) -> None:
@@ -85,6 +87,8 @@ class PartitionProducers:
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called before the committed offsets are read: fences whoever had the partitions, and aborts what is open."""
+        if self.closing:
+            return  # nothing will be read, and `Consumer.close` hands errors on in a form that nobody can catch
         for one in partitions:
             producer = Producer(
                 {
