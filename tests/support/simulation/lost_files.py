@@ -33,7 +33,8 @@ class Loss:
     """What is going to be lost: `target` 0: indexes, 1: producer snapshots and marks of partitions, 2: checkpoints.
 
     With `may_be_older` some checkpoints come back as they were when this object was made: not where topics are made
-    anew, of which they would say what was true of the ones before.
+    anew, of which they would say what was true of the ones before, and not where records are deleted. With an older
+    log start offset their segments seem to be lost, and the partition stays offline.
     """
 
     def __init__(self, fs: FaultyFileSystem, rng: Random, target: int, *, may_be_older: bool) -> None:

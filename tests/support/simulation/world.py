@@ -397,7 +397,8 @@ class World:
             await asyncio.sleep(event.for_s)
             await self._ask(CreateTopicsRequest([CreatableTopic(EXTRA, 1, 1)], timeout_ms=1000), 5)
         elif event.what == "files lost":
-            loss = Loss(self.broker.fs, self.further_rng, event.target, may_be_older=not self._deletes_topics)
+            deletes = self._deletes_topics or self._deletes_records
+            loss = Loss(self.broker.fs, self.further_rng, event.target, may_be_older=not deletes)
             await asyncio.sleep(event.for_s)
             power = self.scenario.broker != "os" and self.further_rng.random() < 0.4
             if not self._ending:
@@ -560,6 +561,11 @@ class World:
     @property
     def _deletes_topics(self) -> bool:
         return self._has_events("topic")
+
+    @property
+    def _deletes_records(self) -> bool:
+        """By a request or by retention."""
+        return self._has_events("delete records") or self.scenario.broker == "forgetful"
 
     async def restart_broker(
         self,
