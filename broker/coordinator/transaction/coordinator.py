@@ -1,17 +1,18 @@
-"""The transaction coordinator: what handlers, the produce path and the group coordinator call.
+"""The transaction coordinator, as handlers, the produce path and the group coordinator call it.
 
-What this module adds to `registration.py` and `fencing.py`: InitProducerId, EndTxn, and what operators see.
+This module implements InitProducerId, EndTxn, WriteTxnMarkers, DescribeTransactions and ListTransactions;
+`registration.py` adds and verifies partitions, `fencing.py` fences producers.
 
-Lifecycle: `start` replays `__transaction_state`, carries on with decided transactions and compares logs with state;
-`stop` leaves the rest to the next start. All on the event loop's thread.
+Lifecycle: `start` replays `__transaction_state`, resumes decided transactions and compares the logs with the state.
+`stop` leaves unfinished work to the next start. Everything runs on the event loop's thread.
 
-Every request follows one pattern: decide (pure) → append and wait until durable → tell. Decision and append happen
-without an await in between, so requests for one id never interleave inside a transition; a request that meets a
-transition or a decided transaction under way waits for it, within bounds, and then decides anew.
+Every request follows one pattern: decide (pure) → append and wait until durable → respond. There is no await between
+decision and append, so requests for one id never interleave inside a transition. A request that arrives during a
+transition, or before a decided transaction is complete, waits for it (within bounds) and then decides again.
 
-Invariants: a decision is durable before anyone is told, and before any marker; one transaction gets one decision;
-COMPLETE_* comes after every marker is durable; an epoch that was fenced never succeeds again. `decide → append` runs to
-its end even when the request that started it is gone.
+Invariants: a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
+follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
+completion even if the request that started it is cancelled.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, Transactio
 
 
 class TransactionCoordinator(PartitionRegistration, Fencing):
-    """Transactions of this broker's transactional ids."""
+    """The coordinator of all transactional ids of this broker."""
 
     async def init_producer_id(
         self,
@@ -46,12 +47,12 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         cause: Caller = UNKNOWN_CALLER,
         deadline: float | None = None,
     ) -> ProducerIdentity:
-        """InitProducerId: the identity that the producer has from now on; whoever had the id before is fenced.
+        """InitProducerId: fence the previous producer of the id and return the new producer's identity.
 
-        `expected` is what the producer believes to be (KIP-360), None for a new instance. An ongoing transaction is
-        aborted first. `deadline` takes the place of the pending wait's. Raises KafkaError INVALID_REQUEST,
-        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (not done within the wait) and the
-        coordinator's codes.
+        `expected` is the identity that the producer currently holds (KIP-360), None for a new instance. An ongoing
+        transaction is aborted first. `deadline` (event loop time) replaces that of the pending wait. Raises KafkaError
+        INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (still busy at the
+        deadline) and the coordinator's codes.
         """
         if transactional_id is None:
             return ProducerIdentity(await self._producer_ids.next(), 0)
@@ -80,11 +81,11 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         deadline: float,
     ) -> ProducerIdentity:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction timeout {timeout_ms} ms is not within 1 and transaction.max.timeout.ms "
+                f"transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms "
                 f"= {self._config.transaction_max_timeout_ms}",
             )
         new_producer_id: int | None = None
@@ -116,7 +117,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
                     self.events.initialised(first, step, recovers, cause)
                     return ProducerIdentity(step.producer_id, step.producer_epoch)
                 if expected is not None:
-                    # The fencing epoch is this very request's; another producer's would not be equal.
+                    # This request wrote the fencing epoch. If another producer bumps it, the two no longer match.
                     expected = ProducerIdentity(step.producer_id, step.producer_epoch)
             elif step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self._producer_ids.next()
@@ -136,12 +137,12 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         keeps_session: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
-        """Decide the ongoing transaction as far as it goes without waiting for anyone.
+        """Decide the ongoing transaction, if that is possible without waiting.
 
-        `written` are the partitions that the producer names; None: markers go to all that are registered. With
-        `keeps_session` what was written stays registered. Returns the producer's next identity, and a future when the
-        decision has yet to become durable (shield it; tell nobody before). A Step: use `end_txn`. Raises KafkaError as
-        that does.
+        `written` are the partitions that the producer says it wrote; with None, every registered partition gets a
+        marker. With `keeps_session` the written partitions stay registered. Returns the producer's next identity, and
+        a future if the decision is not durable yet: await it through `asyncio.shield` before responding. Returns a
+        Step if the caller has to wait: use `end_txn`. Raises KafkaError as `end_txn` does.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -185,12 +186,12 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         keeps_session: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> ProducerIdentity:
-        """EndTxn: decide the ongoing transaction; returns when the decision is durable, the markers follow.
+        """EndTxn: decide the ongoing transaction and return when the decision is durable; the markers follow.
 
-        `version` is TV_2 for request version 5 and above; the rest as in `end_txn_now`. The identity returned is the
-        producer's for its next transaction. Raises KafkaError INVALID_REQUEST (a partition that is `written` is in
+        `version` is TV_2 for request version 5 and above; the other parameters are those of `end_txn_now`. Returns the
+        producer's identity for its next transaction. Raises KafkaError INVALID_REQUEST (a partition in `written` is in
         neither the transaction nor the session; nothing has changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (past the pending wait) and the coordinator's codes.
+        INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (still busy after the pending wait) and the coordinator's codes.
         """
         deadline = self._waits.deadline()
         new_producer_id: int | None = None
@@ -227,23 +228,29 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         return written
 
     async def write_external_markers(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
-        """WriteTxnMarkers: a code for each partition of each marker; see `external_markers.py`."""
+        """WriteTxnMarkers: apply an operator's markers; returns a code for each partition of each marker.
+
+        `external_markers.py` has the rules.
+        """
         return await ExternalMarkers(self, self._gateway, self._logger).write(markers, by)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """DescribeTransactions of one id.
+        """DescribeTransactions: the state of one transactional id.
 
-        Raises KafkaError INVALID_REQUEST (empty), TRANSACTIONAL_ID_NOT_FOUND and the coordinator's codes.
+        Raises KafkaError INVALID_REQUEST (the id is empty), TRANSACTIONAL_ID_NOT_FOUND and the coordinator's codes.
         """
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
         entry = self._state.get(transactional_id)
         if entry is None or entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return entry.metadata
 
     def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
-        """ListTransactions; raises KafkaError INVALID_REGULAR_EXPRESSION and the coordinator's codes."""
+        """ListTransactions: the transactional ids that match the filter `wanted`.
+
+        Raises KafkaError INVALID_REGULAR_EXPRESSION and the coordinator's codes.
+        """
         self._state.check_loaded()
         known = [entry.metadata for entry in self._state.entries()]
         return wanted.select(known, self._clock.now_ms(), self._config.transactional_id_pattern_max_size)

@@ -1,4 +1,4 @@
-"""The base of the transaction coordinator: its parts, and the only way in which a value changes.
+"""The base of the transaction coordinator: its parts, and the only code path that changes a transactional id.
 
 It looks ids up, appends transitions, and acts once they are durable. The rules are in `decisions.py`, the requests in
 `registration.py`, `fencing.py` and `coordinator.py`. Everything runs on the event loop's thread.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TransactionCore:
-    """Changes transactional ids: append, then act once the change is durable."""
+    """The base class that changes transactional ids: it appends a transition and acts once that is durable."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class TransactionCore:
         metrics: Metrics | None = None,
         group_aware: bool = True,
     ) -> None:
-        """`group_aware`: the level at which sessions act; below it those found on disk are ended."""
+        """`group_aware`: whether sessions are enabled; if not, sessions found on disk are ended."""
         self._logger = logger if logger is not None else structlog.get_logger(__name__)
         self._config = config
         self._metadata = metadata
@@ -91,7 +91,7 @@ class TransactionCore:
         return TransactionVersion(min(self._metadata.features.get("transaction.version", 0), TransactionVersion.TV_2))
 
     async def start(self) -> None:
-        """Load all state, finish what is decided, abort what nobody can finish; then the timers run."""
+        """Load all state, finish decided transactions, abort orphaned ones, then start the timers."""
         await self._state.load()
         self._metadata.skip_producer_ids(self.upkeep.highest_producer_id())
         await self.upkeep.recover()
@@ -101,7 +101,7 @@ class TransactionCore:
                 self._timers.expect(entry.metadata.deadline_ms)
 
     async def stop(self) -> None:
-        """Stop timers and marker writing; nothing that was told to anyone is lost."""
+        """Stop timers and marker writing; nothing that a client received a response for is lost."""
         self._waits.close()
         await self._timers.stop()
         await self.upkeep.stop()
@@ -109,16 +109,16 @@ class TransactionCore:
         self._state.stop()
         await self._producer_ids.close()
 
-    # --- what others follow -----------------------------------------------------------------------------------------
+    # --- hooks and queries -----------------------------------------------------------------------------------------
 
     @property
     def on_transactional_id_expired(self) -> list[Callable[[str], None]]:
-        """Called with each transactional id that was forgotten, its tombstone appended."""
+        """Callbacks that receive each expired transactional id, after its tombstone is appended."""
         return self.upkeep.on_transactional_id_expired
 
     @property
     def on_group_assignment(self) -> GroupAssignmentReplay | None:
-        """Is given the group assignments that are found while `__transaction_state` is read; set it before `start`."""
+        """The callback for group assignments found while `__transaction_state` is replayed; set it before `start`."""
         return self._state.on_group_assignment
 
     @on_group_assignment.setter
@@ -126,14 +126,14 @@ class TransactionCore:
         self._state.on_group_assignment = replay
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Who has that producer id, or had it before the present one; None when nobody known does."""
+        """The transactional id whose current or previous producer id this is; None if no known id has it."""
         return self._state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """The transactional id that has, or last had, the producer id; None: no id has.
+        """The state of the transactional id whose current or previous producer id this is; None if there is none.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE while some transaction state cannot
-        be read, for then the id may be in it.
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE while some transaction state is
+        unreadable, because it may contain the producer id.
         """
         self._state.check_loaded()
         transactional_id = self._state.transactional_id_of(producer_id)
@@ -141,11 +141,13 @@ class TransactionCore:
             entry = self._known(transactional_id)
             return Owner(entry.metadata, entry.pending)
         if self._state.unreadable:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "some transaction state is unreadable")
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "some transaction state is unreadable; see the log, then retry"
+            )
         return None
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether an earlier transaction of that producer is still to be ended there."""
+        """Whether an earlier transaction of the producer has yet to be ended in the partition."""
         return self.upkeep.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
@@ -153,11 +155,14 @@ class TransactionCore:
         self._state.check_readable(key)
 
     def wait_deadline(self) -> float:
-        """Until when a request that arrives now may wait for a transaction, in the event loop's time."""
+        """The time until which a request that arrives now may wait for a transaction, in event loop time."""
         return self._waits.deadline()
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
-        """Wait for the transaction before, as a client's request; see PendingWaits."""
+        """Wait, on behalf of a client's request, until the id's previous transaction is complete.
+
+        Raises KafkaError as `PendingWaits.until_settled` does.
+        """
         await self._waits.until_settled(self._known(transactional_id), deadline, by)
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ class TransactionCore:
 
     def _known(self, transactional_id: str) -> TransactionEntry:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
         entry = self._state.get(transactional_id)
         if entry is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -183,7 +188,7 @@ class TransactionCore:
     def _transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
-        """Append `new`; when it is current, what follows from it happens, whoever waits or does not."""
+        """Append `new`. Follow-ups run once it is durable, even if the caller is cancelled."""
         before = entry.metadata
         if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
             entry.written = set()

@@ -1,10 +1,10 @@
-"""What a request does to a transactional id: the rules of InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
+"""The rules of InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
 
-Pure functions of the id's current value, the request and the time. Each returns the value to append next, or a `Step`
-that says what the caller has to do first, or raises KafkaError with Kafka's code. They neither wait nor change
-anything: the caller appends what they return without an await in between, or asks again.
+These are pure functions of an id's current value, the request and the time. Each returns the value to append next, or
+a `Step` that says what the caller must do first, or raises KafkaError with Kafka's code. They neither wait nor change
+anything. The caller appends the returned value without an await in between, or decides again.
 
-`pending` is true while an earlier transition is appended but not yet durable: nothing may be decided on top of it.
+`pending` is true while an earlier transition is appended but not yet durable: no decision may build on it.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from .state import (
 
 
 class Step(Enum):
-    """What has to happen before, or instead of, a transition."""
+    """What the caller must do before a transition, or instead of it."""
 
     WAIT = "wait"
-    """An earlier transition or transaction is not finished: ask again when it is."""
+    """Wait until the earlier transition or transaction is finished, then decide again."""
     NEEDS_PRODUCER_ID = "needs producer id"
-    """Ask again with a fresh producer id."""
+    """Decide again with a fresh producer id."""
     NOTHING = "nothing"
-    """The request is already fulfilled."""
+    """Do nothing: the id is already in the requested state."""
 
 
 class ProducerIdentity(NamedTuple):
-    """Who a producer is; (-1, -1) is nobody."""
+    """A producer id with its epoch; (-1, -1) stands for no producer."""
 
     producer_id: int
     producer_epoch: int
@@ -67,20 +67,20 @@ def decide_init(
     new_producer_id: int | None,
     now_ms: int,
 ) -> TransactionMetadata | Step:
-    """InitProducerId of a known transactional id.
+    """Decide InitProducerId for a known transactional id.
 
-    `expected` is what the producer believes to be (KIP-360), None for a new instance, which fences whoever holds the
-    id. The answer is an EMPTY value with the identity to return, or, while a transaction is ongoing, its abort under a
-    fenced epoch (then ask again when that is complete).
+    `expected` is the identity that the producer currently holds (KIP-360), None for a new instance, which fences the
+    current holder of the id. Returns an EMPTY value with the identity to respond with. While a transaction is ongoing,
+    returns its abort under a fenced epoch instead; the caller decides again when that is complete.
 
-    Stricter than Kafka in one point: an `expected` epoch that is not the current one never aborts an ongoing
-    transaction on its way to PRODUCER_FENCED; a zombie cannot disturb its successor.
+    Stricter than Kafka in one point: a request with a stale `expected` epoch gets PRODUCER_FENCED without first
+    aborting the ongoing transaction, so a zombie cannot disturb its successor.
     """
     if pending:
         return Step.WAIT
     current = (metadata.producer_id, metadata.producer_epoch)
-    if expected is not None and not _may_be(metadata, expected):
-        if _takes_over(metadata, expected):
+    if expected is not None and not _may_match(metadata, expected):
+        if _is_next_identity(metadata, expected):
             return Step.WAIT
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     if metadata.state.is_prepare:
@@ -113,11 +113,13 @@ def decide_add(
     session: bool = False,
     gone: frozenset[TopicPartition] = frozenset(),
 ) -> TransactionMetadata | Step:
-    """AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890 and the opening by a session.
+    """Decide the registration of partitions with the transaction, which starts it if none is ongoing.
 
-    `session`: the partitions stay registered; `gone` are partitions of the session that no longer exist.
+    Used for AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890 and a session's first batch.
+    With `session` the partitions stay registered after the transaction. `gone` are partitions of the session that no
+    longer exist.
     """
-    if pending or _takes_over(metadata, identity):
+    if pending or _is_next_identity(metadata, identity):
         return Step.WAIT
     _check_current(metadata, identity)
     if metadata.state.is_prepare:
@@ -134,9 +136,9 @@ def decide_add(
 def decide_fence(
     metadata: TransactionMetadata, *, pending: bool, server_version: TransactionVersion, now_ms: int
 ) -> TransactionMetadata | Step:
-    """Lock out whoever holds the id, and abort what is ongoing; a decided transaction is completed as decided first.
+    """Decide how to fence the id's producer: abort an ongoing transaction, complete a decided one first.
 
-    NOTHING: the holder is locked out and no transaction is open. Asked again it never bumps the epoch a second time.
+    Returns NOTHING when the producer is fenced and no transaction is open. A repeated call never bumps the epoch again.
     """
     if pending or metadata.state.is_prepare:
         return Step.WAIT
@@ -160,10 +162,10 @@ def decide_end(
     now_ms: int,
     written: Callable[[TransactionMetadata], Written] | None = None,
 ) -> TransactionMetadata | Step:
-    """EndTxn by a client; `version` is TV_2 from request version 5 on, where every end bumps the epoch.
+    """Decide a client's EndTxn; `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch.
 
-    `written` is asked for the partitions that get a marker when a decision is about to be made, None: all that are
-    registered. It raises KafkaError INVALID_REQUEST.
+    `written` is called just before a decision and returns the partitions that get a marker; it may raise KafkaError
+    INVALID_REQUEST. With None, every registered partition gets a marker.
     """
     if version.supports_epoch_bump:
         return _decide_end_v2(metadata, pending, identity, commit, version, new_producer_id, now_ms, written)
@@ -174,7 +176,7 @@ def decide_end(
     if state is TransactionState.ONGOING:
         return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
     if not commit and state.is_commit and metadata.session_partitions:
-        # The session's next transaction, of which nothing has come: aborted all the same, for what comes yet is late.
+        # The session's next transaction has no batch yet. Abort it all the same: a batch that still arrives is late.
         if state.is_prepare:
             return Step.WAIT
         return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
@@ -193,7 +195,7 @@ def _decide_end_v2(
     now_ms: int,
     written: Callable[[TransactionMetadata], Written] | None,
 ) -> TransactionMetadata | Step:
-    """EndTxn of KIP-890: the request's epoch says whether it is this transaction's or a retry of the last one's.
+    """Decide EndTxn of KIP-890: the epoch tells the end of this transaction from a retry for the previous one.
 
     ============== ===================== ====================
     state          abort: retry/current  commit: retry/current
@@ -203,28 +205,29 @@ def _decide_end_v2(
     COMPLETE_COMMIT wrong / ends         nothing / wrong
     ============== ===================== ====================
     """
-    if pending or _takes_over(metadata, identity):
-        # First of all checks: the producer may already use the id that takes over when this transition is complete.
+    if pending or _is_next_identity(metadata, identity):
+        # Check this first: the producer may already use the id that becomes current when this transition completes.
         return Step.WAIT
-    # The end that rotated the producer id is the last one only if its client bumps epochs: transactions of an older
-    # client that took over by InitProducerId all have epoch 0, too.
+    # The EndTxn that rotated the producer id is the latest one only if the current client bumps epochs. An older client
+    # that called InitProducerId since then uses epoch 0 for all of its transactions.
     after_rotation = (
         metadata.previous_producer_id == identity.producer_id
         and identity.producer_epoch == MAX_PRODUCER_EPOCH - 1
         and metadata.producer_epoch == 0
         and metadata.client_transaction_version.supports_epoch_bump
     )
-    # An epoch used up by fencing is nobody's: its old holder must not be told of it by way of a retry.
-    nobodys = metadata.fenced or (
+    # No producer holds an epoch used for fencing. The fenced producer must not learn it by retrying its EndTxn.
+    unheld = metadata.fenced or (
         metadata.producer_epoch == MAX_PRODUCER_EPOCH and metadata.next_producer_id == NO_PRODUCER_ID
     )
-    after_bump = metadata.producer_epoch == identity.producer_epoch + 1 and not nobodys
-    current = metadata.producer_epoch == identity.producer_epoch and not nobodys
+    after_bump = metadata.producer_epoch == identity.producer_epoch + 1 and not unheld
+    current = metadata.producer_epoch == identity.producer_epoch and not unheld
     state = metadata.state
     if metadata.producer_id != identity.producer_id and not after_rotation:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if state.is_prepare and current:
-        # The next transaction's end, before this one is done: a producer is told its next epoch with the decision.
+        # The end of the next transaction, sent before this one is complete: the response to EndTxn, sent as soon as the
+        # decision is durable, already carries the next epoch.
         return Step.WAIT
     if state.is_prepare:
         valid = after_bump
@@ -252,9 +255,9 @@ def _decide_end_v2(
 
 
 def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Whether a batch of an older client may be appended: only into the ongoing transaction, on a registered partition.
+    """Return NONE if an older client's batch may be appended: the transaction is ongoing, the partition registered.
 
-    A batch that comes after the decision is late, and stays so: INVALID_TXN_STATE, where a newer client would wait.
+    A batch that arrives after the decision stays late, so it gets INVALID_TXN_STATE, where a newer client's would wait.
     """
     if metadata.producer_id != identity.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -274,13 +277,13 @@ def _check_current(metadata: TransactionMetadata, identity: ProducerIdentity) ->
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
 
-def _takes_over(metadata: TransactionMetadata, identity: ProducerIdentity) -> bool:
-    """The producer uses the id that it was told at EndTxn, and that takes over when the markers are written."""
+def _is_next_identity(metadata: TransactionMetadata, identity: ProducerIdentity) -> bool:
+    """Whether the producer uses the new id from its EndTxn response, which becomes current after the markers."""
     return metadata.state.is_prepare and identity == (metadata.next_producer_id, 0)
 
 
-def _may_be(metadata: TransactionMetadata, expected: ProducerIdentity) -> bool:
-    """The believed identity could be the current one, or the one before a rotation whose answer got lost."""
+def _may_match(metadata: TransactionMetadata, expected: ProducerIdentity) -> bool:
+    """Whether `expected` may be the current identity, or the one before a rotation whose response was lost."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or metadata.producer_id == expected.producer_id
@@ -297,8 +300,8 @@ def _rotate(
 
 
 def _wrong_end(metadata: TransactionMetadata, commit: bool) -> KafkaError:
-    wish = "commit" if commit else "abort"
+    action = "commit" if commit else "abort"
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
-        f"cannot {wish} the transaction of {metadata.transactional_id!r}: it is in state {metadata.state.label}",
+        f"cannot {action} the transaction of {metadata.transactional_id!r}: it is in state {metadata.state.label}",
     )

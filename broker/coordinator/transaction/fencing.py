@@ -1,9 +1,9 @@
 """Fencing the producer of a transactional id on behalf of another producer of its group, or of an operator.
 
-The order: the epoch is bumped durably, and an ongoing transaction aborted by the same record; a decided transaction is
-completed as decided, and then the epoch is bumped. In the end the id is EMPTY, with an epoch that no producer has.
-Repeated, even while the first call still waits, it does not bump the epoch again. After a restart of the broker in
-between it may, which costs an epoch that no producer had.
+One record bumps the epoch and aborts the ongoing transaction. A decided transaction is completed as decided before the
+epoch is bumped. In the end the id is EMPTY, with an epoch that no producer holds. A repeated call does not bump the
+epoch again, even while the first one still waits. It may after a restart of the broker, which wastes an epoch that no
+producer held.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .state import NO_PRODUCER_EPOCH, TransactionState
 
 
 class FenceOutcome(NamedTuple):
-    """What became of the id: the epoch that is locked out, the one that nobody has, and whether a transaction was
-    aborted for it.
+    """The result of fencing: the fenced epoch, the new one (held by no producer), and whether a transaction was
+    aborted.
     """
 
     producer_id: int
@@ -29,15 +29,15 @@ class FenceOutcome(NamedTuple):
 
 
 class Fencing(TransactionCore):
-    """Fences producers of transactional ids, each at most once."""
+    """The part of the coordinator that fences producers; a repeated call does not bump the epoch again."""
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
     ) -> FenceOutcome | None:
-        """Bump the epoch of an id and abort its ongoing transaction; returns when both are durable and complete.
+        """Bump the epoch of an id and abort its ongoing transaction; return when the abort is complete and durable.
 
-        None: nobody holds the id. `deadline` is in the event loop's time; past it KafkaError CONCURRENT_TRANSACTIONS,
-        and what was done stays done. Raises the coordinator's codes, too.
+        Returns None if no producer holds the id. Raises KafkaError CONCURRENT_TRANSACTIONS past `deadline` (event loop
+        time; transitions made so far remain), and the coordinator's codes.
         """
         first: TransactionMetadata | None = None
         aborted = bumped = False

@@ -1,11 +1,11 @@
-"""Carries out decided transactions: a marker to every partition, then COMPLETE_*.
+"""Carries out decided transactions: it writes a marker to every partition, then COMPLETE_*.
 
-Owns the tasks that do so and their retries. Never decides: what it starts from is PREPARE_* in the log, and it goes on
-until every marker is durable, across failures of single partitions and errors that nobody expects. A partition that
-is deleted meanwhile drops out. The next transaction of the id cannot begin before, and COMPLETE_* comes only then. A
-partition that refuses the marker drops out when no transaction of the producer is open in its log. If one is open, it
-is another transaction than the one that ends, and is aborted: a power failure has lost its marker, or the coordinator's
-record of it.
+Owns the tasks that do this and their retries. Never decides: it starts from PREPARE_* in the log, and retries until
+every marker is durable, after failures of single partitions and unexpected errors alike. Only then does COMPLETE_*
+follow, and only then can the id's next transaction begin. A partition that is deleted meanwhile needs no marker.
+Neither does a partition that refuses the marker while its log has no open transaction of the producer. If one is open,
+it is not the transaction that ends, and is aborted: a power failure has lost its marker, or the coordinator's record
+of it.
 A failure is logged when it appears, when it changes and when it is over, not at each attempt.
 """
 
@@ -33,11 +33,11 @@ _REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""Answers by which a partition says that it needs no marker. Its log is asked whether that is true."""
+"""Codes by which a partition says that it needs no marker; its log is then checked for an open transaction."""
 
 
 class TransactionMarkerWriter:
-    """The transactions that are decided and not yet complete."""
+    """The tasks that write the markers of decided transactions until these are complete."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class TransactionMarkerWriter:
         logger: Any,
         backoff: Callable[[], RetryBackoff],
     ) -> None:
-        """`backoff` begins a new series of pauses between attempts."""
+        """`backoff` returns a new series of pauses between attempts."""
         self._state = state
         self._gateway = gateway
         self._clock = clock
@@ -58,14 +58,14 @@ class TransactionMarkerWriter:
         self._afterwards: dict[str, Callable[[], None]] = {}
 
     def afterwards(self, entry: TransactionEntry, action: Callable[[], None]) -> None:
-        """Call `action` in the step in which the decision that `entry` holds is complete."""
+        """Call `action` as soon as the decided transaction of `entry` is complete, with no await in between."""
         assert entry.metadata.state.is_prepare
         self._afterwards[entry.metadata.transactional_id] = action
 
     def finish(self, entry: TransactionEntry) -> None:
-        """Begin to carry out the decision that `entry` holds; done when the entry is in COMPLETE_*."""
+        """Start to write the markers of the decided transaction of `entry`; it ends in COMPLETE_*."""
         if self._stopped:
-            return  # a decision that became durable while the broker stops: the next start finds it
+            return  # a decision that became durable while the broker stops: the next start resumes it
         metadata = entry.metadata
         assert metadata.state.is_prepare
         task = asyncio.get_running_loop().create_task(self._finish(entry), name=f"end-txn-{metadata.transactional_id}")
@@ -73,7 +73,7 @@ class TransactionMarkerWriter:
         task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
-        """Leave what is unfinished to the next start, which finds PREPARE_* in the log."""
+        """Cancel unfinished work; the next start finds PREPARE_* in the log and resumes it."""
         self._stopped = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -81,9 +81,10 @@ class TransactionMarkerWriter:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def write(self, marker: Marker, before: dict[TopicPartition, str]) -> dict[TopicPartition, str]:
-        """Write one marker; returns the partitions that still need it and why, those that dropped out noted.
+        """Write one marker; return the partitions that still need it, each with the reason.
 
-        `before` is what the attempt before returned: what has not changed since is not logged again.
+        Partitions that need no marker are logged and left out. `before` is the result of the previous attempt: only
+        changes are logged.
         """
         left = await self._attempt(marker, before)
         if left and left != before:
@@ -101,7 +102,7 @@ class TransactionMarkerWriter:
         try:
             (codes,) = await self._gateway.write_markers([marker])
         except Exception as error:
-            if len(marker.partitions) > 1:  # one of them is to blame: the others shall not wait for it
+            if len(marker.partitions) > 1:  # one of them caused the error: the others must not wait for it
                 left: dict[TopicPartition, str] = {}
                 for partition in marker.partitions:
                     left |= await self._attempt(replace(marker, partitions=[partition]), before)
@@ -125,10 +126,10 @@ class TransactionMarkerWriter:
         return left
 
     async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-        """The partition refused the marker: NONE if nothing is open there, or once what is open is aborted.
+        """Resolve a refused marker: NONE if the log has no open transaction of the producer, or once it is aborted.
 
         The open transaction is a later one, which the coordinator has lost, or an earlier one, whose marker the log has
-        lost. Both happen with durability=os and a power failure. Nothing can commit it any more.
+        lost. Both happen after a power failure with durability=os. Nothing can commit it any more.
         """
         try:
             known = self._gateway.producer(partition, marker.producer_id)
@@ -145,8 +146,8 @@ class TransactionMarkerWriter:
             log_epoch=known.producer_epoch,
             commit=marker.commit,
             reason=refusal.name,
-            remedy="nothing to do: the open transaction is not the one that ends, and is aborted. A power failure can"
-            " take its marker, or the coordinator's record of it, under durability=os",
+            remedy="nothing to do: the open transaction is not the one that ends, and is aborted. With durability=os a"
+            " power failure can lose its marker, or the coordinator's record of it",
         )
         epoch = max(marker.producer_epoch, known.producer_epoch)
         again = replace(marker, commit=False, partitions=[partition], producer_epoch=epoch, transaction_version=0)
@@ -179,12 +180,12 @@ class TransactionMarkerWriter:
                         "transaction_not_completed", transactional_id=metadata.transactional_id, exc_info=error
                     )
                 if entry.metadata is not metadata:
-                    return  # a bug, but one that does not hold up the id
+                    return  # a bug, but it must not block the id
             await backoff.pause()
 
 
 def marker_of(metadata: TransactionMetadata, partitions: Iterable[TopicPartition]) -> Marker:
-    """The marker of a decided transaction, for some of its partitions."""
+    """Return the marker of a decided transaction for `partitions`."""
     return Marker(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,

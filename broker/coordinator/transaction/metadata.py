@@ -1,12 +1,12 @@
-"""What is known of one transactional id, and the pure functions that give its next value.
+"""The state of one transactional id, and the pure functions that compute its next value.
 
-Owns the values and the rules of changing them; never logs, waits, reads a clock or touches a file. A transition is
-prepared here, appended to the log, and becomes current when the log has it (`TransactionStateManager`).
+Owns the values and the rules for changing them; never logs, waits, reads a clock or touches a file. A transition is
+prepared here, then appended to the log, and becomes current when it is durable (`TransactionStateManager`).
 
-Invariants, asserted by `_next`: a state is entered only from its valid previous states; the producer id changes only
-together with an epoch of 0; the epoch never falls under one producer id; the partitions of a decision are among those
-registered when it was made (all of them, unless the producer told which ones it wrote); while a transaction is ongoing
-its partitions include the session's.
+Invariants, asserted by `_next`: a state is entered only from its valid previous states; a new producer id starts at
+epoch 0; the epoch of a producer id never decreases; the partitions of a decision are a subset of those registered when
+it was made (all of them, unless the producer named those it wrote); the partitions of an ongoing transaction include
+the session's.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .state import (
 
 
 class Written(NamedTuple):
-    """The partitions that a transaction wrote, by its producer and by what the broker knows; see `session.written`.
+    """The partitions that a transaction wrote, as computed by `session.written`.
 
-    `begins_session`: they stay registered. `gone` are partitions of the session that no longer exist.
+    With `begins_session` they stay registered. `gone` are deleted partitions of the transaction or the session.
     """
 
     partitions: frozenset[TopicPartition]
@@ -41,17 +41,17 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """One value of a transactional id's state; times in ms since the epoch.
+    """One immutable value of a transactional id's state; times in ms since the epoch.
 
-    `previous_producer_id` is the one before the latest change, `next_producer_id` the one that takes over when the
-    markers are written (epochs exhausted, KIP-890). `last_producer_epoch` is the epoch that a retry of the request
-    which bumped it would carry; it is not in the log, so a retry across a restart is fenced (as in Kafka).
-    `topic_partitions` are those of the running transaction, from PREPARE_* on exactly those that get a marker.
-    `session_partitions` are registered beyond this transaction: by having been written in the one before, or for as
-    long as the session lasts (`preregistered`, which is not in the log: after a restart all of the session counts).
+    `previous_producer_id` is the id before the latest change, `next_producer_id` the one that becomes current when the
+    markers are written (epochs exhausted, KIP-890). `last_producer_epoch` is the epoch that a retry of the latest
+    bumping request would carry; it is not in the log, so a retry across a restart is fenced (as in Kafka).
+    `topic_partitions` are those of the running transaction; from PREPARE_* on, exactly those that get a marker.
+    `session_partitions` stay registered after this transaction: because the previous one wrote them, or for the whole
+    session (`preregistered`, which is not in the log: after a restart it is all of `session_partitions`).
     `unknown_tags` came from a newer version's record and are written back.
-    Two more that are not in the log: `fenced`, the current epoch was handed out to nobody, so that who had the one
-    before stays locked out; `ended_session_epoch`, the epoch under which a session of an older client was ended.
+    Two more fields are not in the log. `fenced`: no producer holds the current epoch; the previous holder stays fenced.
+    `ended_session_epoch`: the producer epoch at which the latest session ended.
     """
 
     transactional_id: str
@@ -74,39 +74,39 @@ class TransactionMetadata:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """No further epoch of this producer id may be handed out."""
+        """Whether this producer id has no further epoch for a producer."""
         return is_epoch_exhausted(self.producer_epoch)
 
     @property
     def deadline_ms(self) -> int:
-        """When the running transaction is aborted."""
+        """When the running transaction times out, in ms since the epoch."""
         return self.start_timestamp_ms + self.timeout_ms
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """An ongoing transaction past its timeout."""
+        """Whether a transaction is ongoing and past its timeout."""
         return self.state is TransactionState.ONGOING and self.deadline_ms < now_ms
 
     def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Idle for the expiration time and without an open transaction."""
+        """Whether the id has been idle for the expiration time and has no open transaction."""
         return self.state.may_expire and self.last_update_timestamp_ms <= now_ms - expiration_ms
 
 
 class Owner(NamedTuple):
-    """The transactional id that has a producer id: its value, and the one that is not durable yet, if there is one."""
+    """The state of the transactional id that owns a producer id: its current value, and the pending one if any."""
 
     metadata: TransactionMetadata
     pending: TransactionMetadata | None
 
 
 def new_metadata(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """A transactional id seen for the first time; its epoch is -1 until InitProducerId bumps it to 0."""
+    """Return the state of a new transactional id; its epoch is -1 until InitProducerId bumps it to 0."""
     return TransactionMetadata(transactional_id, producer_id, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
 
 
 def increment_epoch(
     metadata: TransactionMetadata, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """InitProducerId: the next epoch; `recorded_epoch` is what a retry may carry, -1 when the caller gave none."""
+    """InitProducerId: bump the epoch; `recorded_epoch` is the epoch a retry may carry, -1 if the request had none."""
     assert not metadata.is_epoch_exhausted, f"no epoch left under producer id {metadata.producer_id}"
     return _next(
         metadata,
@@ -123,7 +123,7 @@ def increment_epoch(
 
 
 def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """InitProducerId retried with the epoch before the bump (KIP-360): the same epoch again."""
+    """InitProducerId retried with the epoch before the bump (KIP-360): keep the bumped epoch."""
     return _next(
         metadata,
         TransactionState.EMPTY,
@@ -139,7 +139,7 @@ def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> 
 def rotate_producer_id(
     metadata: TransactionMetadata, producer_id: int, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """InitProducerId with all epochs used up: a fresh producer id at epoch 0."""
+    """InitProducerId with exhausted epochs: change to a fresh producer id at epoch 0."""
     return _next(
         metadata,
         TransactionState.EMPTY,
@@ -165,10 +165,10 @@ def add_partitions(
     session: bool = False,
     gone: frozenset[TopicPartition] = NO_PARTITIONS,
 ) -> TransactionMetadata:
-    """Register partitions, with `session` beyond this transaction.
+    """Register partitions with the transaction; with `session` they stay registered after it.
 
-    The first ones start the transaction and its timeout, and the session's partitions are part of it from the start;
-    those in `gone` no longer exist and drop out.
+    The first registration starts the transaction and its timeout, and includes the session's partitions. Partitions
+    in `gone` no longer exist and leave the session.
     """
     ongoing = metadata.state is TransactionState.ONGOING
     changes: dict[str, Any] = {}
@@ -198,11 +198,11 @@ def prepare_end(
     next_producer_id: int = NO_PRODUCER_ID,
     written: Written | None = None,
 ) -> TransactionMetadata:
-    """EndTxn: the decision. With KIP-890 the epoch is bumped here; `next_producer_id` takes over where none is left.
+    """EndTxn: decide to commit or abort. KIP-890 bumps the epoch; `next_producer_id` follows an exhausted one.
 
-    `written` narrows the partitions that get a marker, and says what the session is afterwards; without it every
-    registered partition gets one, and the session stays as it is. Where the epoch does not change with the transaction
-    only a commit leaves the session: what comes late for an aborted transaction must find none.
+    `written` narrows the partitions that get a marker and defines the session after the transaction. Without it, every
+    registered partition gets a marker and the session does not change. If the client does not bump epochs, an abort
+    ends the session: a late batch of the aborted transaction must not open another one.
     """
     ongoing = metadata.state is TransactionState.ONGOING
     partitions = metadata.topic_partitions if ongoing else NO_PARTITIONS
@@ -223,7 +223,7 @@ def prepare_end(
         metadata,
         TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
         topic_partitions=partitions,
-        # An abort without partitions has no start; Kafka requires one and takes the time of the abort.
+        # An abort without partitions has no start time. Kafka requires one and uses the time of the abort.
         start_timestamp_ms=metadata.start_timestamp_ms if ongoing else now_ms,
         last_update_timestamp_ms=now_ms,
         client_transaction_version=version,
@@ -235,10 +235,10 @@ def prepare_end(
 def prepare_fence(
     metadata: TransactionMetadata, version: TransactionVersion, now_ms: int, *, fenced: bool = False
 ) -> TransactionMetadata:
-    """Abort an ongoing transaction on the broker's own account: one bump of the epoch, which nobody is told.
+    """Abort an ongoing transaction on the broker's initiative, under a bumped epoch that no producer receives.
 
-    No retry is recognised afterwards by InitProducerId (`last_producer_epoch` is -1), so the old holder is fenced.
-    The last epoch of a producer id, never handed out, is there for this. Every registered partition gets a marker.
+    The previous producer is fenced: InitProducerId recognises no retry (`last_producer_epoch` is -1). The last epoch of
+    a producer id is reserved for this. Every registered partition gets a marker.
     """
     assert metadata.state is TransactionState.ONGOING
     return _next(
@@ -254,10 +254,10 @@ def prepare_fence(
 
 
 def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Lock out the holder of the epoch while no transaction is open: the next epoch, which nobody is told.
+    """Fence the producer while no transaction is open, with a bumped epoch that no producer receives.
 
-    After an abort by `prepare_fence` the epoch is nobody's already and stays; what changes is that the aborted
-    transaction is no longer known, so that its end cannot be asked for again by a retry that would be told the epoch.
+    After an abort by `prepare_fence` no producer holds the epoch, so it stays. The state becomes EMPTY, so that a
+    retried EndTxn for the aborted transaction cannot succeed and return that epoch.
     """
     epoch = metadata.producer_epoch if metadata.fenced else min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     return _next(
@@ -274,7 +274,7 @@ def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadat
 
 
 def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> TransactionMetadata:
-    """The same value under a higher epoch that no producer holds; it is in the log with the id's next record."""
+    """Return the value with a higher epoch that no producer holds; the id's next record carries it to the log."""
     assert producer_epoch > metadata.producer_epoch, "an epoch never falls"
     return replace(
         metadata,
@@ -285,7 +285,7 @@ def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> Transact
 
 
 def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
-    """The changes that end the session, if there is one."""
+    """Return the field changes that end the session; empty if there is none."""
     if not metadata.session_partitions:
         return {}
     return {
@@ -296,7 +296,7 @@ def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
 
 
 def complete_end(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Every marker is on disk."""
+    """Complete the decided transaction: every marker is durable."""
     commit = metadata.state is TransactionState.PREPARE_COMMIT
     changes: dict[str, Any] = {}
     if metadata.client_transaction_version.supports_epoch_bump and metadata.next_producer_id != NO_PRODUCER_ID:

@@ -1,9 +1,9 @@
-"""Which partitions are part of a transaction: adding them, verifying them, and letting batches in.
+"""The partitions of a transaction: adding them, verifying them, and admitting batches.
 
-Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, the opening of a transaction by a
-session, and the record of what was written. Whoever appends a batch of a transaction asks `admit_now` (or `verify`)
-and appends in the same step, without an await in between, and then says so by `wrote`: so a decision, which is a step
-of its own, knows every partition that has a batch.
+Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, transactions opened by a session's
+batch, and the record of written partitions. To append a transactional batch, the produce path calls `admit_now` (or
+`verify`), appends, and calls `wrote`, without an await in between. So a decision, which cannot run in between, knows
+every partition that has a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .state import TopicPartition, TransactionState, TransactionVersion
 
 
 class PartitionRegistration(TransactionCore):
-    """Adds partitions to transactions, and admits batches of transactions."""
+    """The part of the coordinator that adds partitions to transactions and admits transactional batches."""
 
     def add_partitions_now(
         self,
@@ -36,11 +36,12 @@ class PartitionRegistration(TransactionCore):
         writes: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> asyncio.Future[None] | Step | None:
-        """Register partitions as far as it goes without waiting for anyone.
+        """Register partitions, if that is possible without waiting.
 
-        `session` keeps them registered beyond this transaction; `writes` says that whoever registers will append to
-        them without coming back (another broker). None: registered and durable. A future: durable when it resolves
-        (shield it). Step.WAIT: use `add_partitions`, or `until_settled` and ask again. Raises KafkaError as these do.
+        `session` keeps them registered after this transaction. `writes`: the caller (another broker) will append to
+        them without calling `wrote`. Returns None if they are registered durably, a future that resolves when they are
+        (shield it), or Step.WAIT: then use `add_partitions`, or `until_settled` and call again. Raises KafkaError as
+        these do.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -50,7 +51,10 @@ class PartitionRegistration(TransactionCore):
             opening = metadata.state is not TransactionState.ONGOING
             repairing = self.upkeep.is_repairing
             if repairing(producer_id, partitions) or (opening and repairing(producer_id, metadata.session_partitions)):
-                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "an earlier transaction has yet to be ended there")
+                raise KafkaError(
+                    ErrorCode.CONCURRENT_TRANSACTIONS,
+                    f"an earlier transaction of producer {producer_id} is still being ended in these partitions; retry",
+                )
             step = decide_add(
                 metadata,
                 pending=entry.pending is not None,
@@ -95,11 +99,11 @@ class PartitionRegistration(TransactionCore):
         by: Caller = UNKNOWN_CALLER,
         deadline: float | None = None,
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn: the partitions are durably part of the ongoing transaction.
+        """AddPartitionsToTxn, AddOffsetsToTxn: register partitions durably with the ongoing transaction.
 
-        The caller has checked that they exist. `deadline` takes the place of the pending wait's. Raises KafkaError
-        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH for TV_2, as Kafka does),
-        CONCURRENT_TRANSACTIONS (past the pending wait) and the coordinator's codes.
+        The caller has checked that they exist. `deadline` (event loop time) replaces that of the pending wait. Raises
+        KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka,
+        INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS (still busy at the deadline) and the coordinator's codes.
         """
         if deadline is None:
             deadline = self._waits.deadline()
@@ -131,11 +135,12 @@ class PartitionRegistration(TransactionCore):
         registers: bool,
         by: Caller = UNKNOWN_CALLER,
     ) -> asyncio.Future[None] | Step | None:
-        """Whether a batch for this partition may be appended, in this very step: None says so.
+        """Return None if a batch for this partition may be appended now, before the next await.
 
-        `registers`: the request registers the partition by coming (Produce v12+, TxnOffsetCommit v5+); others have it
-        verified, and open the transaction if the partition is in the session. Otherwise wait for the future (shield
-        it), or on Step.WAIT `until_settled`, and ask again. Raises KafkaError with the code to tell.
+        `registers`: the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For an older
+        one the partition is verified, and the transaction opened if the partition is in the session. Otherwise await
+        the returned future (shield it), or `until_settled` on Step.WAIT, and call again. Raises KafkaError with the
+        code for the response.
         """
         code = self.verify(transactional_id, producer_id, producer_epoch, partition)
         if code is ErrorCode.NONE:
@@ -150,21 +155,21 @@ class PartitionRegistration(TransactionCore):
         raise KafkaError(code)
 
     def opens(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
-        """Whether an older client's batch opens the next transaction, now or when the one before is complete.
+        """Whether an older client's batch opens the next transaction, now or when the previous one is complete.
 
-        Where it does the caller registers it; a batch that is a late one of an earlier transaction is not for this:
-        its sequence tells (see `session.py`).
+        If so, the caller registers the partition. The caller must rule out, by its sequence number, a late batch of an
+        earlier transaction (`session.py` has the rules).
         """
         entry = self._state.peek(transactional_id)
         if entry is None:
             return False
         pending = entry.pending
-        decided = pending is not None and pending.state.is_prepare  # it says already what the session is afterwards
+        decided = pending is not None and pending.state.is_prepare  # a decision already defines the session after it
         current = pending if pending is not None and decided else entry.metadata
         return sessions.opens(current, producer_id, producer_epoch, partition)
 
     def wrote(self, transactional_id: str, partition: TopicPartition) -> None:
-        """A batch of the ongoing transaction was appended, in the same step in which it was admitted."""
+        """Record that a batch of the ongoing transaction was appended; call it with no await since admission."""
         entry = self._state.peek(transactional_id)
         if entry is not None and entry.written is not None:
             entry.written.add(partition)
@@ -172,7 +177,10 @@ class PartitionRegistration(TransactionCore):
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> ErrorCode:
-        """Whether an older client's batch belongs to the ongoing transaction (KIP-890 part 1); see verify_partition."""
+        """Return NONE if an older client's batch belongs to the ongoing transaction (KIP-890 part 1).
+
+        Otherwise return the code of `verify_partition`, or CONCURRENT_TRANSACTIONS during a repair.
+        """
         try:
             entry = self._known(transactional_id)
         except KafkaError as error:
@@ -184,7 +192,10 @@ class PartitionRegistration(TransactionCore):
     def verify_all(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn with VerifyOnly, by a leader that appends next: what passes counts as written."""
+        """AddPartitionsToTxn with VerifyOnly: a code for each partition.
+
+        The caller is a partition leader that appends next, so partitions that pass count as written.
+        """
         identity = ProducerIdentity(producer_id, producer_epoch)
         try:
             entry = self._known(transactional_id)
@@ -196,14 +207,14 @@ class PartitionRegistration(TransactionCore):
         return codes
 
     def refuse(self, transactional_id: str, producer_id: int, producer_epoch: int, code: ErrorCode, by: Caller) -> None:
-        """Tell people that a batch was refused by `verify`."""
+        """Log and count a batch that `verify` refused."""
         entry = self._state.peek(transactional_id)
         identity = ProducerIdentity(producer_id, producer_epoch)
         self.events.refused(transactional_id, code, by, identity=identity, entry=entry)
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """As `verify_partition`; a decision that is appended and not yet on disk counts, for it will be carried out."""
+    """Verify as `verify_partition` does; an appended decision counts before it is durable, as it will take effect."""
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE and entry.pending is not None and entry.pending.state.is_prepare:
         return ErrorCode.INVALID_TXN_STATE

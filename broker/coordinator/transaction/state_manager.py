@@ -4,12 +4,12 @@ Owns the entries, the appends that change them, and their replay. Never decides 
 partitions.
 
 A transition is appended, and becomes current when it is durable. In between the entry is `pending` and no other
-transition is accepted, so what anyone is told is always on disk.
+transition is accepted, so every response reports durable state.
 
-COMPLETE_* is different: nobody is told of it, and after a crash it follows again from PREPARE_*. So it is current at
-once, and written together with the id's next record, in one batch and in front of it, or after a short while if there
-is none. Hence no batch of the next transaction can be in a log before COMPLETE_* is durable, and a busy id saves a
-write and a flush in each transaction.
+COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. So it becomes
+current at once. It is written in front of the id's next record, in the same batch, or by itself after a short delay.
+Hence no log can have a batch of the next transaction before COMPLETE_* is durable, and a busy id saves a write and a
+flush per transaction.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .state import NO_PRODUCER_EPOCH, TransactionVersion
 from .transaction_log import decode_key, decode_value, encode_key, encode_value
 
 _DECODED_AT_ONCE = 100
-"""Values that are decoded between two turns of the event loop."""
+"""How many values are decoded before the event loop runs other tasks."""
 
 _TOMBSTONES_PER_BATCH = 30
-"""As many as fit into a batch however long the ids are: one that does not fit would keep all of them for ever."""
+"""Few enough that a batch is never too large, however long the ids are; a refused batch would keep its ids for ever."""
 
 _COMPLETION_DELAY_S = 0.2
 """How long a COMPLETE_* waits for the id's next record before it is written by itself."""
 
 _APPEND_ERRORS = {
-    # What clients of a coordinator understand, and retry; as Kafka maps them.
+    # Mapped as in Kafka to codes that clients of a coordinator understand and retry.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
@@ -51,7 +51,7 @@ _APPEND_ERRORS = {
 }
 
 GroupAssignmentReplay: TypeAlias = Callable[[int, GroupAssignmentKey, StateRecord], None]
-"""Is given the state partition, key and record of each group assignment, in the order of the log."""
+"""A callback for each group assignment: its state partition, key and record, in log order."""
 
 
 class _TooLarge(KafkaError):
@@ -59,10 +59,10 @@ class _TooLarge(KafkaError):
 
 
 class TransactionStateManager:
-    """The transactional ids of this broker."""
+    """The entries of all transactional ids of this broker, and the appends that change them."""
 
     def __init__(self, state_log: StateLog, clock: Clock, level: Callable[[], TransactionVersion], logger: Any) -> None:
-        """`level` is the finalized transaction.version at the time of asking."""
+        """`level` returns the finalized transaction.version."""
         self._state_log = state_log
         self._clock = clock
         self._level = level
@@ -73,14 +73,14 @@ class TransactionStateManager:
         self._completion_timer: asyncio.TimerHandle | None = None
         self._loaded = False
         self.unreadable: dict[int, str] = {}
-        """State partitions that could not be replayed, and why; their ids are not served, and nothing is concluded
-        from an id's absence."""
+        """State partitions that could not be replayed, with the reason. Their ids are not served, and an id that is
+        absent is not taken for unknown."""
         self.read_later: set[int] = set()
-        """Those of them that may become readable; records that make no sense stay what they are."""
+        """Unreadable partitions that may become readable; those with undecodable records are left out."""
         self.on_group_assignment: GroupAssignmentReplay | None = None
 
     def entries(self) -> Iterator[TransactionEntry]:
-        """Every known id, new ones (epoch -1, not yet in the log) left out."""
+        """Iterate over the entries of all known ids, except new ones (epoch -1, not yet in the log)."""
         return (entry for entry in self._entries.values() if entry.metadata.producer_epoch != NO_PRODUCER_EPOCH)
 
     def check_loaded(self) -> None:
@@ -89,9 +89,9 @@ class TransactionStateManager:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def get(self, transactional_id: str) -> TransactionEntry | None:
-        """The id's entry, None when it is not known.
+        """Return the id's entry, None if the id is unknown.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE when its state cannot be read.
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE if its state cannot be read.
         """
         entry = self._entries.get(transactional_id)
         if entry is None or not self._loaded:
@@ -99,41 +99,41 @@ class TransactionStateManager:
         return entry
 
     def peek(self, transactional_id: str) -> TransactionEntry | None:
-        """The id's entry if it is in memory."""
+        """Return the id's entry if it is in memory, without checking whether its state is loaded."""
         return self._entries.get(transactional_id)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Who has that producer id, or had it before the present one."""
+        """The transactional id whose current or previous producer id this is; None if no known id has it."""
         entry = self._by_producer_id.get(producer_id)
         if entry is None or producer_id not in (entry.metadata.producer_id, entry.metadata.previous_producer_id):
             return None
         return entry.metadata.transactional_id
 
     def create(self, metadata: TransactionMetadata) -> TransactionEntry:
-        """Remember a new id; it is forgotten again if its first transition fails."""
+        """Add an entry for a new id; it is removed again if its first transition fails."""
         assert metadata.transactional_id not in self._entries
         entry = TransactionEntry(metadata, self._state_log.partition_for(metadata.transactional_id))
         self._entries[metadata.transactional_id] = entry
         return entry
 
     def transition(self, entry: TransactionEntry, new: TransactionMetadata) -> asyncio.Future[None] | None:
-        """Append `new`. None: it is current. Else the future resolves when it has become durable and current.
+        """Append `new`. Returns None if it is current, else a future that resolves when it is durable and current.
 
-        The future is shared property: await it through `asyncio.shield`. It fails, as this call does, with KafkaError
-        in a coordinator's codes; the id's value is then unchanged. A record that grows beyond `max.message.bytes` is
-        refused while the transaction takes up partitions, never when it ends: a decision may have any size.
+        The future is shared: await it through `asyncio.shield`. The call and the future fail with KafkaError in a
+        coordinator's codes; the id's value is then unchanged. A record beyond `max.message.bytes` is refused while
+        partitions are added, never when the transaction ends: a decision may have any size.
         """
         try:
             end_offset = self._append(entry, new)
         except _TooLarge:
             if not new.session_partitions:
                 raise
-            # A session is a convenience that doubles the record; without it the transaction can begin.
+            # The session is optional and can double the record's size: begin the transaction without it.
             self._logger.warning(
                 "session_dropped",
                 transactional_id=new.transactional_id,
                 partitions=len(new.session_partitions),
-                reason="the transaction's record is too large with it",
+                reason="the transaction's record is too large with the session's partitions",
             )
             new = replace(new, session_partitions=frozenset(), preregistered=frozenset())
             end_offset = self._append(entry, new)
@@ -147,7 +147,7 @@ class TransactionStateManager:
         return done
 
     def complete(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
-        """Make COMPLETE_* current; it is written with the id's next record, or shortly by itself."""
+        """Make COMPLETE_* current; it is written with the id's next record, or by itself after a short delay."""
         assert new.state.is_complete
         assert entry.pending is None
         entry.unwritten = new
@@ -158,7 +158,7 @@ class TransactionStateManager:
         self._become(entry, new)
 
     def write_completed(self) -> None:
-        """Write every COMPLETE_* that is current only; what cannot be written now stays for the next time."""
+        """Write every COMPLETE_* that is not in the log yet; one that cannot be written stays for the next call."""
         for entry in list(self._completed.values()):
             if entry.pending is None and entry.unwritten is not None:
                 try:
@@ -167,13 +167,13 @@ class TransactionStateManager:
                     continue
 
     def stop(self) -> None:
-        """Write what is outstanding; afterwards nothing moves by itself."""
+        """Write every outstanding COMPLETE_* and stop the timer."""
         if self._completion_timer is not None:
             self._completion_timer.cancel()
         self.write_completed()
 
     def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> list[TransactionMetadata]:
-        """Write tombstones for at most so many ids that have been idle too long, and forget them; returns them."""
+        """Write tombstones for at most `most` expired ids and remove their entries; returns their last values."""
         removed = []
         for partition, entries in self._expired(now_ms, expiration_ms, most).items():
             for start in range(0, len(entries), _TOMBSTONES_PER_BATCH):
@@ -193,13 +193,13 @@ class TransactionStateManager:
         return removed
 
     async def load(self) -> None:
-        """Replay every partition of the topic; those that cannot be read are left out, and noted in `unreadable`."""
+        """Replay every partition of the topic; those that cannot be read are recorded in `unreadable`."""
         for partition in self._state_log.existing():
             await self.load_partition(partition)
         self._loaded = True
 
     async def load_partition(self, partition: int) -> bool:
-        """Replay one partition, again if it was `unreadable`; whether it could be read (its ids are then served)."""
+        """Replay one partition, also one that was `unreadable`; returns whether its ids are served now."""
         try:
             await self._load_partition(partition)
         except (KafkaError, DecodeError, ValueError) as error:
@@ -208,7 +208,7 @@ class TransactionStateManager:
                     "transaction_state_unreadable",
                     partition=partition,
                     error=str(error),
-                    remedy="its transactional ids are not served; if it stays so: oncelog log repair, then restart",
+                    remedy="its transactional ids are not served; if that persists, run oncelog log repair and restart",
                 )
             self.unreadable[partition] = str(error)
             (self.read_later.add if isinstance(error, KafkaError) else self.read_later.discard)(partition)
@@ -218,13 +218,13 @@ class TransactionStateManager:
         return True
 
     async def _load_partition(self, partition: int) -> None:
-        read = LastRecords()
+        last_records = LastRecords()
         async for batches in in_slices(self._state_log.replay(partition), 1):
-            read.take(batches)
+            last_records.take(batches)
         entries: list[TransactionEntry] = []
         claims: list[tuple[GroupAssignmentKey, StateRecord]] = []
         foreign = 0
-        async for record in in_slices(read.records(), _DECODED_AT_ONCE):
+        async for record in in_slices(last_records.records(), _DECODED_AT_ONCE):
             key = decode_key(record.key)
             if isinstance(key, GroupAssignmentKey):
                 claims.append((key, record))
@@ -232,7 +232,7 @@ class TransactionStateManager:
                 foreign += 1
             elif record.value is not None:
                 entries.append(TransactionEntry(decode_value(key.transactional_id, record.value), partition))
-        # All at once: a request must find either nothing of the partition or everything.
+        # Without an await: a request must find either no id of the partition or all of them.
         for entry in entries:
             self._entries[entry.metadata.transactional_id] = entry
             self._remember_producer_ids(entry)
@@ -242,7 +242,7 @@ class TransactionStateManager:
         self._logger.info("transaction_state_loaded", partition=partition, ids=len(entries), unknown_records=foreign)
 
     def check_readable(self, key: str) -> None:
-        """Raise KafkaError like `get` when the state partition of `key` (an id, a group) is not served."""
+        """Raise KafkaError as `get` does if the state partition of `key` (an id, a group) is not served."""
         self.check_loaded()
         if self.unreadable:
             reason = self.unreadable.get(self._state_log.partition_for(key))
@@ -268,7 +268,7 @@ class TransactionStateManager:
             self._completion_timer = loop.call_later(_COMPLETION_DELAY_S, self._completion_due)
 
     def _append(self, entry: TransactionEntry, new: TransactionMetadata) -> int:
-        """Append `new`, after what is outstanding; returns the offset below which it has to be flushed."""
+        """Append `new`, after an outstanding COMPLETE_*; returns the offset up to which the log must be flushed."""
         assert entry.pending is None, "one transition at a time"
         assert self._entries.get(new.transactional_id) is entry
         try:
@@ -276,7 +276,7 @@ class TransactionStateManager:
                 return self._write(entry, [new])
             try:
                 return self._write(entry, [entry.unwritten, new])
-            except _TooLarge:  # both fit one by one
+            except _TooLarge:  # each may fit by itself
                 self._write(entry, [entry.unwritten])
                 return self._write(entry, [new])
         except KafkaError:
@@ -284,7 +284,7 @@ class TransactionStateManager:
             raise
 
     def _write(self, entry: TransactionEntry, values: list[TransactionMetadata]) -> int:
-        """Append values of one id as one batch; returns its end offset. Raises KafkaError in a coordinator's codes."""
+        """Append values of one id as one batch; returns its end offset. Raises KafkaError with a coordinator's code."""
         key = encode_key(values[0].transactional_id)
         level = self._level()
         records = [(key, encode_value(value, level)) for value in values]
@@ -318,7 +318,7 @@ class TransactionStateManager:
         if not done.done():
             known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
             done.set_exception(self._coordinator_error(entry, new, known))
-            done.exception()  # whoever waited may be gone; the failure is logged
+            done.exception()  # mark it as retrieved: the caller may be gone, and the failure is logged
 
     def _become(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
         before = entry.metadata
