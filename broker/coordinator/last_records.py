@@ -1,10 +1,9 @@
-"""The last record of each key of a state partition, found without decoding a key or a value.
+"""Finds the last record of each key of a state partition, without decoding keys or values.
 
-A coordinator's log holds many records of each key, and a start needs the last one. What was replaced is dropped as it
-was read: nothing of it is decoded, so that a start costs little more than reading, and what is no longer said cannot
-make a key unreadable.
+A coordinator's log has many records per key, and a start needs only the last one. Superseded records are dropped
+undecoded. So a start costs little more than reading, and a superseded record cannot make its key unreadable.
 
-Invariant: taking up what remains gives the state that taking up every record of the log in order would give.
+Invariant: replaying the remaining records gives the same state as replaying every record of the log in order.
 """
 
 from __future__ import annotations
@@ -20,11 +19,14 @@ from .state_log import StateRecord
 
 _LEGACY_OFFSET: Final = b"\x00\x00"
 _OFFSET: Final = b"\x00\x01"
-"""How the key of a committed offset begins, before 0.9 and since. What follows is the same."""
+"""The first bytes of a committed offset's key: before Kafka 0.9, and since. The rest of the key is the same."""
 
 
 class LastRecords:
-    """Of a log without transactions. `count`: the records that were read; `end_offset`: where the log ends."""
+    """The last records of a log without transactions.
+
+    `count` is the number of records read, `end_offset` the end offset of the log.
+    """
 
     def __init__(self) -> None:
         self._last: dict[bytes, KeyedRecord] = {}
@@ -32,7 +34,7 @@ class LastRecords:
         self.end_offset = 0
 
     def take(self, batches: bytes) -> None:
-        """Read the next batches of the log; markers mean nothing here. Raises CorruptBatch."""
+        """Read the next batches of the log; markers are ignored. Raises CorruptBatch."""
         last = self._last
         for last_offset, attributes, _, records in keyed_batches(batches):
             self.end_offset = last_offset + 1
@@ -45,15 +47,15 @@ class LastRecords:
                     last[key] = record
 
     def records(self) -> list[StateRecord]:
-        """The last record of each key, tombstones included, in the order of the log."""
+        """The last record of each key, tombstones included, in log order."""
         return [StateRecord._make(record) for record in sorted(self._last.values())]
 
 
 class LastOffsets:
-    """Of the groups' log, where a transaction's offsets count from its commit marker on.
+    """The last records of the groups' log, where a transaction's offsets are valid from its commit marker on.
 
-    The newest record of a key is the one with the highest offset, not the one that was committed last. A tombstone
-    removes what lies before it, pending records included. `count` and `end_offset` are as in `LastRecords`.
+    The last record of a key is the one with the highest offset, not the one that was committed last. A tombstone
+    removes all earlier records of its key, pending ones included. `count` and `end_offset` are as in `LastRecords`.
     """
 
     def __init__(self) -> None:
@@ -102,7 +104,7 @@ class LastOffsets:
                 last[key] = record
 
     def records(self) -> Iterator[tuple[int | None, StateRecord]]:
-        """(None, record) for each key that has a value, and (producer id, record) for those of open transactions."""
+        """(None, record) for each key with a value, and (producer id, record) for each record of open transactions."""
         for record in self._last.values():
             yield None, StateRecord._make(record)
         for producer_id, pending in self._pending.items():

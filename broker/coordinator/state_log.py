@@ -5,10 +5,10 @@ interprets keys or values and keeps no state of its own: the partition log is th
 
 Invariants:
 
-* A key always maps to the same partition (Kafka's own mapping, so a data directory means the same to both).
-* `append` is one batch: all of its records are in the log or none. It returns when the log has them, which under
-  `durability=flush` is before they are on disk; nobody may be told of them until `durable` has returned.
-* Partitions are created by the first append that needs them; `existing` lists those that a replay has to read.
+* A key always maps to the same partition (by Kafka's mapping, so both brokers can use the same data directory).
+* `append` writes one batch: all of its records are in the log or none. It returns when the log has them, which with
+  `durability=flush` is before they are on disk; no response may report them until `durable` has returned.
+* Partitions are created by the first append that needs them; `existing` lists those that a replay must read.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class StateLog:
         return partition_for_key(key, self.partitions)
 
     def existing(self) -> list[int]:
-        """The partitions that have been created so far, in order: what a replay reads."""
+        """The partitions that have been created so far, in order; a replay reads these."""
         return sorted(self._replica_manager.existing_partitions(self.topic))
 
     def replay(self, partition: int) -> Iterator[bytes]:
-        """All batches of a partition in the order of the log, markers included, some ten kilobytes at a time.
+        """All batches of a partition in log order, markers included, some ten kilobytes at a time.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR when the partition cannot be read.
+        Raises KafkaError KAFKA_STORAGE_ERROR if the partition cannot be read.
         """
         return self._replica_manager.partition(self.topic, partition).log.windows()
 
@@ -72,8 +72,8 @@ class StateLog:
     ) -> AppendResult:
         """Append (key, value or None) pairs as one batch, creating the partition on first use.
 
-        `essential`: it ends a transaction or removes state, so it may use the last part of the disk's reserve, and
-        is not bound by `max.message.bytes`: what once fitted must never become impossible to end or remove.
+        `essential`: the batch ends a transaction or removes state. It may use the last part of the disk's reserve and
+        is not bound by `max.message.bytes`, so that existing state can always be ended or removed.
         Raises KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); then nothing was written.
         """
         home = self._replica_manager.partition(self.topic, partition)
@@ -88,16 +88,16 @@ class StateLog:
         )
 
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
-        """None when everything below `end_offset` is as durable as `durability` asks; else what resolves when it is.
+        """Return None if everything below `end_offset` is as durable as `durability` requires, else a future for it.
 
-        The future is shared by all who wait for the same flush: await it through `asyncio.shield`, or use `durable`.
+        All callers share the future of a flush: await it through `asyncio.shield`, or use `durable`.
         """
         return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)
 
     async def durable(self, partition: int, end_offset: int) -> None:
         """Return when everything below `end_offset` (an append's last_offset + 1) is durable.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR when the flush failed: what was appended may or may not survive.
+        Raises KafkaError KAFKA_STORAGE_ERROR if the flush failed: the appended records may or may not survive.
         """
         flush = self.pending_flush(partition, end_offset)
         if flush is not None:

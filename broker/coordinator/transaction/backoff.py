@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt at something that has to succeed in the end. Never gives up by itself."""
+"""Pauses between attempts at an operation that must succeed in the end. The number of attempts is not limited."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 
 
 class RetryBackoff:
-    """Pauses of one series of attempts: `first_ms`, then twice as long each time, `last_ms` at most."""
+    """The pauses of one series of attempts: `first_ms`, then twice as long each time, up to `last_ms`."""
 
     def __init__(self, first_ms: int, last_ms: int) -> None:
         self._next_s = min(first_ms, last_ms) / 1000
         self._last_s = last_ms / 1000
 
     def next_s(self) -> float:
-        """The next pause in seconds, for whoever does not wait here."""
+        """Return the next pause in seconds without waiting."""
         pause_s = self._next_s
         self._next_s = min(pause_s * 2, self._last_s)
         return pause_s
 
     async def pause(self) -> None:
-        """Wait; may be cancelled."""
+        """Wait for the next pause; may be cancelled."""
         await asyncio.sleep(self.next_s())

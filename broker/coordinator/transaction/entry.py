@@ -1,4 +1,4 @@
-"""One transactional id in memory: its current value, the transition under way, and who waits for it."""
+"""One transactional id in memory: its current value, its pending transition, and the requests that wait for it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .state import TopicPartition
 
 
 class TransactionEntry:
-    """The mutable cell around the immutable TransactionMetadata.
+    """The mutable holder of a transactional id's immutable TransactionMetadata.
 
-    `metadata` is what is durable and may be told; `pending` what is appended but not yet durable, at most one at a
-    time. `unwritten` is a COMPLETE_* value that is current and not yet in the log: it goes there in front of the id's
-    next record. `partition` is the partition of `__transaction_state` that holds the id.
+    `metadata` is the current value, which responses may report. `pending` is a value that is appended but not yet
+    durable; there is at most one. `unwritten` is a COMPLETE_* value that is current but not yet in the log: it is
+    written in front of the id's next record. `partition` is the partition of `__transaction_state` that holds the id.
 
-    `written` are the partitions of the ongoing transaction that a batch was appended to, or is about to be; None when
-    that is not known, because the transaction has gone on since before this process started. `waiters` is None while
-    nobody waits: there are many entries, and an empty list in each would take 56 bytes.
+    `written` are the partitions of the ongoing transaction that have a batch, or are about to get one; None if the
+    transaction began before this process started, so that they are unknown. `waiters` is None while no request waits:
+    there are many entries, and an empty list in each would take 56 bytes.
     """
 
     __slots__ = ("metadata", "partition", "pending", "unwritten", "waiters", "written")
@@ -32,11 +32,11 @@ class TransactionEntry:
 
     @property
     def is_settled(self) -> bool:
-        """No transition is under way and no decided transaction is incomplete: what comes next can be decided."""
+        """Whether the next transition can be decided: none is pending and no decided transaction is incomplete."""
         return self.pending is None and not self.metadata.state.is_prepare
 
     def wake(self) -> None:
-        """Let those who wait look again."""
+        """Wake the waiting requests, which then check the state again."""
         waiters, self.waiters = self.waiters, None
         for waiter in waiters or ():
             if not waiter.done():

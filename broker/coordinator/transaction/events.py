@@ -1,6 +1,6 @@
-"""Logs and counts what the transaction coordinator does: one log line and one metric per event.
+"""The log lines and metrics of the transaction coordinator: one line and one metric per event.
 
-It owns the names of the events, and what each line says: why, who (client id and host), by which request, and the
+Owns the names of the events and the fields of each line: the reason, the client (id and host), the request, and the
 producer's epochs before and after. It never decides or changes anything.
 """
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .entry import TransactionEntry
 
 LONG_WAIT_S: Final = 0.1
-"""A wait up to here is the normal course of things and told at level debug."""
+"""A shorter wait is normal and is logged at level debug."""
 
 
 class Cause(NamedTuple):
-    """On whose account something happens: a client's request, or the broker's own doing (then nobody else is known)."""
+    """The origin of an event: a client's request, or an action of the broker (then client id and host are None)."""
 
     request: str
     client_id: str | None = None
@@ -31,46 +31,46 @@ class Cause(NamedTuple):
 
     @property
     def cause(self) -> Cause:
-        """Itself: a Cause is a Caller, too."""
+        """The Cause itself, because a Cause is also a Caller."""
         return self
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """Nothing: there is no request that waits."""
+        """Return a null context: no request waits."""
         return nullcontext()
 
     @classmethod
     def own(cls, doing: str) -> Cause:
-        """The broker's own doing, in words: "transaction timeout"."""
+        """Return the cause of an action of the broker, described in words: "transaction timeout"."""
         return cls(doing)
 
 
 class Caller(Protocol):
-    """Whoever can say on whose account something happens, when asked: a RequestContext, or a Cause."""
+    """The source of a Cause: a RequestContext, or a Cause itself."""
 
     @property
     def cause(self) -> Cause:
-        """The cause; made when asked for, so that it costs nothing as long as all goes well."""
+        """The cause; created on access, so that it costs nothing unless an event is logged."""
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """Entered while the caller waits for another's transaction; it may raise KafkaError CONCURRENT_TRANSACTIONS."""
+        """The context to wait in for another transaction; entering it may raise KafkaError CONCURRENT_TRANSACTIONS."""
 
 
 UNKNOWN_CALLER: Final = Cause("unknown")
 
 
 class TransactionEvents:
-    """Logs and counts the events of transactional ids. Times are seconds; `before` and `after` are values of one id."""
+    """The log and metrics of transactional ids. Times are in seconds; `before` and `after` are values of one id."""
 
     def __init__(self, logger: Any, metrics: Metrics) -> None:
         self._logger = logger
         self._metrics = metrics
 
     def opened(self) -> None:
-        """A transaction began. Too common for a line of its own."""
+        """Count the start of a transaction, which is too common to log."""
         self._metrics.count(OPENED)
 
     def initialised(self, before: TransactionMetadata, after: TransactionMetadata, recovers: bool, by: Caller) -> None:
-        """InitProducerId gave out an identity; unless its own holder asked for it, whoever had the id is fenced."""
+        """Record a completed InitProducerId; unless the current holder requested it, the holder is fenced."""
         self._metrics.count(INITIALISATIONS, "recovered" if recovers else "new")
         if before.producer_epoch == NO_PRODUCER_EPOCH or before.producer_epoch == after.producer_epoch:
             self._say("info", "producer_initialised", "InitProducerId", before, after, by)
@@ -80,7 +80,7 @@ class TransactionEvents:
             self.fenced(before, after, "InitProducerId", by)
 
     def fenced(self, before: TransactionMetadata, after: TransactionMetadata, reason: str, by: Caller) -> None:
-        """The holder of the epoch before is locked out."""
+        """Record that the holder of the previous epoch is fenced."""
         self._metrics.count(FENCES, reason)
         self._say(
             "warning" if before.state is TransactionState.ONGOING else "info",
@@ -92,24 +92,24 @@ class TransactionEvents:
         )
 
     def ended(self, before: TransactionMetadata, after: TransactionMetadata, reason: str, by: Caller) -> None:
-        """A decision is durable. A commit is too common for a line of its own."""
+        """Record a durable decision. A commit is too common to log and is only counted."""
         commit = after.state.is_commit
         self._metrics.count(ENDED, "commit" if commit else "abort", reason)
         if not commit:
             self._say("info", "transaction_aborted", reason, before, after, by)
 
     def session_ended(self, before: TransactionMetadata, after: TransactionMetadata, reason: str, by: Caller) -> None:
-        """Partitions that were registered beyond a transaction are so no longer."""
+        """Record that a session ended: its partitions are no longer registered between transactions."""
         self._say("info", "session_ended", reason, before, after, by, session_partitions=len(before.session_partitions))
 
     def expired(self, metadata: TransactionMetadata, idle_ms: int) -> None:
-        """The id was idle for too long and is forgotten."""
+        """Record that an idle id has expired."""
         self._metrics.count(EXPIRED)
         own = Cause.own("transactional id expiration")
         self._say("info", "transactional_id_expired", own.request, metadata, metadata, own, idle_ms=idle_ms)
 
     def waited(self, metadata: TransactionMetadata, by: Caller, seconds: float, outcome: str, reason: str) -> None:
-        """A request was parked; `outcome` is done, gave_up or closed."""
+        """Record that a request waited; `outcome` is done, gave_up or closed."""
         cause = by.cause
         self._metrics.observe(WAITS, seconds, cause.request, outcome)
         level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"
@@ -134,7 +134,7 @@ class TransactionEvents:
         entry: TransactionEntry | None = None,
         reason: str = "",
     ) -> None:
-        """A request was refused: `identity` is what its sender believes to be, `entry` what the id is."""
+        """Record a refused request: `identity` is the one in the request, `entry` the state of the id."""
         metadata = None if entry is None else entry.metadata
         cause = by.cause
         self._metrics.count(REFUSED, cause.request, extension_name(code))
@@ -175,7 +175,7 @@ class TransactionEvents:
 
 
 def described(before: TransactionMetadata, after: TransactionMetadata | None = None) -> dict[str, object]:
-    """What a log line says of a transactional id, and of a change of it."""
+    """Return the log fields that describe a transactional id and its change."""
     after = before if after is None else after
     return {
         "transactional_id": before.transactional_id,

@@ -1,26 +1,26 @@
-"""Decides what a WriteTxnMarkers request may do: markers that do not come from this broker's own coordinator.
+"""WriteTxnMarkers requests: the rules for markers that do not come from this broker's own coordinator.
 
-Operators send them to end a transaction that hangs (KIP-664: `kafka-transactions.sh abort`, Admin.abortTransaction).
-Apache Kafka appends whatever is not older than what the partition knows. Such a marker can end a transaction in one
-partition against the coordinator's decision, or raise an epoch so far that the rightful producer or coordinator is
-locked out. Here a marker from outside ends exactly the open transaction that it names, or changes nothing:
+Operators send them to end a hanging transaction (KIP-664: `kafka-transactions.sh abort`, Admin.abortTransaction).
+Apache Kafka appends any marker that is not older than the partition's state. Such a marker can end a transaction in
+one partition against the coordinator's decision, or raise an epoch so far that the rightful producer or coordinator is
+fenced. Here an external marker ends exactly the open transaction that it names, or changes nothing:
 
 =================================================== =========================================================
-the partition and the coordinator say               outcome
+state of the partition and the coordinator          outcome
 =================================================== =========================================================
 coordinator epoch is not the recorded one           TRANSACTION_COORDINATOR_FENCED
 producer epoch is below the recorded one            INVALID_PRODUCER_EPOCH
 no transaction of the producer is open there        success, nothing is written
 producer epoch is above the open transaction's      INVALID_PRODUCER_EPOCH
-a decided transaction is being completed            waits; success if the marker says the same, else
+a decided transaction is being completed            waits; success if the marker has the same decision, else
                                                     INVALID_TXN_STATE
 commit                                              INVALID_TXN_STATE: only the coordinator commits
 abort of the coordinator's ongoing transaction      the whole transaction is aborted and its producer fenced
 abort of a transaction that no coordinator knows    the marker is written: this transaction hangs
 =================================================== =========================================================
 
-A coordinator epoch is "the recorded one" if it is that of the producer's last marker there, or 0 where there is none
-(or a lower one), which is what DescribeProducers shows and what the operators' tools send.
+The recorded coordinator epoch is that of the producer's last marker in the partition. Without a marker, 0 and -1 are
+both accepted: DescribeProducers shows the epoch, and the operators' tools send it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ CAUSE = "WriteTxnMarkers"
 
 
 class Verdict(Enum):
-    """What becomes of a marker from outside in one partition."""
+    """The outcome of an external marker in one partition."""
 
     NOTHING = "nothing"
-    """It changes nothing, and that is success."""
+    """Succeed without a change."""
     WAIT = "wait"
-    """A decision is being carried out: judge again when the transaction is complete."""
+    """Wait until the decided transaction is complete, then judge again."""
     ABORT_ALL = "abort all"
     """Abort the coordinator's whole transaction."""
     WRITE = "write"
@@ -54,27 +54,27 @@ class Verdict(Enum):
 
 
 class MarkerCoordinator(Protocol):
-    """What is asked of the transaction coordinator."""
+    """The operations that external markers need from the transaction coordinator."""
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """The transactional id that has, or last had, the producer id; None: no id has.
+        """The transactional id whose current or previous producer id this is; None if there is none.
 
-        Raises KafkaError COORDINATOR_NOT_AVAILABLE when that cannot be known, COORDINATOR_LOAD_IN_PROGRESS.
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE (some state is unreadable), COORDINATOR_LOAD_IN_PROGRESS.
         """
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether the coordinator is about to end an earlier transaction of the producer there."""
+        """Whether the coordinator is about to end an earlier transaction of the producer in the partition."""
 
     def wait_deadline(self) -> float:
-        """Until when a request may wait, in the event loop's time."""
+        """The time until which a request may wait, in event loop time."""
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
-        """Wait until nothing of the id is under way; raises KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
+        """Wait until the id is settled; raises KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
     ) -> FenceOutcome | None:
-        """Abort the id's ongoing transaction and lock its producer out."""
+        """Abort the id's ongoing transaction and fence its producer."""
 
 
 def judge(
@@ -83,9 +83,9 @@ def judge(
     known: ProducerInLog | None,
     owner: Owner | None,
 ) -> Verdict:
-    """What `marker` may do in `partition`; raises KafkaError with the code that refuses it.
+    """Return what `marker` may do in `partition`; raises KafkaError with the code of a refusal.
 
-    `known` is what the partition's log knows of the producer, `owner` the transactional id that has the producer id.
+    `known` is the producer's state in the partition's log, `owner` the transactional id that has the producer id.
     """
     recorded = 0 if known is None else max(known.coordinator_epoch, 0)
     lowest = recorded if known is None else known.coordinator_epoch
@@ -129,7 +129,7 @@ def _is_ongoing(
 
 
 class ExternalMarkers:
-    """Carries out WriteTxnMarkers requests."""
+    """The executor of WriteTxnMarkers requests."""
 
     def __init__(self, coordinator: MarkerCoordinator, gateway: PartitionGateway, logger: Any) -> None:
         self._coordinator = coordinator
@@ -137,9 +137,9 @@ class ExternalMarkers:
         self._logger = logger
 
     async def write(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
-        """Do what each marker may do; returns a code for each partition of each marker, in order.
+        """Apply each marker as far as the rules allow; returns a code for each partition of each marker, in order.
 
-        Everything that was written is durable on return.
+        All appended markers are durable on return.
         """
         deadline = self._coordinator.wait_deadline()
         results: list[dict[TopicPartition, ErrorCode]] = []
@@ -169,7 +169,7 @@ class ExternalMarkers:
             if coordinator.is_repairing(marker.producer_id, partition):
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the coordinator is about to end this transaction")
             if verdict is Verdict.WRITE:
-                # Judged and appended in one step: nothing can come between.
+                # There is no await between the judgement and the append.
                 (codes,) = await self._gateway.write_markers([replace(marker, partitions=[partition])])
                 if codes[partition] is not ErrorCode.NONE:
                     raise KafkaError(codes[partition])

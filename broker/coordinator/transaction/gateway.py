@@ -1,7 +1,7 @@
-"""How the coordinator reaches the leaders of a transaction's partitions: the only way it does.
+"""The coordinator's only access to the leaders of a transaction's partitions.
 
-`PartitionGateway` is the interface. `LocalPartitionGateway` reaches the partitions of this broker; with more than
-one broker another implementation sends WriteTxnMarkers to the leader's address, and nothing else here changes.
+`PartitionGateway` is the interface. `LocalPartitionGateway` reaches the partitions of this broker. With several
+brokers, another implementation would send WriteTxnMarkers to the partition leaders, and nothing else would change.
 Never decides anything about a transaction.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OpenTransaction:
     """A producer's transaction that has batches but no marker yet in one partition's log.
 
-    `last_timestamp_ms` is that of its newest batch, as the producer stamped it.
+    `last_timestamp_ms` is the timestamp of its newest batch, as set by the producer.
     """
 
     partition: TopicPartition
@@ -36,7 +36,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ProducerInLog:
-    """What one partition's log knows of a producer: its last epoch, and that of the coordinator that ended its last
+    """A producer's state in one partition's log: its last epoch, and the epoch of the coordinator that ended its last
     transaction (-1: none has). `is_open`: it has a transaction there that no marker has ended.
     """
 
@@ -46,30 +46,30 @@ class ProducerInLog:
 
 
 class PartitionGateway(Protocol):
-    """What the coordinator asks of partition leaders."""
+    """The operations that the coordinator needs from partition leaders."""
 
     async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
-        """Append the markers, and return when all are durable: a code for each partition of each marker.
+        """Append the markers; return a code for each partition of each marker when all are durable.
 
-        The markers of a `__consumer_offsets` partition also settle the offsets pending there. Writing a marker twice
-        is harmless. A partition that has recorded a higher coordinator epoch than a marker's gets its own: this
-        broker's coordinator is the only one. Never raises for a partition's sake.
+        A marker in a `__consumer_offsets` partition also commits or drops the offsets pending there. Writing a marker
+        twice is harmless. If a partition has recorded a higher coordinator epoch than the marker's, the marker gets
+        that epoch: this broker's coordinator is the only one. A failure of one partition is a code, not an exception.
         """
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
-        """What the partition's log knows of a producer, None: nothing.
+        """Return the producer's state in the partition's log, None if it has none.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:
-        """(producer id, epoch) of every producer in the logs of all reachable partitions; asked once, at start."""
+        """(producer id, epoch) of every producer in the logs of all reachable partitions; used at start."""
 
     def is_deleted(self, partition: TopicPartition) -> bool:
-        """The partition no longer exists, by metadata: no marker is needed there."""
+        """Whether the partition no longer exists in the metadata, so that it needs no marker."""
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
-        """Every open transaction in the logs of all reachable partitions; asked once, at start."""
+        """Every open transaction in the logs of all reachable partitions; used at start."""
 
 
 class LocalPartitionGateway:
@@ -84,7 +84,7 @@ class LocalPartitionGateway:
         return await self._replica_manager.append_markers(markers)
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
-        """See PartitionGateway. Asking makes no log."""
+        """See PartitionGateway. A partition without a log does not get one."""
         log = self._replica_manager.existing_log(*partition)
         entry = None if log is None else log.producers.entry(producer_id)
         if entry is None:

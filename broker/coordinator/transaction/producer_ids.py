@@ -1,6 +1,6 @@
-"""Hands out producer ids, from blocks that are durable in the metadata log before their first id is used.
+"""Allocates producer ids, from blocks that are durable in the metadata log before their first id is used.
 
-Never hands out an id twice: a block that was taken and not used up before a restart is lost, which is harmless.
+Never allocates an id twice: the unused rest of a block is lost at a restart, which is harmless.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from ....protocol.errors import ErrorCode, KafkaError
 
 _REFILL_AT = 100
-"""The next block is asked for when so few ids are left, so that nobody waits for it."""
+"""The next block is requested when this many ids are left, so that no producer waits for it."""
 
 
 class ProducerIdManager:
-    """The producer ids of one broker."""
+    """The allocator of one broker's producer ids."""
 
     def __init__(self, allocate_block: Callable[[], Awaitable[range]]) -> None:
         self._allocate_block = allocate_block
@@ -24,15 +24,15 @@ class ProducerIdManager:
         self._closed = False
 
     def take(self) -> int | None:
-        """The next producer id, or None when `refill` has to be awaited first."""
+        """Return the next producer id, or None if the caller must await `refill` first."""
         if len(self._current) <= _REFILL_AT and not self._closed:
             self._start_refill()
         return self._current.pop() if self._current else None
 
     async def refill(self) -> None:
-        """Return when there are ids again; raises KafkaError COORDINATOR_NOT_AVAILABLE when no block can be had.
+        """Return when ids are available; raises KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated.
 
-        That is the code which clients of every age retry: the disk may recover, the broker may start again.
+        Clients of all versions retry this code: the disk may recover, or the broker may restart.
         """
         if self._current:
             return
@@ -40,23 +40,26 @@ class ProducerIdManager:
             raise _stopping()
         refill = self._start_refill()
         try:
-            # Shielded: others wait for the same block, and one of them may be cancelled.
+            # Shielded: other requests wait for the same block, and this one may be cancelled.
             await asyncio.shield(refill)
         except KafkaError as error:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no producer ids: {error}") from error
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot allocate producer ids: {error}") from error
         except asyncio.CancelledError:
             if self._closed and refill.cancelled():
                 raise _stopping() from None
             raise
 
     async def next(self) -> int:
-        """A producer id that nobody has had before."""
+        """Return a producer id that was never used before, waiting for a block if necessary.
+
+        Raises KafkaError as `refill` does.
+        """
         while (producer_id := self.take()) is None:
             await self.refill()
         return producer_id
 
     async def close(self) -> None:
-        """Give up a block that is under way; whoever waits for it is told to ask again."""
+        """Cancel a pending allocation; requests that wait for it fail with COORDINATOR_NOT_AVAILABLE."""
         self._closed = True
         if self._refill is not None:
             self._refill.cancel()
@@ -70,7 +73,7 @@ class ProducerIdManager:
 
     async def _take_block(self) -> None:
         block = await self._allocate_block()
-        # Handed out in ascending order: pop() takes from the end.
+        # Reversed, so that pop() takes ids in ascending order.
         self._current = [*reversed(block), *self._current]
 
 
@@ -79,6 +82,6 @@ def _stopping() -> KafkaError:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Whoever waits sees the error; a prefetch nobody waited for is tried again by the next `take`."""
+    """Mark the task's error as retrieved. A waiter raises it; without one, the next `take` retries the allocation."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what operators see of transactional ids. Reads only."""
+"""The filter of ListTransactions. Reads only."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .metadata import TransactionMetadata
 from .state import STATE_BY_LABEL
 
 _MATCHER_BYTES: Final = 8 << 20
-"""Memory of RE2 for the states of one pattern; with less it falls back to a way that is ten times as slow."""
+"""RE2's memory for the states of one pattern; with less, RE2 falls back to an algorithm ten times as slow."""
 
 _STEPS_PER_UNIT: Final = 1000
-"""Instructions times characters that RE2 works off in about a microsecond."""
+"""How many instructions times characters RE2 processes in about a microsecond."""
 
 _SHOWN: Final = 100
-"""Characters of a refused pattern that the message repeats."""
+"""How many characters of a refused pattern the error message shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilter:
-    """What ListTransactions asks for; an empty collection, a negative duration or no pattern filters nothing."""
+    """The filter of a ListTransactions request; an empty collection, a negative duration or no pattern matches all."""
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
@@ -32,13 +32,13 @@ class TransactionFilter:
 
     @property
     def unknown_states(self) -> list[str]:
-        """Names that are no state; they match nothing and are reported back."""
+        """Names that are not states; they match nothing and are returned in the response."""
         return [name for name in self.states if name not in STATE_BY_LABEL]
 
     def select(
         self, known: Iterable[TransactionMetadata], now_ms: int, max_pattern_size: int
     ) -> Steps[list[TransactionMetadata]]:
-        """The ids that pass, in steps: their number is not bounded by the request.
+        """Return the ids that match, in steps: the request does not bound their number.
 
         Raises KafkaError INVALID_REGULAR_EXPRESSION; the pattern is RE2 and must match the whole id (KIP-1152).
         """
@@ -64,12 +64,12 @@ class TransactionFilter:
 
 
 def compile_pattern(pattern: str, max_size: int) -> Any:
-    """An RE2 pattern of at most `max_size` characters and instructions.
+    """Compile an RE2 pattern of at most `max_size` characters and `max_size` instructions.
 
-    RE2 takes time in proportion to instructions times characters, and counted repetition multiplies instructions:
+    RE2's time is proportional to instructions times characters, and counted repetition multiplies instructions:
     `((a{1,30}){1,30})` has 1,800. Raises KafkaError INVALID_REGULAR_EXPRESSION.
     """
-    import re2  # type: ignore[import-untyped]  # only here: few brokers are ever asked
+    import re2  # type: ignore[import-untyped]  # imported here because few brokers need it
 
     options = re2.Options()
     options.log_errors = False

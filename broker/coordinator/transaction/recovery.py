@@ -1,12 +1,12 @@
-"""At start: compares the open transactions in partition logs with what the coordinator decided.
+"""The comparison, at start, of open transactions in partition logs with the coordinator's state.
 
-Owns the comparison, a pure function; the coordinator writes the markers that it asks for. After it every open
+Owns the comparison, a pure function; the coordinator writes the markers that it returns. Afterwards every open
 transaction in a log is the ongoing one of a known transactional id, or is being ended: no last stable offset stays
 stuck.
 
-Under `durability=flush` nothing is ever found here except in logs that lost their coordinator's state on purpose (a
-topic copied in, a deleted `__transaction_state`): registration is durable before data, and COMPLETE_* after markers.
-Under `durability=os` a power failure may take back the tail of any file, and this is what makes sense of the rest.
+With `durability=flush` there is nothing to repair unless the coordinator's state was removed on purpose (a copied
+topic, a deleted `__transaction_state`): registration is durable before data, and COMPLETE_* after the markers. With
+`durability=os` a power failure can lose the tail of any file, and this comparison repairs the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .state import MAX_PRODUCER_EPOCH, TopicPartition, TransactionState
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A marker to write for one open transaction, and why."""
+    """A marker to write for one open transaction, with the reason."""
 
     marker: Marker
     transactional_id: str | None
@@ -30,15 +30,15 @@ class Repair:
 
     @property
     def key(self) -> tuple[int, TopicPartition]:
-        """Producer id and partition: there is at most one open transaction of each."""
+        """Producer id and partition, which have at most one open transaction."""
         return self.marker.producer_id, self.marker.partitions[0]
 
 
 def repairs(known: Iterable[TransactionMetadata], found: Iterable[OpenTransaction]) -> list[Repair]:
-    """The markers that open transactions need, given all transactional ids as replayed.
+    """Return the markers that the open transactions in `found` need, given the `known` transactional ids.
 
-    None for those that are ongoing, or decided and about to be finished by the normal way. One without a transactional
-    id is for a producer that nobody knows: worth nothing unless `known` is really all.
+    A transaction that is ongoing, or decided and about to be finished by the marker writer, needs none. A repair
+    without a transactional id is for an unknown producer: it is valid only if `known` is complete.
     """
     by_producer_id: dict[int, TransactionMetadata] = {}
     for metadata in known:
@@ -78,7 +78,7 @@ def _repair(metadata: TransactionMetadata | None, found: OpenTransaction) -> Rep
 
 
 def _was_decided(metadata: TransactionMetadata, found: OpenTransaction) -> bool:
-    """The completed transaction is the one that is still open in this log, not a later one that nobody registered."""
+    """Whether the transaction open in this log is the completed one, and not a later, unregistered one."""
     if metadata.client_transaction_version.supports_epoch_bump:
         return found.producer_epoch == metadata.producer_epoch - 1
     return (

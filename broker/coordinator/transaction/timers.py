@@ -1,9 +1,8 @@
-"""When to look for transactions past their timeout and for ids that have been idle too long.
+"""The timers that scan for transactions past their timeout and for expired ids.
 
-Owns one timer for each. Aborts are timely: the timer is set to the earliest known deadline, and otherwise
-fires at least once in the configured interval. But a look passes all ids, and transactions may have a timeout of 1 ms:
-it is made in slices, and after it the event loop has `_REST` times as long for everything else. What is done at a look
-is the coordinator's.
+Owns one timer for each; the coordinator performs the scans. Aborts are timely: the timer is set to the earliest known
+deadline, and fires at least once per configured interval. But a scan visits all ids, and a transaction's timeout may
+be as short as 1 ms. So a scan runs in slices, and the next one starts only after a pause of `_REST` times its duration.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from ...steps import Steps, run_slice
 _REST: Final = 9
 
 _NEXT_PORTION_S: Final = 0.1
-"""When the ids that one portion of an expiry left are looked at."""
+"""The delay before the next portion of expired ids is removed."""
 
 
 class TransactionTimers:
-    """The coordinator's clockwork; times in ms since the epoch."""
+    """The timers of the transaction coordinator; times in ms since the epoch."""
 
     def __init__(
         self,
@@ -34,9 +33,9 @@ class TransactionTimers:
         abort_timed_out: Callable[[int], Steps[int | None]],
         remove_expired: Callable[[int], bool],
     ) -> None:
-        """`abort_timed_out(now_ms)` returns the next deadline, None when it knows none.
+        """`abort_timed_out(now_ms)` returns the next deadline, None if there is none.
 
-        `remove_expired(now_ms)` returns whether it has left some for the next portion.
+        `remove_expired(now_ms)` returns whether there may be more ids to remove.
         """
         self._clock = clock
         self._logger = logger
@@ -48,26 +47,26 @@ class TransactionTimers:
         self._remove_expired = remove_expired
         self._next_ms = 0
         self._rest_until = 0.0
-        """In the event loop's time, which no setting of the clock moves."""
+        """In event loop time, which does not change when the clock is set."""
         self._timer: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._running = False
 
     def start(self) -> None:
-        """Begin to look; on the running event loop."""
+        """Start both timers on the running event loop."""
         self._running = True
         self._arm(self._clock.now_ms() + self._abort_interval_ms)
         self._arm_expiry()
 
     async def stop(self) -> None:
-        """Never look again."""
+        """Stop both timers."""
         self._running = False
         for timer in (self._timer, self._expiry):
             if timer is not None:
                 timer.cancel()
 
     def expect(self, deadline_ms: int) -> None:
-        """A transaction with this deadline has started."""
+        """Announce a started transaction with this deadline."""
         if not self._running or deadline_ms >= self._next_ms:
             return
         if self._look_under_way is None:
@@ -79,8 +78,8 @@ class TransactionTimers:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        # A transaction has timed out when the clock is past its deadline, not at it. The interval bounds the delay,
-        # whatever a clock that was set back makes of the deadline.
+        # A transaction has timed out when the clock is past its deadline, not at it. The interval bounds the delay even
+        # if the clock was set back.
         delay_ms = min(at_ms + 1 - self._clock.now_ms(), self._abort_interval_ms)
         at = max(loop.time() + max(0, delay_ms) / 1000, self._rest_until)
         self._next_ms = at_ms

@@ -1,7 +1,7 @@
-"""How a transactional id's state is written in `__transaction_state`: keys, values and tombstones.
+"""The records of `__transaction_state` for transactional ids: keys, values and tombstones.
 
 Owns the mapping between TransactionMetadata and the records; never appends or replays. Layout and versions are
-Kafka's, so that its tools read our log and we read its.
+Kafka's, so each broker's tools can read the other's log.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _STATES: Final = {int(state): state for state in TransactionState}
 _VERSIONS: Final = {int(version): version for version in TransactionVersion}
 
 _REMEMBERED_PARTITIONS = 500
-"""Larger sets are sorted anew each time, so that what is remembered stays small."""
+"""The largest set of partitions whose sorted form is cached; the limit bounds the cache's memory."""
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """The key of a transactional id's record."""
+    """Encode the key of a transactional id's record."""
     return encode_record_key(TransactionLogKey(transactional_id))
 
 
 def decode_key(key: bytes) -> TransactionLogKey | GroupAssignmentKey | UnknownRecord:
-    """Which kind of record this is; UnknownRecord for one of a newer version, which is left alone.
+    """Decode a record's key; UnknownRecord stands for a newer version's record, which is ignored.
 
-    Raises DecodeError on a malformed key.
+    Raises DecodeError if the key is malformed.
     """
     decoded = decode_record_key(key, [TransactionLogKey, GroupAssignmentKey])
     assert isinstance(decoded, TransactionLogKey | GroupAssignmentKey | UnknownRecord)
@@ -51,7 +51,7 @@ def decode_key(key: bytes) -> TransactionLogKey | GroupAssignmentKey | UnknownRe
 
 
 def encode_value(metadata: TransactionMetadata, level: TransactionVersion) -> bytes:
-    """The value of a transactional id's record at the finalized `level` of transaction.version."""
+    """Encode the value of a transactional id's record at the finalized `level` of transaction.version."""
     version = level.log_value_version
     empty = metadata.state is TransactionState.EMPTY
     value = TransactionLogValue(
@@ -73,16 +73,16 @@ def encode_value(metadata: TransactionMetadata, level: TransactionVersion) -> by
 
 
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
-    """Read a record back.
+    """Decode the value of a transactional id's record.
 
-    Raises DecodeError when it is malformed or of a version newer than known.
+    Raises DecodeError if it is malformed or of a version newer than known.
     """
     read = decode_record_value(TransactionLogValue, value)
     state = _STATES.get(read.transaction_status)
     version = _VERSIONS.get(min(read.client_transaction_version, TransactionVersion.TV_2))
     if state is None or version is None:
         raise DecodeError(
-            f"transaction status {read.transaction_status}, version {read.client_transaction_version} is not known"
+            f"unknown transaction status {read.transaction_status} or version {read.client_transaction_version}"
         )
     session_partitions = _flat(read.session_partitions)
     return TransactionMetadata(
@@ -106,12 +106,12 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
 
 @lru_cache(maxsize=128)
 def _shared(timeout_ms: int) -> int:
-    """The same number, as one object for all ids that have it: there are few timeouts."""
+    """Return the same int object for all ids with this timeout, to save memory: there are few timeouts."""
     return timeout_ms
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    """As the record has them, sorted. Most transactions have the partitions of the one before: the list is shared."""
+    """Group and sort the partitions for a record. The list is cached: most transactions repeat the same partitions."""
     return _remembered(partitions) if len(partitions) <= _REMEMBERED_PARTITIONS else _sorted(partitions)
 
 

@@ -1,11 +1,11 @@
-"""What happens to transactions without a request: finishing and repairing at start, timeouts, expiry.
+"""Background work on transactions: finishing and repairing them at start, timeouts, expiry.
 
-Owns when these are right; the transitions themselves are the coordinator's, the markers the marker writer's.
+Owns the conditions for this work. The coordinator makes the transitions, the marker writer writes the markers.
 
-What cannot be repaired at start (a full disk, a state partition that cannot be read) is tried again until it can, so
-that no last stable offset waits for a restart. What to write is settled at the first look, when nobody writes yet;
-until it is written, its producer id gets no new transaction into that partition (`is_repairing`), or the marker would
-end that one.
+A repair that fails at start (a full disk, an unreadable state partition) is retried until it succeeds, so that no last
+stable offset is stuck until a restart. The markers to write are determined before clients can write. Until a marker is
+written, its producer id cannot start a transaction in that partition (`is_repairing`): the marker would end the new
+transaction.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the leve
 HIGHER_EPOCH: Final = Cause.own("a log has a higher epoch of the producer")
 
 UNREACHABLE_PRODUCER_ID: Final = 1 << 62
-"""Producer ids from here on are nobody's: blocks of them are handed out upwards from 0."""
+"""The first producer id that no producer can have been given: ids are allocated in blocks upwards from 0."""
 
 EXPIRED_AT_ONCE: Final = 500
-"""Ids that are forgotten in one go."""
+"""How many expired ids are removed without an await."""
 
 _IDS_PER_UNIT: Final = 4
 _UNITS_PER_ABORT: Final = 50
-"""Units of work (`steps.py`) of a look for timeouts."""
+"""The cost of a timeout scan, in units of work (`steps.py`)."""
 
 LOOK_AGAIN_MS: Final = 100
-"""After a look at a transaction past its timeout that met a transition: about as long as a slow disk takes."""
+"""The delay before a timed-out transaction with a pending transition is checked again: a slow disk's flush time."""
 
 
 class TransactionUpkeep:
-    """The coordinator's own doings; times in ms since the epoch."""
+    """The background work of the coordinator: recovery, timeouts, expiry. Times are in ms since the epoch."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class TransactionUpkeep:
         events: TransactionEvents,
         sessions: bool,
     ) -> None:
-        """`transition` appends a value and does what follows when it is durable; it raises KafkaError.
+        """`transition` appends a value and runs the follow-ups when it is durable; it raises KafkaError.
 
-        `backoff` begins a new series of pauses between attempts. Without `sessions` those found on disk are ended.
+        `backoff` returns a new series of pauses between attempts. Without `sessions`, sessions found on disk are ended.
         """
         self._state = state
         self._markers = markers
@@ -83,17 +83,17 @@ class TransactionUpkeep:
         self._repairs: dict[tuple[int, TopicPartition], Repair] = {}
         self._failures: dict[tuple[int, TopicPartition], dict[TopicPartition, str]] = {}
         self._undecided: set[tuple[int, TopicPartition]] = set()
-        """Open transactions of nobody known, as long as some state is unreadable."""
+        """Open transactions whose producer id is unknown while some transaction state is unreadable."""
         self._retrying: asyncio.Task[None] | None = None
         self._abort_backoff: RetryBackoff | None = None
 
     async def recover(self) -> None:
-        """After the replay: carry out what is decided, and end open transactions that nobody can finish.
+        """After the replay, finish decided transactions and end open transactions that have no coordinator state.
 
-        Everything is tried once before this returns; what is left then goes on in the background.
+        Every repair is tried once before this returns; failed ones are retried in the background.
         """
         self._take_up(self._state.entries())
-        self._undecided = {(found.producer_id, found.partition) for found in self._gateway.open_transactions()}
+        self._undecided = {(open_txn.producer_id, open_txn.partition) for open_txn in self._gateway.open_transactions()}
         self._decide_repairs()
         self._raise_epochs(self._state.entries())
         await self._write_repairs()
@@ -101,20 +101,20 @@ class TransactionUpkeep:
             self._retrying = asyncio.get_running_loop().create_task(self._retry(), name="repair-open-transactions")
 
     async def stop(self) -> None:
-        """Leave what is not repaired to the next start."""
+        """Stop the retries; the next start takes up the remaining repairs."""
         if self._retrying is not None:
             self._retrying.cancel()
             await asyncio.gather(self._retrying, return_exceptions=True)
 
     def is_repairing(self, producer_id: int, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether an earlier transaction of that producer is still to be ended in one of the partitions."""
+        """Whether an earlier transaction of the producer has yet to be ended in one of the partitions."""
         return bool(self._repairs) and any((producer_id, partition) in self._repairs for partition in partitions)
 
     def abort_timed_out(self, now_ms: int) -> Steps[int | None]:
         """Abort every transaction past its timeout, under a fenced epoch; returns the next deadline.
 
-        One with a transition under way is looked at again as soon as that may be over, one whose abort could not be
-        written after a pause that grows (`transaction.retry.backoff.ms`).
+        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. One whose abort could not be
+        written is retried after a growing pause (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None
         unwritten = False
@@ -131,7 +131,7 @@ class TransactionUpkeep:
             else:
                 try:
                     unwritten |= not self._fence(entry, TIMEOUT, now_ms)
-                except Exception:  # a bug that must not keep the others open
+                except Exception:  # a bug, but it must not keep other transactions open
                     self._logger.exception("timeout_abort_failed", **described(metadata))
                 yield _UNITS_PER_ABORT
         if not unwritten:
@@ -142,9 +142,9 @@ class TransactionUpkeep:
         return again_ms if next_deadline is None else min(again_ms, next_deadline)
 
     def remove_expired(self, now_ms: int) -> bool:
-        """Forget ids that have been idle for transactional.id.expiration.ms; never one with an open transaction.
+        """Remove ids that have been idle for transactional.id.expiration.ms and have no open transaction.
 
-        A portion at a time, so that the event loop is not held; True when there may be more to forget.
+        Removes at most EXPIRED_AT_ONCE, so as not to block the event loop; returns whether there may be more.
         """
         removed = self._state.remove_expired(now_ms, self._expiration_ms, EXPIRED_AT_ONCE)
         for metadata in removed:
@@ -154,7 +154,7 @@ class TransactionUpkeep:
         return len(removed) == EXPIRED_AT_ONCE
 
     def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> bool:
-        """Abort an ongoing transaction; whether that could be appended."""
+        """Abort an ongoing transaction; returns whether the abort was appended."""
         before = entry.metadata
         fenced = prepare_fence(before, self._transaction_version(), now_ms)
         try:
@@ -165,22 +165,23 @@ class TransactionUpkeep:
         return True
 
     def highest_producer_id(self) -> int:
-        """The highest producer id in any log or state: no lower one may be handed out; -1 for none.
+        """The highest producer id in any log or state, -1 if there is none; new ids must be higher.
 
-        Clients choose what they write into a batch: ids that no block will ever reach are left out.
+        Ids that no block will ever reach are ignored: clients can write any id into a batch.
         """
         of_states = (
             max(metadata.producer_id, metadata.previous_producer_id, metadata.next_producer_id)
             for metadata in (entry.metadata for entry in self._state.entries())
         )
         of_logs = (producer_id for producer_id, _ in self._gateway.producer_epochs())
-        return max((found for found in chain(of_states, of_logs) if found < UNREACHABLE_PRODUCER_ID), default=-1)
+        known_ids = chain(of_states, of_logs)
+        return max((producer_id for producer_id in known_ids if producer_id < UNREACHABLE_PRODUCER_ID), default=-1)
 
     def _raise_epochs(self, entries: Iterable[TransactionEntry]) -> None:
-        """Bring ids whose producer has a higher epoch in some log up to it.
+        """Raise the epoch of ids whose producer has a higher epoch in some log.
 
-        Only logs that were copied in, or state that a crash took back (durability=os), have such an epoch. A batch or
-        a marker below it would be refused. Whoever holds the id is fenced, an ongoing transaction aborted.
+        This happens only with copied logs, or when a crash lost state (durability=os). The log would refuse a batch or
+        a marker with a lower epoch. The current producer is fenced and its ongoing transaction aborted.
         """
         by_producer_id = {entry.metadata.producer_id: entry for entry in entries}
         highest: dict[int, int] = {}
@@ -209,7 +210,7 @@ class TransactionUpkeep:
             self._fence(entry, HIGHER_EPOCH, before.last_update_timestamp_ms)
 
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
-        """What was read from the log: end sessions that must not act, and finish what is decided."""
+        """Process replayed entries: end sessions if they are disabled, and finish decided transactions."""
         for entry in list(entries):
             if entry.metadata.session_partitions and not self._sessions:
                 self._end_session(entry)
@@ -218,7 +219,7 @@ class TransactionUpkeep:
                 self._markers.finish(entry)
 
     def _end_session(self, entry: TransactionEntry) -> None:
-        """The record on disk stays as it is until the id's next one."""
+        """End the session in memory; the record on disk stays until the id's next one replaces it."""
         before = entry.metadata
         entry.metadata = replace(before, **without_session(before))
         if before.state is TransactionState.ONGOING:
@@ -226,17 +227,18 @@ class TransactionUpkeep:
         self._events.session_ended(before, entry.metadata, SESSIONS_OFF.request, SESSIONS_OFF)
 
     def _decide_repairs(self) -> None:
-        """Settle what becomes of the open transactions that were there at start, as far as that can be known."""
-        found = [
+        """Decide on the repair of the transactions that were open at start, as far as their state is readable."""
+        open_transactions = [
             transaction
             for transaction in self._gateway.open_transactions()
             if (transaction.producer_id, transaction.partition) in self._undecided
         ]
-        wanted = {repair.key: repair for repair in repairs([entry.metadata for entry in self._state.entries()], found)}
+        known = [entry.metadata for entry in self._state.entries()]
+        wanted = {repair.key: repair for repair in repairs(known, open_transactions)}
         self._undecided = set()
         for key, repair in wanted.items():
             if repair.transactional_id is None and self._state.unreadable:
-                self._undecided.add(key)  # perhaps its state is in what cannot be read
+                self._undecided.add(key)  # its state may be in an unreadable partition
             else:
                 self._repairs[key] = repair
         if self._undecided:
@@ -283,7 +285,7 @@ class TransactionUpkeep:
     async def _read_again(self) -> None:
         for partition in list(self._state.read_later):
             if await self._state.load_partition(partition):
-                # In the same step, before its ids are served: nothing can have begun that is not compared.
+                # No await before this, so its ids are not served yet: no transaction can have begun unseen.
                 loaded = [entry for entry in self._state.entries() if entry.partition == partition]
                 self._take_up(loaded)
                 self._decide_repairs()

@@ -1,8 +1,7 @@
 """Waiting for the previous transaction instead of answering CONCURRENT_TRANSACTIONS.
 
-Owns the bounds: how long one request waits and how many wait at a time. They are woken by `TransactionEntry.wake`,
-which the state manager calls after each transition. A waiter that is cancelled (its connection closed) leaves no
-trace but its event.
+Owns the bounds: how long a request waits, and how many wait at a time. The state manager wakes them after each
+transition by `TransactionEntry.wake`. A cancelled waiter (its connection closed) is removed, and its wait logged.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from .events import UNKNOWN_CALLER, Caller, TransactionEvents
 
 
 class PendingWaits:
-    """The requests that are parked."""
+    """The requests that wait until a transactional id is settled, and their limits."""
 
     def __init__(self, max_ms: int, max_requests: int, events: TransactionEvents) -> None:
         self._max_s = max_ms / 1000
@@ -26,26 +25,26 @@ class PendingWaits:
         self._closed = False
 
     def close(self) -> None:
-        """The broker stops: nobody waits any more."""
+        """End all waits with CONCURRENT_TRANSACTIONS, and refuse new ones: the broker is stopping."""
         self._closed = True
         for future in list(self._waiting):
             _expire(future)
 
     def deadline(self) -> float:
-        """Until when a request that arrives now may wait, in the event loop's time."""
+        """The time until which a request that arrives now may wait, in event loop time."""
         return asyncio.get_running_loop().time() + self._max_s
 
     async def until_settled(
         self, entry: TransactionEntry, deadline: float | None, by: Caller = UNKNOWN_CALLER, *, counted: bool = True
     ) -> None:
-        """Return when nothing of `entry` is under way: not more than a hint, the caller checks everything anew.
+        """Return when `entry` is settled. This is only a hint: the caller must check everything again.
 
-        Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: never), at once when too many are waiting
-        already (large requests have a bound of their own, too), and when the broker stops. What is not `counted` is no
-        client's request and takes no place.
+        Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: no deadline), at once if too many requests
+        wait already (large requests also have a limit of their own), and when the broker stops. A wait that is not
+        `counted` is not a client's request and does not count towards the limit.
         """
         if entry.is_settled:
-            return  # since the caller was told to wait: nobody would wake it
+            return  # it was settled since the caller decided to wait, so nothing would wake the caller
         metadata, outcome = entry.metadata, "closed"
         reason = "a transition is under way" if entry.pending is not None else f"{metadata.state.label} is incomplete"
         loop = asyncio.get_running_loop()
