@@ -1,7 +1,7 @@
 """Consumer groups (classic protocol) and their committed offsets.
 
-From the bottom: `state` (which state may follow which), `member`, `classic_group` (who is in, what they voted for),
-`timer`, `rebalance` (how a generation comes about), `membership` (what a member may ask), `offsets` (what is committed
-and what is pending), `offset_commits` and `offset_queries` (what may be committed, told, deleted, expired),
-`group_log` (records and durability), `coordinator` (what handlers call).
+From the bottom: `state` (states and transitions), `member`, `classic_group` (members, votes, generation), `timer`,
+`rebalance` (from join to assignment), `membership` (requests of members), `offsets` (committed and pending offsets),
+`offset_rules` (which offsets may be committed, deleted, expired), `group_log` (records and durability), `upkeep`
+(removal and expiry), `coordinator` (the calls of handlers).
 """

@@ -1,12 +1,12 @@
-"""The group coordinator: what handlers, the transaction markers and topic deletion call.
+"""The group coordinator, as handlers, transaction markers and topic deletion call it.
 
-Lifecycle: `start` replays `__consumer_offsets`; members found there have a session timeout from `begin_sessions` on to
-show up again and go on in their generation. `stop` answers whatever is parked, so that clients look for the coordinator
-again. All on the event loop's thread.
+Lifecycle: `start` replays `__consumer_offsets`. Members found there have one session timeout, from `begin_sessions`
+on, to send a request and continue in their generation. `stop` answers parked requests, so that clients look for the
+coordinator again. Everything runs on the event loop's thread.
 
-Every state change is a plain call: checked, appended, in effect. A method that changes something returns at once with
-what is to be answered, and handlers wait for `settled` before they say it. Nothing is dropped when a client goes away:
-what was appended stands.
+Every state change is a plain call: it checks, appends and takes effect without an await. A method that changes state
+returns its response at once, and handlers wait for `settled` before they send it. An appended change stands even if
+the client disconnects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _DUE_AT_ONCE: Final = 50
-"""Timed actions between two turns of the event loop; very many sessions may end at the same moment."""
+"""How many timed actions run before other tasks do; very many sessions may end at the same moment."""
 
 
 class Commit(NamedTuple):
@@ -55,7 +55,7 @@ class Commit(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """Who commits: a member, or (as the defaults say) somebody outside of the group.
+    """The sender of a commit: a member, or (with the defaults) a client outside of the group.
 
     `member_optional`: an extension-aware producer, which may name a generation without a member.
     """
@@ -67,8 +67,8 @@ class Committer(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of an OffsetFetch. `offset` is None where nothing was committed; `is_pending` says that a
-    transaction which is not decided has committed there too."""
+    """One partition of an OffsetFetch. `offset` is None if nothing was committed; `is_pending` says that an undecided
+    transaction has also committed there."""
 
     partition: TopicPartition
     offset: OffsetAndMetadata | None
@@ -76,7 +76,7 @@ class FetchedOffset(NamedTuple):
 
 
 class GroupCoordinator:
-    """Groups of the classic protocol, and committed offsets."""
+    """The coordinator of this broker's classic groups and their committed offsets."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class GroupCoordinator:
         logger: Any = None,
         group_aware: bool = True,
     ) -> None:
-        """`group_aware`: the feature group.aware.transaction acts; else claims are neither checked nor written."""
+        """`group_aware`: whether group.aware.transaction is enabled; if not, claims are neither checked nor written."""
         self._logger = logger if logger is not None else structlog.get_logger(__name__)
         self._config = config
         self._metadata = metadata
@@ -133,7 +133,7 @@ class GroupCoordinator:
     # ---- lifecycle
 
     async def start(self) -> None:
-        """Replay the log and take the groups up again; no clock runs yet."""
+        """Replay the log and restore the groups; no timer runs yet."""
         groups = await self._log.load()
         for group in groups.values():
             self._membership.resume(group)
@@ -146,16 +146,16 @@ class GroupCoordinator:
         self._upkeep.remove_offsets_of_lost_topics()
 
     def begin_sessions(self) -> None:
-        """Clients can reach the broker: from now on members must show that they are there.
+        """Start the session timers; call it when clients can reach the broker.
 
-        Before, the start of the rest of the broker would count against them, and a long one would empty every group.
+        If they started earlier, a long start of the broker would end every session and empty every group.
         """
         self._membership.begin_sessions()
         self._schedule_expiry()
         self._rearm()
 
     async def stop(self) -> None:
-        """Answer what is parked and stop the clocks; what was acknowledged is in the log."""
+        """Answer parked requests and stop the timers; everything acknowledged is in the log."""
         self._stopped = True
         self._timer.clear()
         if self._expiry is not None:
@@ -165,13 +165,13 @@ class GroupCoordinator:
         self._membership.release_all(ErrorCode.NOT_COORDINATOR)
 
     def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        """Raise KafkaError where the group cannot be served, or has no name."""
+        """Raise KafkaError if the group cannot be served, or its id is empty."""
         if self._stopped:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
         if not self._loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if not group_id and not may_be_empty:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: set group.id.")
         if self._log.unreadable or self._log.unreadable_groups:
             reason = self._log.unreadable.get(self._log.partition_for(group_id))
             reason = reason or self._log.unreadable_groups.get(group_id)
@@ -198,9 +198,9 @@ class GroupCoordinator:
         self._rearm()
 
     def settled(self, group_id: str) -> asyncio.Future[None] | None:
-        """None when everything appended for the group so far is durable; else what resolves when it is.
+        """Return None if everything appended for the group so far is durable, else a future that resolves when it is.
 
-        The future is the caller's own; it fails, or the call raises, with KafkaError in a coordinator's codes.
+        The future is the caller's own. It fails, or the call raises, with KafkaError in a coordinator's codes.
         """
         settled = self._log.settled(self._log.partition_for(group_id))
         dropping = self._upkeep.unsettled(group_id)
@@ -213,7 +213,7 @@ class GroupCoordinator:
     # ---- membership
 
     def join(self, request: Join) -> asyncio.Future[JoinGroupResponse]:
-        """JoinGroup: resolves when the generation begins, or at once. Never fails: errors are in the response."""
+        """JoinGroup: the future resolves when the generation begins, or at once; errors are in the response."""
         future: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
         try:
             self._check(request.group_id)
@@ -229,36 +229,39 @@ class GroupCoordinator:
         return future
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
-        """SyncGroup: resolves when the assignment is durable, or at once. Raises KafkaError where nothing is served."""
+        """SyncGroup: the future resolves when the assignment is durable, or at once.
+
+        Raises KafkaError if the group is not served.
+        """
         self._check(request.group_id)
         future: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
         self._membership.sync(request, future.set_result)
         return future
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who is not a member any more."""
+        """Heartbeat: returns NONE or REBALANCE_IN_PROGRESS; raises KafkaError if the sender is no longer a member."""
         self._check(group_id)
         return self._membership.heartbeat(group_id, member_id, group_instance_id, generation_id)
 
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """LeaveGroup: a code for each. Raises KafkaError where nothing is served."""
+        """LeaveGroup: returns a response for each member. Raises KafkaError if the group is not served."""
         self._check(group_id)
         return self._membership.leave(group_id, leaving)
 
     # ---- groups
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """The group as it is, to be looked at only. Raises KafkaError where it cannot be known."""
+        """The group, None if there is none; callers must not change it. Raises KafkaError if it is not served."""
         self._check(group_id, may_be_empty=True)
         return self._membership.groups.get(group_id)
 
     def groups(self) -> list[ClassicGroup]:
-        """All groups, to be looked at only. Raises KafkaError until they are loaded."""
+        """All groups; callers must not change them. Raises KafkaError until they are loaded."""
         self._check("", may_be_empty=True)
         return list(self._membership.groups.values())
 
     def delete_group(self, group_id: str) -> None:
-        """DeleteGroups: forget the group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and log errors."""
+        """DeleteGroups: delete the group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and log errors."""
         self._check(group_id, may_be_empty=True)
         self._upkeep.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
 
@@ -273,9 +276,9 @@ class GroupCoordinator:
         retention_ms: int = -1,
         knows_missing_groups: bool = True,
     ) -> list[ErrorCode]:
-        """OffsetCommit: a code for each commit, in order. Raises KafkaError where all of them are refused.
+        """OffsetCommit: returns a code for each commit, in order. Raises KafkaError if all of them are refused.
 
-        `knows_missing_groups`: the client is sent GROUP_ID_NOT_FOUND (v9+), which others know as ILLEGAL_GENERATION.
+        `knows_missing_groups`: for an unknown group the client gets GROUP_ID_NOT_FOUND (v9+), not ILLEGAL_GENERATION.
         """
         self._check(group_id, may_be_empty=True)
         codes, valid = self._sort_out(commits)
@@ -300,7 +303,7 @@ class GroupCoordinator:
         transactional_id: str = "",
         partitions: Iterable[TopicPartition] = (),
     ) -> None:
-        """What `commit_txn_offsets` checks of the group, to be asked before a partition joins a transaction for it."""
+        """Check the group as `commit_txn_offsets` does; call it before adding a partition to the transaction."""
         self._check(group_id)
         self._membership.check_room(group_id)
         self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
@@ -315,10 +318,10 @@ class GroupCoordinator:
         commits: Iterable[Commit],
         transactional_id: str = "",
     ) -> list[ErrorCode]:
-        """TxnOffsetCommit: pending until the producer's marker. A code for each commit, in order.
+        """TxnOffsetCommit: append offsets, pending until the producer's marker. Returns a code for each, in order.
 
         The caller has made sure that the group's partition is part of the producer's ongoing transaction. Raises
-        KafkaError where all commits are refused; CONCURRENT_PRODUCER_COMMIT where a partition has another owner.
+        KafkaError if all commits are refused, CONCURRENT_PRODUCER_COMMIT if a partition has another owner.
         """
         self._check(group_id)
         self._membership.check_room(group_id)
@@ -342,14 +345,14 @@ class GroupCoordinator:
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
     ) -> None:
-        """The producer's marker was appended to that partition: what was pending there is committed, or gone.
+        """After the producer's marker was appended to that partition, commit or drop its pending offsets.
 
-        Like every record it takes effect now, and whoever is told of it waits until it is durable.
+        Like every record the marker takes effect now; responses that depend on it wait until it is durable.
         """
         self._log.marker_appended(partition, producer_id, commit, marker_offset)
 
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
-        """A code for each commit, and those that are fine by themselves."""
+        """Return a code for each commit, and the commits that are valid by themselves."""
         codes = []
         valid = []
         largest = self._config.offset_metadata_max_bytes
@@ -386,7 +389,7 @@ class GroupCoordinator:
         expire_ms: int = -1,
         owner: tuple[str, int] = ("", -1),
     ) -> OffsetAndMetadata:
-        """What is stored: the commit, and the claim on the partition; `owner` tells its present producer id."""
+        """The value to store: the commit and the partition's claim, which gets the producer id of its `owner`."""
         topic = self._metadata.topic(commit.partition[0])
         assert topic is not None
         claim = self._claims.get(group_id, commit.partition)
@@ -403,9 +406,9 @@ class GroupCoordinator:
         )
 
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
-        """OffsetFetch: what is committed on `wanted`, or on everything (None), pending or not.
+        """OffsetFetch: the offsets of the `wanted` partitions, or of all (None), committed or pending.
 
-        An unknown group has nothing.
+        An unknown group has no offsets.
         """
         self._check(group_id, may_be_empty=True)
         known = self._offsets.of_group(group_id)
@@ -440,7 +443,7 @@ class GroupCoordinator:
 
     @property
     def claim_keeper(self) -> ClaimKeeper | None:
-        """The groups' home among the transaction coordinators; None: nobody makes claims."""
+        """The groups' home among the transaction coordinators; None if there are no claims."""
         return self._upkeep.claim_keeper
 
     @claim_keeper.setter
@@ -497,12 +500,12 @@ class GroupCoordinator:
         """See ClaimedGroups."""
         return self._upkeep.emptied_ms(self._membership.groups.get(group_id))
 
-    # ---- what goes by itself
+    # ---- deletion and expiry
 
     def on_topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
-        """Topics are gone, and with them what was committed there; what is left of it is removed when awaited.
+        """Remove the offsets of deleted topics; if a result is returned, await it to remove the rest.
 
-        Raises KafkaError, here or there, while something cannot be removed: then it is to be asked again.
+        The call, or the await, raises KafkaError if offsets cannot be removed: call again then.
         """
         return self._upkeep.topics_deleted(topics)
 
@@ -522,6 +525,6 @@ class GroupCoordinator:
 
 
 def _both(settled: asyncio.Future[None] | None, dropping: asyncio.Future[None]) -> asyncio.Future[None]:
-    """A future of the caller's own that resolves when both have; `dropping` is shared and is left alone."""
+    """Return a new future that resolves when both have; `dropping` is shared, so it is shielded."""
     both: asyncio.Future[Any] = asyncio.gather(asyncio.shield(dropping), *([] if settled is None else [settled]))
     return both

@@ -1,18 +1,18 @@
-"""What the producers of one group hold, and who owns a partition when several do. Plain data and pure rules.
+"""The partitions that the producers of one group hold, and the owner of each. Plain data and pure rules.
 
 Each transactional id has one assignment: the generation of its latest group-aware initialisation and the partitions it
-claimed then. Two may hold a partition, from the moment the later one claims it until the earlier one is fenced and has
-released it. The owner is the one of the newest generation; at equal generation, the one that claimed later.
+claimed then. Two ids may hold the same partition, from the later one's claim until the earlier one is fenced and has
+released it. The owner is the id with the newer generation; at equal generation, the one that claimed later.
 
-Two memories stand beside the assignments:
+Besides the assignments there are two fields:
 
-* `forgotten_generation`: claims up to that generation were dropped. Committed offsets may still name them (their
-  records are not written anew for it), and must not bring them back.
-* `found`: claims that committed offsets name and that are newer than anything known here: part of
-  `__transaction_state` was lost. They count until they are replaced or dropped.
+* `forgotten_generation`: claims up to that generation were dropped. Committed offsets may still name them, because
+  their records are not rewritten, and must not restore them.
+* `found`: claims that committed offsets name and that are newer than all known ones, because part of
+  `__transaction_state` was lost. They are valid until they are replaced or dropped.
 
-A group may have as many producers as it has partitions, so nothing that happens at a claim looks at all of them: what
-it costs depends on the partitions that are concerned.
+A group may have as many producers as partitions, so a claim never visits all of them: its cost depends on the affected
+partitions.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from typing import Final
 from ..claims import NO_GENERATION, Claim, TopicPartition
 
 NOTHING_FORGOTTEN = -2
-"""Below every generation, `NO_GENERATION` included."""
+"""A value below every generation, `NO_GENERATION` included."""
 
 _SPENT_AT_ONCE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one transactional id holds; `order` grows with every claim in the group, `made_ms` is since the epoch.
+    """The partitions that one transactional id holds; `order` grows with every claim in the group, `made_ms` is in ms
+    since the epoch.
 
-    Without partitions it holds nothing, but still says that its generation has been.
+    An assignment without partitions only records that its generation existed.
     """
 
     generation_id: int
@@ -45,7 +46,7 @@ class Assignment:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The higher one owns what both hold."""
+        """The precedence: of two ids that hold a partition, the one with the higher rank owns it."""
         return self.generation_id, self.order
 
 
@@ -68,27 +69,27 @@ class GroupAssignments:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing is known of the group."""
+        """Whether the group has no assignment, no found claim and no forgotten generation."""
         return not self._held and not self.found and self.forgotten_generation == NOTHING_FORGOTTEN
 
     @property
     def recorded_generation(self) -> int:
-        """The newest generation in the assignments: what claims in offsets must exceed to count."""
+        """The newest generation in the assignments; only newer claims in offsets are valid."""
         return max(self._generations, default=NOTHING_FORGOTTEN)
 
     @property
     def newest_generation(self) -> int:
-        """The newest generation that counts, NO_GENERATION where there is none."""
+        """The newest generation of all valid claims, NO_GENERATION if there is none."""
         found = (claim.generation_id for claim in self.found.values())
         return max(NO_GENERATION, self.recorded_generation, max(found, default=NO_GENERATION))
 
     def next_order(self) -> int:
-        """The order of the next claim."""
+        """Return the order of the next claim."""
         self.last_order += 1
         return self.last_order
 
     def put(self, transactional_id: str, assignment: Assignment | None) -> None:
-        """The id holds this, and nothing else; None: nothing is known of it."""
+        """Replace the id's assignment; None removes it."""
         before = self._held.pop(transactional_id, None)
         if before is not None:
             self._generations[before.generation_id] -= 1
@@ -111,16 +112,16 @@ class GroupAssignments:
     # ---- who holds and who owns
 
     def holding(self, partition: TopicPartition) -> Collection[str]:
-        """Every transactional id that holds the partition, owner or not; those of `found` left out."""
+        """Every transactional id that holds the partition, as owner or not, without those in `found`."""
         return self._holders.get(partition, frozenset())
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """Who owns the partition; `found` left out."""
+        """The owner of the partition, without those in `found`."""
         holders = self._holders.get(partition)
         return None if holders is None else max(holders, key=lambda name: self._held[name].rank)
 
     def owners(self) -> dict[TopicPartition, tuple[str, Assignment]]:
-        """Who owns each partition, those of `found` left out."""
+        """The owner of each partition with its assignment, without those in `found`."""
         owners = ((partition, self.owner(partition)) for partition in self._holders)
         return {partition: (name, self._held[name]) for partition, name in owners if name is not None}
 
@@ -130,7 +131,7 @@ class GroupAssignments:
         return len(self._holders) + sum(partition not in self._holders for partition in self.found)
 
     def holders(self, partitions: Iterable[TopicPartition]) -> dict[str, int]:
-        """Every transactional id that holds one of the partitions, owner or not, and its generation."""
+        """Every transactional id that holds one of the partitions, as owner or not, with its generation."""
         holders: dict[str, int] = {}
         for partition in partitions:
             claim = self.found.get(partition)
@@ -141,29 +142,29 @@ class GroupAssignments:
         return holders
 
     def adopt(self, offsets: Mapping[TopicPartition, Claim]) -> None:
-        """Take what committed offsets say into account, at start: only what is newer than all that is known here."""
+        """At start, adopt those claims in committed offsets that are newer than all known ones."""
         known = max(self.recorded_generation, self.forgotten_generation)
         self.found = {partition: claim for partition, claim in offsets.items() if claim.generation_id > known}
 
-    # ---- what a change brings with it
+    # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Ids without partitions that need no assignment once there is another one of that generation.
+        """Ids without partitions whose assignment is superfluous once another one of that generation exists.
 
-        A few at a time: they go with claims, and each claim leaves one at most.
+        Returns a few at a time: claims remove them, and each claim adds at most one.
         """
         without = self._without_partitions
         return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]
 
     def newest_after(self, changes: Mapping[str, Assignment | None]) -> int:
-        """The newest generation in the assignments once these have changed; NOTHING_FORGOTTEN where none is left."""
+        """The newest generation in the assignments after these changes; NOTHING_FORGOTTEN if none is left."""
         newest = max((held.generation_id for held in changes.values() if held is not None), default=NOTHING_FORGOTTEN)
         gone = Counter(self._held[name].generation_id for name in changes if name in self._held)
         stays = (generation for generation, count in self._generations.items() if count > gone[generation])
         return max(newest, max(stays, default=NOTHING_FORGOTTEN))
 
     def concerned(self, changes: Mapping[str, Assignment | None]) -> set[TopicPartition]:
-        """The partitions whose owner, or the owner's generation, may be another once these have changed."""
+        """The partitions whose owner, or owner's generation, may differ after these changes."""
         concerned: set[TopicPartition] = set()
         for name, after in changes.items():
             before = self._held.get(name)
@@ -174,7 +175,7 @@ class GroupAssignments:
         return concerned
 
     def with_overtaken(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment | None]:
-        """The changes, and that nobody gets back what its owner, who took it from them, now lets go."""
+        """Return the changes, extended so that a released partition does not fall back to an earlier holder."""
         freed: set[TopicPartition] = set()
         for name, changed in changes.items():
             held = self._held.get(name)
@@ -188,7 +189,7 @@ class GroupAssignments:
         return after
 
     def written_behind(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment]:
-        """Who took partitions from one of them since, and from these in turn: their order must stay."""
+        """The assignments that took partitions from a changed one later, transitively: their order must be kept."""
         behind: dict[str, Assignment] = {}
         look = [held for held in changes.values() if held is not None]
         while look:
@@ -203,7 +204,7 @@ class GroupAssignments:
 
 
 def shrunk(assignment: Assignment, partitions: Iterable[TopicPartition]) -> Assignment | None:
-    """The same assignment of fewer partitions, None when none is left."""
+    """Return the assignment with only these partitions, None if there are none."""
     left = frozenset(partitions)
     if not left:
         return None

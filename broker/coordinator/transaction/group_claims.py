@@ -1,18 +1,20 @@
-"""The claims of all groups that are at home here: durable in `__transaction_state`, in force at the group coordinator.
+"""The claims of all groups whose home is this broker: durable in `__transaction_state`, enforced by the group
+coordinator.
 
-Owns the assignments, the records that change them, and their replay. Never decides who may claim, never fences
-anybody; `group_initialisation.py` does.
+Owns the assignments, the records that change them, and their replay. Never decides who may claim and never fences a
+producer; `group_initialisation.py` does.
 
-Every change is one batch in the group's state partition, and in effect with its append: memory is at any moment what a
-replay would give, and nobody may be told of a change before it is durable. Very many claims are dropped by several
-changes, one after the other. Order counts at equal generation, so a record that is rewritten takes those that were made
-after it along, in their order.
+Every change is one batch in the group's state partition, and takes effect with its append. So memory always equals the
+result of a replay, and no response may report a change before it is durable. Very many claims are dropped in several
+changes, one after another. Order counts at equal generation, so rewriting a record also rewrites those that took
+partitions from it later, in their order.
 
 Invariants
 
-* The group coordinator refuses by exactly the owners that these records and the committed offsets give, also after a
-  restart wherever the one before was killed: the newest generation wins, and dropped claims stay dropped.
-* Without the feature (`active` is false) records are read and kept, go with their groups, and nobody is refused.
+* The owners that the group coordinator enforces are exactly those in these records and the committed offsets, also
+  after a kill at any point and a restart: the newest generation wins, and dropped claims stay dropped.
+* Without the feature (`active` is false) records are read, kept and deleted with their groups, and no commit is
+  refused.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from .group_homes import TransactionHomes
 from .group_records import decode_assignment, encode_assignment, encode_assignment_key
 
 FORGOTTEN: Final = ""
-"""The transactional id under which a group's `forgotten_generation` is recorded: nobody can have it."""
+"""The transactional id under which a group's `forgotten_generation` is recorded; no producer can have it."""
 
 _LATE_LOOK_S: Final = 0.05
 
@@ -46,18 +48,18 @@ _APPEND_ERRORS: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_REQUEST,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_REQUEST,
 }
-"""What a failure of the log means to a client of the coordinator."""
+"""Log error codes mapped to the codes of a coordinator."""
 
 
 class Topics(Protocol):
-    """What is asked of the metadata."""
+    """The operations that claims need from the metadata."""
 
     def topic(self, name: str) -> Any:
-        """The topic (`partitions`: their number), None where there is none."""
+        """The topic (`partitions` is their number), None if there is none."""
 
 
 class OwnedPartition(NamedTuple):
-    """A claim, as people are shown it."""
+    """A claim, as shown to operators."""
 
     topic: str
     partition: int
@@ -67,7 +69,7 @@ class OwnedPartition(NamedTuple):
 
 
 class GroupClaims:
-    """The claims of the groups whose home this is. Implements `claims.ClaimKeeper` for the group coordinator."""
+    """The claims of the groups whose home is this broker; the group coordinator's `claims.ClaimKeeper`."""
 
     def __init__(
         self,
@@ -98,9 +100,9 @@ class GroupClaims:
     # ---- start
 
     def replay(self, partition: int, key: GroupAssignmentKey, record: StateRecord) -> None:
-        """A record of the log, in its order; also when a state partition becomes readable after the start.
+        """Replay a record, in log order; also used when a state partition becomes readable after the start.
 
-        One that makes no sense costs its group the service, and nobody else.
+        An undecodable record makes its group unavailable, and no other.
         """
         try:
             value = None if record.value is None else decode_assignment(record.value)
@@ -119,7 +121,7 @@ class GroupClaims:
             self._read_late(key.group_id)
 
     def start(self) -> None:
-        """Everything is read: put the claims in force, without those that lost their reason while nobody looked."""
+        """After the replay, put the claims in force, and drop those that became invalid while the broker was down."""
         self._started = True
         if self._active:
             self._in_offsets = self._claimed.claims_in_offsets()
@@ -127,12 +129,12 @@ class GroupClaims:
             self._settle(group_id)
 
     def stop(self) -> None:
-        """Nothing moves by itself any more."""
+        """Stop the timer."""
         if self._late_timer is not None:
             self._late_timer.cancel()
 
     def _read_late(self, group_id: str) -> None:
-        """A state partition is being read after the start: nothing of it counts before all of it is there."""
+        """Note a group of a state partition that is read after the start; its claims wait for the whole partition."""
         self._late.add(group_id)
         if self._late_timer is None:
             self._late_timer = asyncio.get_running_loop().call_later(_LATE_LOOK_S, self._settle_late)
@@ -172,20 +174,20 @@ class GroupClaims:
         topic = self._topics.topic(partition[0])
         return topic is not None and 0 <= partition[1] < topic.partitions
 
-    # ---- looking
+    # ---- lookups
 
     def newest_generation(self, group_id: str) -> int:
-        """The newest generation that was recorded for the group, NO_GENERATION where there is none."""
+        """The newest generation recorded for the group, NO_GENERATION if there is none."""
         group = self._groups.get(group_id)
         return NO_GENERATION if group is None else group.newest_generation
 
     def holders(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[str, int]:
-        """Every transactional id that holds one of the partitions, owner or not, and its generation."""
+        """Every transactional id that holds one of the partitions, as owner or not, with its generation."""
         group = self._groups.get(group_id)
         return {} if group is None else group.holders(partitions)
 
     def of_group(self, group_id: str) -> dict[TopicPartition, Claim]:
-        """Who owns what."""
+        """The owner of each partition of the group."""
         group = self._groups.get(group_id)
         if group is None:
             return {}
@@ -195,7 +197,7 @@ class GroupClaims:
         return claims
 
     def owned(self, group_id: str) -> list[OwnedPartition]:
-        """Who owns what, in order, for people."""
+        """The owner of each partition of the group, sorted, for operators."""
         return [
             OwnedPartition(topic, index, claim.transactional_id, claim.producer_id, claim.generation_id)
             for (topic, index), claim in sorted(self.of_group(group_id).items())
@@ -203,19 +205,19 @@ class GroupClaims:
 
     @property
     def claimed_partitions(self) -> int:
-        """How many partitions have an owner, of all groups."""
+        """How many partitions of all groups have an owner."""
         return sum(group.owned for group in self._groups.values())
 
     def groups(self) -> list[str]:
-        """The groups in which somebody owns something."""
+        """The groups in which a partition has an owner."""
         return sorted(group_id for group_id, group in self._groups.items() if group.owned)
 
-    # ---- changes: each is appended and in effect, or raises KafkaError and has changed nothing
+    # ---- changes: each is appended and takes effect, or raises KafkaError and changes nothing
 
     def claim(
         self, group_id: str, transactional_id: str, generation_id: int, partitions: frozenset[TopicPartition]
     ) -> asyncio.Future[None] | None:
-        """The id holds these partitions now, and no others. None: durable; else a future, to be shielded."""
+        """Make the id hold exactly these partitions. Returns None if that is durable, else a future (shield it)."""
         self._check_readable(group_id)
         group = self._groups.get(group_id) or GroupAssignments()
         made: Assignment | None = None
@@ -236,7 +238,7 @@ class GroupClaims:
         return durable
 
     def release(self, group_id: str, transactional_id: str) -> asyncio.Future[None] | None:
-        """The id, which has been fenced, lets go of all that others own. None: durable, or nothing to do."""
+        """Release a fenced id's partitions that other ids own. Returns None if that is durable or unnecessary."""
         group = self._groups.get(group_id)
         assignment = None if group is None else group.held.get(transactional_id)
         if group is None or assignment is None:
@@ -263,16 +265,16 @@ class GroupClaims:
         if not (names or found or forget):
             return None
         durable = None
-        for some in list(_slices(names, group, gone)):
-            held = {name: group.held[name] for name in some if name in group.held}
-            changes = {name: None if gone is None else shrunk(one, one.partitions - gone) for name, one in held.items()}
+        for portion in list(_slices(names, group, gone)):
+            held = {name: group.held[name] for name in portion if name in group.held}
+            changes = {name: None if gone is None else shrunk(a, a.partitions - gone) for name, a in held.items()}
             durable = self._write(group_id, group, changes, found, forget=forget)
             found = []
         self._events.dropped(group_id, reason, names, "all" if partitions is None else len(partitions))
         return durable
 
     def forget_transactional_id(self, transactional_id: str) -> None:
-        """The id has expired at its home: what it held is nobody's."""
+        """Drop all claims of an id that has expired."""
         for group_id in sorted(self._groups_of.get(transactional_id, ())):
             group = self._groups[group_id]
             partitions = len(group.held[transactional_id].partitions)
@@ -300,11 +302,11 @@ class GroupClaims:
         forget: bool = False,
         claims: bool = False,
     ) -> asyncio.Future[None] | None:
-        """Append one batch, and take it over: new assignments (None: none any more), and the end of those `found`.
+        """Append one batch and apply it: new assignments (None: removed), and the removal of the `found` claims.
 
-        The newest generation of what goes is remembered where nothing newer stays and offsets may name it, unless the
-        group itself goes. `claims`: an id gets partitions, which a large record or a full disk may prevent; nothing may
-        keep ids from letting go of theirs.
+        The newest generation of the removed claims is remembered if no newer one remains and offsets may name it,
+        unless the group itself is deleted (`forget`). `claims`: an id gets partitions, so a large record or a full disk
+        may refuse the append. Neither may prevent a release.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -337,7 +339,7 @@ class GroupClaims:
     def _records(
         group_id: str, group: GroupAssignments, changes: Mapping[str, Assignment | None]
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records of changed assignments. Whoever took partitions from one of them since is written behind it."""
+        """The records of changed assignments; ids that later took partitions from one of them are written after it."""
         changed = {name: held for name, held in changes.items() if held is not None}
         written = {**changed, **group.written_behind(changes)}
         records: list[tuple[bytes, bytes | None]] = [
@@ -361,7 +363,7 @@ class GroupClaims:
         return None if flush is None else _as_coordinators(flush)
 
     def _now_ms(self, group_id: str) -> int:
-        """The time for a record: a clock that was set back must not make a claim older than the group's emptiness."""
+        """The time for a record: not before the group's last member left, even if the clock was set back."""
         return max(self._clock.now_ms(), self._claimed.emptied_ms(group_id))
 
     def _put(self, group_id: str, group: GroupAssignments, transactional_id: str, held: Assignment | None) -> None:
@@ -378,7 +380,7 @@ class GroupClaims:
     def _claims_on(
         self, group: GroupAssignments, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Claim | None]:
-        """The claim on each partition, None where there is none."""
+        """The claim on each partition, None if there is none."""
         claims: dict[TopicPartition, Claim | None] = {}
         producer_ids: dict[str, int] = {}
         for partition in partitions:
@@ -398,18 +400,18 @@ class GroupClaims:
 
 
 def _slices(names: list[str], group: GroupAssignments, gone: frozenset[TopicPartition] | None) -> Iterator[list[str]]:
-    """The ids, at least one slice of them, in portions that fit into a batch: a group may have any number of them."""
-    some: list[str] = []
+    """Split the ids into portions that fit into a batch, at least one: a group may have any number of ids."""
+    portion: list[str] = []
     size = 0
     for name in names:
-        some.append(name)
+        portion.append(name)
         size += len(name.encode()) + _RECORD_OVERHEAD
         size += 0 if gone is None else sum(len(topic) for topic, _ in group.held[name].partitions - gone)
         if size >= _DROPPED_AT_ONCE:
-            yield some
-            some, size = [], 0
-    if some or not names:
-        yield some
+            yield portion
+            portion, size = [], 0
+    if portion or not names:
+        yield portion
 
 
 def _coordinator_error(error: KafkaError) -> KafkaError:
@@ -417,7 +419,7 @@ def _coordinator_error(error: KafkaError) -> KafkaError:
 
 
 def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
-    """A future of our own that fails in a coordinator's codes."""
+    """Return a new future that follows `flush` and fails with a coordinator's codes."""
     durable: asyncio.Future[None] = flush.get_loop().create_future()
 
     def flushed(done: asyncio.Future[None]) -> None:
@@ -429,7 +431,7 @@ def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
             return
         known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
         durable.set_exception(_coordinator_error(known))
-        durable.exception()  # whoever waits may be gone
+        durable.exception()  # mark it as retrieved: the waiter may be gone
 
     flush.add_done_callback(flushed)
     return durable

@@ -1,7 +1,7 @@
-"""Logs and counts what happens at a group's home: one log line, and where it can be counted one metric, per event.
+"""The log lines and metrics of a group's home: one line per event, and one metric if it can be counted.
 
-It owns the names of the events, and what each line says: why, who (client id and host), by which request. The homes of
-the fenced ids report fences and their aborted transactions (`events.py`). It never decides anything.
+Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. The homes
+of the fenced ids report fences and their aborted transactions (`events.py`). It never decides anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .events import LONG_WAIT_S, Caller, TransactionEvents
 
 
 class GroupEvents:
-    """Logs and counts the events of a group's home. Times are seconds."""
+    """The log and metrics of a group's home. Times are in seconds."""
 
     def __init__(self, transactions: TransactionEvents, metrics: Metrics, logger: Any) -> None:
         self._transactions = transactions
@@ -24,7 +24,7 @@ class GroupEvents:
         self._logger = logger
 
     def watch(self, claimed: Any, parked: Any) -> None:
-        """Have somebody who looks at the metrics told how many partitions are claimed, and how many calls wait."""
+        """Register the gauges: how many partitions are claimed, and how many calls wait."""
         self._metrics.watch(CLAIMED, claimed)
         self._metrics.watch(PARKED_IN_GROUPS, parked)
 
@@ -37,7 +37,7 @@ class GroupEvents:
         victims: Iterable[str],
         by: Caller,
     ) -> None:
-        """A producer has claimed partitions; its victims are fenced from now on."""
+        """Record that a producer has claimed partitions; its victims are now being fenced."""
         self._metrics.count(CLAIMS_MADE)
         self._logger.info(
             "partitions_claimed",
@@ -51,55 +51,55 @@ class GroupEvents:
         )
 
     def dropped(self, group_id: str, reason: str, ids: Iterable[str], partitions: int | str) -> None:
-        """Claims are gone, or some partitions of them."""
+        """Record that claims, or some of their partitions, were dropped."""
         self._metrics.count(CLAIMS_DROPPED, reason)
         self._logger.info(
             "claims_dropped", reason=reason, group=group_id, transactional_ids=sorted(ids), partitions=partitions
         )
 
     def not_dropped(self, group_id: str, error: KafkaError) -> None:
-        """They should be, but the log refused."""
+        """Record that claims could not be dropped because the append failed."""
         self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
 
     def unfenced(self, group_id: str, claims: Iterable[object], by: Caller) -> None:
-        """An operator drops all claims of a group."""
+        """Record that an operator drops all claims of a group."""
         self._logger.warning(
             "claims_unfenced", reason="by hand", group=group_id, claims=[str(claim) for claim in claims], **_who(by)
         )
 
     def unreadable(self, group_id: str, why: str) -> None:
-        """A record makes no sense."""
+        """Record an undecodable claim."""
         self._logger.error("claims_unreadable", group=group_id, why=why, remedy="use the release that wrote it")
 
-    def fight(self, group_id: str, generation_id: int, one: str, other: str, by: Caller) -> None:
-        """Two producers have taken partitions from each other too often."""
+    def fight(self, group_id: str, generation_id: int, claimant: str, rival: str, by: Caller) -> None:
+        """Record that two producers have taken partitions from each other too often."""
         self._logger.warning(
             "producers_fence_each_other",
             reason="both claim the same partitions in the same generation",
             group=group_id,
             generation=generation_id,
-            transactional_ids=sorted((one, other)),
+            transactional_ids=sorted((claimant, rival)),
             remedy="give each of them an assignment of its own",
             **_who(by),
         )
 
     def pending_of_nobody(self, group_id: str, producer_ids: Collection[int], by: Caller) -> None:
-        """Undecided commits are in the way whose producer nobody knows."""
+        """Record that undecided commits of unknown producers block the partitions."""
         self._logger.warning(
             "pending_offsets_of_nobody",
             reason="no transactional id has the producer id",
             group=group_id,
             producer_ids=sorted(producer_ids),
-            remedy="they are ended by the repair after a start; if they stay: oncelog txn hanging",
+            remedy="the repair after a start ends them; if they persist, run oncelog txn hanging",
             **_who(by),
         )
 
     def fence_failed(self, group_id: str, transactional_id: str, error: BaseException) -> None:
-        """A victim could not be fenced; whoever asks next tries again."""
+        """Record that a victim could not be fenced; the next call tries again."""
         self._logger.warning("fence_failed", group=group_id, transactional_id=transactional_id, error=str(error))
 
     def waited(self, group_id: str, by: Caller, seconds: float, outcome: str, reason: str) -> None:
-        """A request was parked; `outcome` is done, gave_up or closed."""
+        """Record that a request waited; `outcome` is done, gave_up or closed."""
         cause = by.cause
         self._metrics.observe(WAITS, seconds, cause.request, outcome)
         level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"
@@ -115,7 +115,7 @@ class GroupEvents:
     def refused(
         self, transactional_id: str | None, error: KafkaError, expected: ProducerIdentity | None, by: Caller
     ) -> None:
-        """A group-aware initialisation was refused before it came to the id's own home."""
+        """Record a group-aware initialisation that was refused before it reached the id's home."""
         self._transactions.refused(transactional_id or "", error.code, by, identity=expected, reason=error.message)
 
 

@@ -1,7 +1,7 @@
-"""Producers that take partitions from each other at the same generation, over and over: when that has to end.
+"""The limit for producers that repeatedly take partitions from each other in the same generation.
 
-At equal generation the later claim wins, so two instances that are both told to own a partition would fence each
-other for ever. Owns the count; time is the event loop's, in seconds.
+At equal generation the later claim wins, so two instances with the same assignment would fence each other for ever.
+Owns the count; times are event loop times in seconds.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _Pair = tuple[str, str, str]
 
 
 class GroupFights:
-    """Who has fenced whom lately, at equal generation."""
+    """The recent fences at equal generation, by group and pair of producers."""
 
     def __init__(self) -> None:
         self._fences: dict[_Pair, deque[float]] = {}
 
-    def is_over_limit(self, group_id: str, one: str, other: str, now: float) -> bool:
-        """Whether the two have fenced each other as often as they may."""
-        fences = self._fences.get(_pair(group_id, one, other), ())
+    def is_over_limit(self, group_id: str, claimant: str, rival: str, now: float) -> bool:
+        """Whether the two have fenced each other MAX_FENCES times within WINDOW_S."""
+        fences = self._fences.get(_pair(group_id, claimant, rival), ())
         return sum(at > now - WINDOW_S for at in fences) >= MAX_FENCES
 
-    def note(self, group_id: str, one: str, other: str, now: float) -> None:
-        """One fences the other."""
-        key = _pair(group_id, one, other)
+    def note(self, group_id: str, claimant: str, rival: str, now: float) -> None:
+        """Count that the claimant fences the rival."""
+        key = _pair(group_id, claimant, rival)
         fences = self._fences.pop(key, None) or deque(maxlen=MAX_FENCES)
         fences.append(now)
         self._fences[key] = fences  # at the end: the pairs are ordered by their latest fence
@@ -36,5 +36,5 @@ class GroupFights:
             del self._fences[oldest]
 
 
-def _pair(group_id: str, one: str, other: str) -> _Pair:
-    return group_id, min(one, other), max(one, other)
+def _pair(group_id: str, claimant: str, rival: str) -> _Pair:
+    return group_id, min(claimant, rival), max(claimant, rival)

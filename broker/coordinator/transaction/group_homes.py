@@ -1,7 +1,7 @@
-"""How a group's home reaches the homes of transactional ids: the only way it does.
+"""The only access of a group's home to the homes (coordinators) of transactional ids.
 
-`TransactionHomes` is the interface. `LocalTransactionHomes` reaches the transaction coordinator of this broker; with
-more than one broker another implementation asks each id's own. A home never waits for a group's home.
+`TransactionHomes` is the interface. `LocalTransactionHomes` calls the transaction coordinator of this broker; with
+several brokers another implementation would call each id's own. The home of an id never waits for a group's home.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class TransactionHomes(Protocol):
-    """What a group's home asks of the homes of transactional ids. All raise KafkaError in a coordinator's codes."""
+    """The operations that a group's home needs from the homes of transactional ids; all raise a coordinator's codes."""
 
     def check_home(self, key: str) -> None:
-        """Raise KafkaError when the state that lies with `key` (an id, a group) is not loaded or cannot be read."""
+        """Raise KafkaError if the state partition of `key` (an id, a group) is not loaded or cannot be read."""
 
     def check_initialise(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
     ) -> None:
-        """Raise KafkaError for what `initialise` would refuse as things are (None: an id not yet known)."""
+        """Raise KafkaError if `initialise` would refuse the request in the current state (None: a new id)."""
 
     async def initialise(
         self,
@@ -36,23 +36,23 @@ class TransactionHomes(Protocol):
         cause: Caller,
         deadline: float,
     ) -> ProducerIdentity:
-        """InitProducerId of one id. `deadline` is in the event loop's time: then KafkaError CONCURRENT_TRANSACTIONS."""
+        """InitProducerId of one id. Raises KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time)."""
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Lock out whoever holds the id; returns when its transaction is complete, however long that takes."""
+        """Fence the id's producer; returns when its transaction is complete, without a time limit."""
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Who has that producer id, None when nobody known does."""
+        """The transactional id that has the producer id, None if no known id has it."""
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """The id's present producer id, -1 where that is not known."""
+        """The id's current producer id, -1 if it is unknown."""
 
     async def unused_transactional_id(self, prefix: str) -> str:
-        """`prefix` and a number, as nobody has been called before: numbers are producer ids, each given out once."""
+        """Return a new id: `prefix` and a unique number, which is a freshly allocated producer id."""
 
 
 class LocalTransactionHomes:
-    """All transactional ids are at home in this process."""
+    """The homes of transactional ids if all are in this process."""
 
     def __init__(self, coordinator: TransactionCoordinator, max_timeout_ms: int) -> None:
         self._coordinator = coordinator
@@ -69,7 +69,7 @@ class LocalTransactionHomes:
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction timeout {timeout_ms} ms is not within 1 and transaction.max.timeout.ms"
+                f"transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms"
                 f" = {self._max_timeout_ms}",
             )
         if transactional_id is None:

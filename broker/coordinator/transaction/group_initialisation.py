@@ -2,7 +2,7 @@
 
 It owns the order of the steps at the home of the group, after a draft of KIP-447. A call
 
-1. is checked, and changes nothing if it is refused;
+1. is checked; a refused call changes nothing;
 2. claims the partitions, in the log and at the group coordinator in one step: from then on no other producer with an
    older generation, or none, can commit on them. The same step determines the conflicting ids: every other
    transactional id of the group that holds one of the partitions, or has pending commits there;
@@ -10,8 +10,8 @@ It owns the order of the steps at the home of the group, after a draft of KIP-44
 4. initialises the caller's own transactional id, and answers.
 
 Calls for a group are executed in turn; groups do not wait for each other. A call waits for its turn and for the others'
-transactions, for `max_wait` in all. Fences go on after that, and the next call for these partitions waits for the same
-ones, so that no epoch is bumped twice. A caller that is being fenced itself waits for that first.
+transactions, for `max_wait` in all. Fences continue after that, and the next call for these partitions waits for the
+same ones, so that no epoch is bumped twice. A caller that is being fenced itself waits for that first.
 
 At equal generation the later call wins. Two that keep taking partitions from each other are stopped (`group_fights`).
 """
@@ -34,14 +34,14 @@ from .group_fights import MAX_FENCES, WINDOW_S, GroupFights
 from .group_homes import TransactionHomes
 
 REASON: Final = "another producer of the group"
-"""Why a victim's epoch is bumped."""
+"""The reason for fencing that the log and the metrics show."""
 
 _LONGEST_PREFIX: Final = 32_000
 
 
 class GroupInitialisation(NamedTuple):
-    """What a producer asks. `transactional_id` None: the group's home gives it one; `expected` as for any
-    InitProducerId (KIP-360), None for a new instance.
+    """A producer's request. Without a `transactional_id` the group's home assigns one. `expected` is the identity that
+    the producer holds, as for any InitProducerId (KIP-360), None for a new instance.
     """
 
     group_id: str
@@ -59,7 +59,7 @@ class _Fence(NamedTuple):
 
 @dataclass(slots=True)
 class _Turns:
-    """Whose turn it is in one group, and by victim the fences there that have yet to lock it out."""
+    """The lock that serialises the calls of one group, and its unfinished fences by victim."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -67,8 +67,8 @@ class _Turns:
 
 
 class GroupAwareInitialiser:
-    """Initialises producers for a group's partitions. `max_wait_ms`, `max_waiting`: the limits of
-    `transaction.pending.wait`.
+    """The service that initialises producers for a group's partitions. `max_wait_ms` and `max_waiting` are the limits
+    of `transaction.pending.wait`.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class GroupAwareInitialiser:
         events.watch(lambda: claims.claimed_partitions, lambda: self._waiting)
 
     def start(self) -> None:
-        """Put the claims in force; both coordinators have read their logs."""
+        """Put the claims in force; call it when both coordinators have replayed their logs."""
         self._claims.start()
 
     async def stop(self) -> None:
-        """Leave fences to whoever asks again after the next start."""
+        """Cancel the fences; the next call for the partitions after a restart fences again."""
         self._stopped = True
         self._claims.stop()
         tasks = list(self._fencing)
@@ -114,10 +114,10 @@ class GroupAwareInitialiser:
     # ---- requests
 
     async def initialise(self, request: GroupInitialisation, by: Caller) -> tuple[str, ProducerIdentity]:
-        """The caller's transactional id and the identity that it has from now on, the partitions being its own.
+        """Claim the partitions for the caller; return its transactional id and its new identity.
 
         Raises KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
-        CONCURRENT_TRANSACTIONS (not done within the wait: ask again), what InitProducerId raises, and the codes of both
+        CONCURRENT_TRANSACTIONS (not done within the wait: retry), the codes of InitProducerId, and those of both
         coordinators.
         """
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
@@ -128,7 +128,7 @@ class GroupAwareInitialiser:
                 turns = await stack.enter_async_context(self._turn(request.group_id, deadline, by))
                 if transactional_id is None:
                     transactional_id = await self._homes.unused_transactional_id(_prefix(request.group_id))
-                self._check(request)  # others may have been there while it waited
+                self._check(request)  # other calls may have run while it waited
                 durable, fences = self._claim(turns, request, transactional_id, by.cause)
                 if durable is not None:
                     await asyncio.shield(durable)
@@ -142,7 +142,7 @@ class GroupAwareInitialiser:
             return transactional_id, identity
 
     async def unfence(self, group_id: str, by: Caller) -> None:
-        """Drop all claims of a group, by hand; returns when that is durable. Raises the coordinators' codes."""
+        """Drop all claims of a group for an operator; returns when that is durable. Raises the coordinators' codes."""
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
@@ -153,13 +153,13 @@ class GroupAwareInitialiser:
                 await asyncio.shield(durable)
 
     def owned(self, group_id: str) -> list[OwnedPartition]:
-        """Who owns what in a group. Raises KafkaError where that cannot be known."""
+        """The owner of each partition of a group. Raises KafkaError if the group is not served."""
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
         return self._claims.owned(group_id)
 
     def groups(self) -> list[str]:
-        """The groups in which somebody owns something."""
+        """The groups in which a partition has an owner."""
         return self._claims.groups()
 
     # ---- the steps
@@ -174,7 +174,7 @@ class GroupAwareInitialiser:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"{len(request.partitions)} partitions are more than group.transaction.max.partitions"
-                f" = {self._max_partitions}.",
+                f" = {self._max_partitions}: name fewer, or raise the setting.",
             )
         for topic, index in request.partitions:
             known = self._topics.topic(topic)
@@ -182,16 +182,16 @@ class GroupAwareInitialiser:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{index}.")
         self._check_generation(group_id, request.generation_id)
         if request.transactional_id is None and request.expected is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A producer id and epoch need their transactional id.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A producer id and epoch need a transactional id.")
         self._homes.check_initialise(request.transactional_id, request.timeout_ms, request.expected)
 
     def _check_generation(self, group_id: str, generation_id: int) -> None:
         newest = self._claims.newest_generation(group_id)
         if generation_id < newest:
-            said = "names none" if generation_id == NO_GENERATION else f"is of generation {generation_id}"
+            given = "has no generation" if generation_id == NO_GENERATION else f"has generation {generation_id}"
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
-                f"The request {said}; producers of group {group_id!r} were initialised in generation {newest}.",
+                f"The request {given}; producers of group {group_id!r} were initialised in generation {newest}.",
             )
         current = self._claimed.generation_with_members(group_id)
         if current is not None and generation_id > current:
@@ -203,7 +203,10 @@ class GroupAwareInitialiser:
     def _claim(
         self, turns: _Turns, request: GroupInitialisation, transactional_id: str, by: Caller
     ) -> tuple[asyncio.Future[None] | None, list[_Fence]]:
-        """Claim, and begin to fence whoever is in the way; returns when the claim is durable, and what to wait for."""
+        """Claim the partitions and start to fence conflicting ids.
+
+        Returns a future of the claim's durability (None: durable), and the fences to wait for.
+        """
         group_id, partitions = request.group_id, request.partitions
         holders = self._claims.holders(group_id, partitions)
         rivals = {
@@ -216,11 +219,11 @@ class GroupAwareInitialiser:
             self._check_fight(request, transactional_id, rival, now, by)
         durable = self._claims.claim(group_id, transactional_id, request.generation_id, partitions)
         victims = set(holders)
-        nobody = []
+        unknown = []
         for producer_id in self._claimed.pending_producers(group_id, partitions):
             name = self._homes.transactional_id_of(producer_id)
             if name is None:
-                nobody.append(producer_id)
+                unknown.append(producer_id)
             else:
                 victims.add(name)
         victims.discard(transactional_id)
@@ -229,8 +232,8 @@ class GroupAwareInitialiser:
         for rival in rivals:
             self._fights.note(group_id, transactional_id, rival, now)
         self._events.claimed(group_id, request.generation_id, transactional_id, partitions, victims, by)
-        if nobody:
-            self._events.pending_of_nobody(group_id, nobody, by)
+        if unknown:
+            self._events.pending_of_nobody(group_id, unknown, by)
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return durable, [
             fence
@@ -246,7 +249,8 @@ class GroupAwareInitialiser:
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"Producers {transactional_id!r} and {rival!r} of group {request.group_id!r} have fenced each other"
-                f" {MAX_FENCES} times within {WINDOW_S:.0f} s in generation {request.generation_id}.",
+                f" {MAX_FENCES} times within {WINDOW_S:.0f} s in generation {request.generation_id}: give each of them"
+                " partitions of its own.",
             )
 
     def _fence(
@@ -262,7 +266,7 @@ class GroupAwareInitialiser:
             if durable is not None:
                 await asyncio.shield(durable)
             await self._homes.fence(victim, cause=by, reason=REASON)
-            # The victim may come back from here on, so whoever claims from here on has it fenced once more.
+            # The victim may be initialised again from here on, so a later claim must fence it again.
             no_longer_joined()
             released = self._claims.release(group_id, victim)
             if released is not None:
@@ -319,7 +323,7 @@ class GroupAwareInitialiser:
 
     async def _take(self, group_id: str, turns: _Turns, deadline: float, by: Caller) -> None:
         if turns.users == 1:
-            await turns.lock.acquire()  # nobody else is there
+            await turns.lock.acquire()  # no other call waits or runs
             return
         with self._parked(group_id, "others of the group come first", by):
             taken = False
@@ -335,7 +339,7 @@ class GroupAwareInitialiser:
 
     @contextmanager
     def _parked(self, group_id: str, reason: str, by: Caller) -> Iterator[None]:
-        """A request is parked as long as the block lasts."""
+        """Count and log the request as waiting while the block runs."""
         if self._waiting >= self._max_waiting:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         loop = asyncio.get_running_loop()
@@ -358,7 +362,7 @@ class GroupAwareInitialiser:
 
 
 def _prefix(group_id: str) -> str:
-    """How ids that are given out begin: with the group's name, as much of it as a name can hold."""
+    """The prefix of assigned transactional ids: the group id, truncated so that the id fits into a string field."""
     return f"{group_id.encode()[:_LONGEST_PREFIX].decode(errors='ignore')}-group-aware-"
 
 

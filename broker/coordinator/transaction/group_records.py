@@ -1,6 +1,6 @@
-"""How claims are written in `__transaction_state`: keys, values and tombstones of record id 9000.
+"""The records of claims in `__transaction_state`: keys, values and tombstones of record id 9000.
 
-Owns the mapping between our values and the records; never appends or replays. Kafka's own tools skip these records.
+Owns the mapping between assignments and records; never appends or replays. Kafka's own tools skip these records.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ VALUE_VERSION = 0
 
 
 def encode_assignment_key(group_id: str, transactional_id: str) -> bytes:
-    """The key of what a transactional id holds of a group."""
+    """Encode the key of a transactional id's assignment in a group."""
     return encode_record_key(GroupAssignmentKey(group_id, transactional_id))
 
 
 def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) -> bytes:
-    """The value: since which generation, and which partitions."""
+    """Encode an assignment: its generation and partitions."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
@@ -29,9 +29,9 @@ def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) 
 
 
 def decode_assignment(value: bytes) -> tuple[int, frozenset[TopicPartition]]:
-    """Read a value back: (generation, partitions).
+    """Decode an assignment: (generation, partitions).
 
-    Raises DecodeError when it is malformed or of a version newer than known.
+    Raises DecodeError if it is malformed or of a version newer than known.
     """
     read = decode_record_value(GroupAssignmentValue, value)
     partitions = frozenset((item.topic, index) for item in read.assigned_partitions for index in item.partition_ids)
