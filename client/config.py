@@ -68,7 +68,7 @@ class ClientConfig(Settings):
 
     bootstrap_servers: tuple[str, ...] = setting(
         ("127.0.0.1:9092",),
-        "host:port of one or more brokers to start from; the others are learned. Kafka has no default here.",
+        "host:port of one or more brokers from which the client learns of the others. Kafka has no default here.",
         parse=_addresses,
     )
     client_id: str = setting("oncelog", "Name of this client in the broker's logs and metrics.")
@@ -78,9 +78,7 @@ class ClientConfig(Settings):
         choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     )
     security_protocol: str = setting("PLAINTEXT", "Only PLAINTEXT is offered.", choices=("PLAINTEXT",))
-    request_timeout_ms: int = setting(
-        30_000, "Longest wait for the answer to one request; then its connection is closed.", at_least=1
-    )
+    request_timeout_ms: int = setting(30_000, "Longest wait for a response; then the connection is closed.", at_least=1)
     retries: int = setting(
         INT32_MAX,
         "Most retries of one request; delivery.timeout.ms is the better bound.",
@@ -100,9 +98,9 @@ class ClientConfig(Settings):
         30_000, "Bound of the above as it doubles with each failure in a row.", at_least=1
     )
     connections_max_idle_ms: int = setting(
-        540_000, "A connection that was not used for so long is closed; -1: never.", at_least=-1
+        540_000, "A connection that is idle this long is closed; -1: never.", at_least=-1
     )
-    metadata_max_age_ms: int = setting(300_000, "Metadata older than this is asked for again.", at_least=1)
+    metadata_max_age_ms: int = setting(300_000, "Metadata older than this is refreshed.", at_least=1)
     metadata_recovery_strategy: str = setting(
         "rebootstrap",
         "What to do when no known broker can be reached: start again from bootstrap.servers, or keep trying (none).",
@@ -117,13 +115,15 @@ class ClientConfig(Settings):
     receive_buffer_bytes: int = setting(65_536, "SO_RCVBUF; -1: the system's default.", at_least=-1)
     cancel_grace_ms: int = setting(
         1_500,
-        "How long a transaction or a client that is left by a cancellation, as by asyncio.timeout, still waits for the "
-        "broker: to abort, to commit, to leave the group. What is not done by then goes on in the background, or is "
-        "left to the broker's own timeouts. Not a setting of Kafka's Java client.",
+        "How long a transaction or a client still waits for the broker after a cancellation, as by asyncio.timeout, to "
+        "abort, to commit or to leave the group. What is not finished by then goes on in the background or is left to "
+        "the broker's timeouts. Not a setting of Kafka's Java client.",
         at_least=0,
     )
     receive_message_max_bytes: int = setting(
-        256 * 1024 * 1024, "A longer answer closes the connection. Not a setting of Kafka's Java client.", at_least=1024
+        256 * 1024 * 1024,
+        "Largest response; a larger one closes the connection. Not a setting of Kafka's Java client.",
+        at_least=1024,
     )
 
 
@@ -159,10 +159,11 @@ class ProducerConfig(ClientConfig):
 
     acks: int = setting(
         -1,
-        "all (or -1): answered when every in-sync replica has the records; 1: the leader; 0: not at all.",
+        "When the broker answers: all (or -1), when every in-sync replica has the records; 1, when the leader has "
+        "them; 0, never.",
         parse=_acks,
     )
-    enable_idempotence: bool = setting(True, "Retries neither double nor reorder records.")
+    enable_idempotence: bool = setting(True, "Retries neither duplicate nor reorder records.")
     max_in_flight_requests_per_connection: int = setting(
         5, "Most unanswered Produce requests per broker; at most 5 with idempotence.", at_least=1
     )
@@ -171,10 +172,14 @@ class ProducerConfig(ClientConfig):
         5, "Longest wait for a batch to fill; batches of other partitions may go earlier.", at_least=0
     )
     buffer_memory: int = setting(
-        33_554_432, "Bytes of records that may wait to be acknowledged; then send() waits.", at_least=1
+        33_554_432,
+        "Bytes of unacknowledged records; beyond it enqueue() waits and send() raises BufferFullError.",
+        at_least=1,
     )
     max_block_ms: int = setting(
-        60_000, "Longest wait of send() for metadata or memory, and of the transaction calls for an answer.", at_least=0
+        60_000,
+        "Longest wait of enqueue() for metadata or memory, and of the transaction calls for a response.",
+        at_least=0,
     )
     max_request_size: int = setting(1_048_576, "Bytes of the largest record and of the largest request.", at_least=1)
     compression_type: str = setting("none", "Codec of the batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
@@ -190,9 +195,9 @@ class ProducerConfig(ClientConfig):
         "a key stay with one partition for batch.size bytes, then move to another (KIP-794).",
         parse=_partitioner,
     )
-    partitioner_ignore_keys: bool = setting(False, "Spread records as if none had a key.")
+    partitioner_ignore_keys: bool = setting(False, "Choose partitions as if no record had a key.")
     metadata_max_idle_ms: int = setting(
-        300_000, "A topic that was not sent to for so long is no longer refreshed.", at_least=5_000
+        300_000, "The metadata of a topic that is unused this long is no longer refreshed.", at_least=5_000
     )
     transactional_id: str | None = setting(
         None, "Makes the producer transactional; a newer one with the same id fences it."
@@ -305,19 +310,19 @@ def _assignors(value: object) -> tuple[str, ...]:
 class ConsumerConfig(ClientConfig):
     """Settings of a consumer."""
 
-    group_id: str | None = setting(None, "The group that the consumer joins and commits for.")
+    group_id: str | None = setting(None, "The group that the consumer joins, and for which it commits.")
     group_instance_id: str | None = setting(
         None, "Makes it a static member, which keeps its partitions over a restart."
     )
     group_protocol: str = setting("classic", "Only classic is offered.", choices=("classic",))
     session_timeout_ms: int = setting(
-        45_000, "A member that was not heard of for so long is out of the group.", at_least=1
+        45_000, "A member without heartbeats this long is removed from the group.", at_least=1
     )
     heartbeat_interval_ms: int = setting(
         3_000, "Time between heartbeats; a third of the session timeout at most.", at_least=1
     )
     max_poll_interval_ms: int = setting(
-        300_000, "A member that asked for no records for so long leaves the group.", at_least=1
+        300_000, "A member that does not poll for this long leaves the group.", at_least=1
     )
     max_poll_records: int = setting(500, "Most records that one poll returns.", at_least=1)
     partition_assignment_strategy: tuple[str, ...] = setting(
@@ -326,16 +331,20 @@ class ConsumerConfig(ClientConfig):
         parse=_assignors,
     )
     auto_offset_reset: str = setting(
-        "latest", "Where to start without a committed offset; none raises.", choices=("earliest", "latest", "none")
+        "latest",
+        "Where to start without a committed offset; with none the consumer raises NoOffsetForPartitionError.",
+        choices=("earliest", "latest", "none"),
     )
     enable_auto_commit: bool = setting(True, "Commit the position every auto.commit.interval.ms and at close.")
     auto_commit_interval_ms: int = setting(5_000, "Time between automatic commits.", at_least=0)
     isolation_level: str = setting(
         "read_uncommitted",
-        "read_committed: neither records of aborted transactions nor of open ones.",
+        "read_committed hides records of open and of aborted transactions.",
         choices=("read_uncommitted", "read_committed"),
     )
-    fetch_min_bytes: int = setting(1, "The broker answers when it has so much, or after fetch.max.wait.ms.", at_least=0)
+    fetch_min_bytes: int = setting(
+        1, "The broker answers when it has this much, or after fetch.max.wait.ms.", at_least=0
+    )
     fetch_max_bytes: int = setting(52_428_800, "Bytes of one fetch, but always at least one batch.", at_least=0)
     max_partition_fetch_bytes: int = setting(
         1_048_576, "Bytes of one partition in a fetch, but at least one batch.", at_least=0
@@ -352,8 +361,8 @@ class ConsumerConfig(ClientConfig):
     default_api_timeout_ms: int = setting(
         60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0
     )
-    allow_auto_create_topics: bool = setting(True, "Let the broker create a topic that is subscribed to.")
-    exclude_internal_topics: bool = setting(True, "Leave internal topics out of a subscription by pattern.")
+    allow_auto_create_topics: bool = setting(True, "Let the broker create topics to which the consumer subscribes.")
+    exclude_internal_topics: bool = setting(True, "Exclude internal topics from a subscription by pattern.")
 
     def check(self) -> None:
         """Raise ConfigError, with both keys, for values that contradict each other."""

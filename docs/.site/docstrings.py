@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Container
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import dedent
@@ -24,26 +25,33 @@ def _public_names() -> frozenset[str]:
 
 
 PUBLIC = _public_names()
+_OTHERS = {
+    "connect": PUBLIC,
+    "pipeline": PUBLIC,
+    "sync": frozenset({"Admin", "Broker", "Consumer", "Delivery", "Producer", "Transaction"}),
+}
+"""Names of `oncelog` that mean something else in the docstrings of a package."""
 _NAME = re.compile(r"(?<![\w\[.`])(`?)([A-Z]\w+)(\.\w+)?(\(\))?\1(?![\w\]`])")
 
 
-def as_markdown(text: str, own: str) -> str:
-    """Return a docstring with `::` blocks as Python code, and names of `oncelog` as links; `own` gets no link."""
+def as_markdown(text: str, without_link: Container[str]) -> str:
+    """Return a docstring with `::` blocks as Python code, and public names as links except those `without_link`."""
+    text = re.sub(r"(?<=\w)::\n\n(?= {4})", ":\n\n::\n\n", text)
     parts = re.split(r"(?:^|(?<=\n))::\n\n((?: {4}.*\n?|\n(?= {4}))+)", text)
     prose, code = parts[0::2], parts[1::2]
-    linked = [_linked(part, own) for part in prose]
+    linked = [_linked(part, without_link) for part in prose]
     fenced = [f"```python\n{dedent(part).rstrip()}\n```\n" for part in code]
     return "".join(piece for pair in zip_longest(linked, fenced, fillvalue="") for piece in pair)
 
 
-def _linked(prose: str, own: str) -> str:
-    return _NAME.sub(lambda match: _link(match, own), prose.replace("``", "`"))
+def _linked(prose: str, without_link: Container[str]) -> str:
+    return _NAME.sub(lambda match: _link(match, without_link), prose.replace("``", "`"))
 
 
-def _link(match: re.Match[str], own: str) -> str:
+def _link(match: re.Match[str], without_link: Container[str]) -> str:
     quoted, name, member = match[1], match[2], match[3] or ""
     certain = quoted or (name.endswith("Error") and not member) or (name.endswith("Config") and not member)
-    if name not in PUBLIC or name == own or not certain:
+    if name not in PUBLIC or name in without_link or not certain:
         return match[0]
     return f"[`{name}{member}{match[4] or ''}`][oncelog.{name}{member}]"
 
@@ -53,7 +61,9 @@ class MarkdownDocstrings(Extension):
 
     def on_object(self, *, obj: Object, **_: object) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = as_markdown(obj.docstring.value, obj.name)
+            package = obj.path.split(".")[1:2]
+            without_link = _OTHERS.get(package[0] if package else "", frozenset()) | {obj.name}
+            obj.docstring.value = as_markdown(obj.docstring.value, without_link)
 
     def on_class(self, *, cls: Class, **_: object) -> None:
         """Show the public bases of private bases, and give a named tuple the signature that its fields make.

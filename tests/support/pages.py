@@ -9,6 +9,7 @@ A comment in front of a block says what is special about it:
 A comment `<!-- then: CODE -->` is Python that runs next, and that readers do not see. The Python blocks of a page share
 their names, and may use `await` outside of functions. Shell blocks run in `bash -e`. The first block that needs a
 broker starts it. Its address replaces 127.0.0.1:9092 in blocks and files, and commands have it in `$ONCELOG_BOOTSTRAP`.
+A free port replaces the one of a Connect worker, 127.0.0.1:8083.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
+from oncelog.demo.processes import free_port
+
 from .broker import BrokerProcess
 
 ADDRESS = "127.0.0.1:9092"
+WORKER = "127.0.0.1:8083"
 PYTHON, SHELL = "python", ("console", "sh")
 _PIECE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```$|^ *<!--(?P<comment>.*?)-->$",
@@ -94,12 +98,13 @@ class PageRun(contextlib.ExitStack):
         self._directory = directory
         self._names: dict[str, object] = {"__name__": "__main__"}
         self._broker: BrokerProcess | None = None
+        self._worker = f"127.0.0.1:{free_port()}"
         self._printed = ""
         sys.path.insert(0, str(directory))
         self.callback(self._forget_modules)
 
     def run(self, block: Block) -> None:
-        code = block.code
+        code = block.code.replace(WORKER, self._worker)
         if ADDRESS in code or (block.language in SHELL and re.search(r"\boncelog\b|\bpython\b", code)):
             code = code.replace(ADDRESS, self._address())
         if block.file:
