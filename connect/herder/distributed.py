@@ -244,6 +244,7 @@ class DistributedHerder(BaseHerder):
 
         async def change() -> bool:
             config = await check()  # what has happened meanwhile?
+            await self._group.require_counted_in()
             async with asyncio.timeout(READ_WRITE_TIMEOUT_S):
                 return await offset_requests.change(self._worker, config, name, offsets)
 

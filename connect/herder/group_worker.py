@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from ..errors import NotAssignedError, NotLeaderError
+from ..errors import NotAssignedError, NotLeaderError, NotReadyError
 from ..settings.distributed import DistributedConfig
 from ..stores.config_store import ConfigStore
 from ..stores.ids import ConnectorTaskId
@@ -74,7 +74,7 @@ class GroupWorker:
         self.requests = Requests(self._loop.wake)
         self.leadership = Leadership(config, member, configs)
         refresh_s = config["worker.sync.timeout.ms"] / 1000
-        self.fencing = ZombieFencing(configs, self.leadership, self.requests, worker.fence_tasks, client, refresh_s)
+        self.fencing = ZombieFencing(configs, self.leadership, self.requests, self._fence_tasks, client, refresh_s)
         self.changes = ConfigChanges(self._loop.wake, self.fencing.new_tasks)
         self.task_configs = TaskReconfiguration(worker, configs, self.leadership, self.requests, client)
         self.work = LocalWork(worker, configs, self.task_configs.request, self._checks)
@@ -98,6 +98,16 @@ class GroupWorker:
         leadership = self.leadership
         samples = self._loop.metrics.samples(leadership.protocol, leadership.leader_url, leadership.generation)
         return self._worker.metrics(samples)
+
+    async def require_counted_in(self) -> None:
+        """Raise NotReadyError where the group has dropped this worker, which may not know it yet."""
+        if not await self.member.confirm():
+            raise NotReadyError("the group does not count this worker in: its work may go on at another worker")
+
+    async def _fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
+        """Fence as `Worker.fence_tasks` does: once this leader was dropped, the next one may start these tasks."""
+        await self.require_counted_in()
+        await self._worker.fence_tasks(connector, count, config)
 
     def require_assigned(self, what: str | ConnectorTaskId) -> None:
         """Raise RequestTargetError unless it runs here: the leader names the owner, other workers name the leader."""

@@ -566,6 +566,41 @@ def test_earlier_tasks_are_fenced_once_before_new_ones_start_and_recorded_behind
     simulate(scenario())
 
 
+def test_a_leader_that_the_group_has_dropped_does_not_fence_tasks_of_the_next_one() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=3)
+        await herder.work.checks[C0].fence_others()
+        await reconfigured(herder, 2)
+        herder.work.forget()
+        herder.member.counted_in = False
+        assert "does not count this worker in" in str(await failure(herder.herder._group.fencing.fence("c")))
+        assert herder.work.forget() == []
+        herder.member.counted_in = True
+        await herder.herder._group.fencing.fence("c")
+        assert herder.work.forget() == ["fence 3 of c"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_a_leader_that_the_group_has_dropped_changes_no_offsets() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        await herder.work.checks[C0].fence_others()
+        await herder.herder.set_target_state("c", TargetState.STOPPED)
+        herder.assign(["c"])
+        await herder.settle()
+        await herder.herder.alter_offsets("c", [({"task": 0}, {"count": 1})])
+        herder.work.forget()
+        herder.member.counted_in = False
+        error = await failure(herder.herder.alter_offsets("c", [({"task": 0}, {"count": 2})]))
+        assert "does not count this worker in" in str(error)
+        assert herder.work.forget() == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_one_task_behind_one_task_is_not_fenced_as_it_does_that_itself() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=1)
