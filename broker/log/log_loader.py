@@ -308,8 +308,10 @@ class _Loader:
                 if trusted and (trusted_end := self._load_finished(segment)) is not None:
                     end_offset = trusted_end
                     continue
-                end_offset, broken = self._scan(segment)
-            if broken is not None:
+                end_offset, broken = self._scan(segment, following)
+            if broken is not None and end_offset == following:
+                self._cut_leftovers(number, broken)
+            elif broken is not None:
                 self._truncate(number, end_offset, broken)
                 return end_offset
         if end_offset < self._recovery_point:
@@ -360,13 +362,15 @@ class _Loader:
         self._altered = True
         self.saved_bytes = 0
 
-    def _scan(self, segment: LogSegment) -> tuple[int, BrokenBatch | None]:
-        """Index all batches of a segment; returns as `_scan_behind`."""
+    def _scan(self, segment: LogSegment, following: int) -> tuple[int, BrokenBatch | None]:
+        """Index all batches of a segment before the one that begins at `following`; returns as `_scan_behind`."""
         segment.size = 0
         segment.reset_indexes()
-        return self._scan_behind(segment, segment.base_offset)
+        return self._scan_behind(segment, segment.base_offset, following)
 
-    def _scan_behind(self, segment: LogSegment, offset: int) -> tuple[int, BrokenBatch | None]:
+    def _scan_behind(
+        self, segment: LogSegment, offset: int, following: int | None = None
+    ) -> tuple[int, BrokenBatch | None]:
         """Index the batches behind `segment.size`, where `offset` is, checksums verified.
 
         Returns (the offset where they end, what is wrong there).
@@ -382,6 +386,8 @@ class _Loader:
                     segment, end_offset, header.base_offset
                 ):
                     raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
+                if following is not None and header.base_offset >= following:
+                    raise BrokenBatch(at, f"offset {header.base_offset} belongs to the next segment")
                 segment.index(at, header, self._config.index_interval_bytes)
                 end_offset = header.next_offset
                 self._scanned_producers |= header.producer_id >= 0
@@ -418,6 +424,16 @@ class _Loader:
         segment.cut(broken.position)
         self._cut_behind(number)
 
+    def _cut_leftovers(self, number: int, broken: BrokenBatch) -> None:
+        """Cut off what lies behind the last batch of a segment whose successor goes on right there.
+
+        No record can be missing between them. A write that failed left it, and a loss of power undid the cut after it.
+        """
+        segment = self.segments[number]
+        end_offset = self.segments[number + 1].base_offset
+        self._keep_and_log(number, broken.position, end_offset, broken.reason, behind=False)
+        segment.cut(broken.position)
+
     def _end_before(self, number: int, end_offset: int) -> None:
         """The segment `number` does not join the one before it, which ends at `end_offset`: end the log there.
 
@@ -434,14 +450,14 @@ class _Loader:
         self._keep_and_log(number - 1, size, end_offset, reason)
         self._cut_behind(number - 1)
 
-    def _keep_and_log(self, number: int, position: int, end_offset: int, reason: str) -> None:
-        """Keep what is about to be cut off, as far as space allows."""
+    def _keep_and_log(self, number: int, position: int, end_offset: int, reason: str, *, behind: bool = True) -> None:
+        """Keep what is about to be cut off, as far as space allows: with `behind` all later segments, too."""
         directory = keep_directory(self._directory, self._clock.now_ms(), TORN)
         cut = kept = 0
         problem = ""
         for segment, start in [
             (self.segments[number], position),
-            *((later, 0) for later in self.segments[number + 1 :]),
+            *((later, 0) for later in self.segments[number + 1 :] if behind),
         ]:
             size = self._fs.file_size(segment.path()) - start
             cut += size

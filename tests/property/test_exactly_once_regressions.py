@@ -75,6 +75,7 @@ SEEDS = (
     8402,
     8676,
     8080946,  # a topic was deleted and made anew between two crashes: it was offline, because it seemed to be lost
+    40054312,  # a full disk left half a batch behind a segment that was finished: after a loss of power it was offline
     9011197,  # index files were lost and made again, and the power failed: aborted records were shown
     9046595,  # epochs were used up: a fenced producer was told that its transaction is committed
     8059346,  # an abort's marker was lost: the commit of a later transaction committed what had been aborted

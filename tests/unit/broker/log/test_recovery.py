@@ -150,6 +150,35 @@ def position_of_second(fs: FaultyFileSystem) -> int:
     return fs.file_size("/data/t-0/00000000000000000002.log") // 2
 
 
+@pytest.mark.parametrize("leftover", ["half a batch", "a batch", "a batch and a half", "zeros"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("power", [True, False])
+def test_what_a_failed_write_left_in_a_finished_segment_is_cut(
+    fs: FaultyFileSystem, leftover: str, clean: bool, power: bool
+) -> None:
+    """The disk was full, the batch was cut off and written into a new segment; then the power failed."""
+    log = written(fs, count=3)
+    log.roll()
+    log.append(batch("acknowledged"))
+    log.flush()
+    failed = bytearray(batch("refused"))
+    stamp(failed, 0, 3, 0)
+    content = {"half a batch": failed[:40], "a batch": failed, "a batch and a half": failed + failed[:40]}
+    file = fs.open(FIRST)
+    size = file.size()
+    file.write_at([content.get(leftover, bytes(50))], size)
+    file.fdatasync()
+    if power:
+        fs.crash(random.Random(1))
+    else:
+        fs.kill()
+    log = open_log(fs, point=LoadPoint(clean=clean, recovery_point=4, same_boot=not power))
+    assert values(log.batches()) == ["value 0", "value 1", "value 2", "acknowledged"]
+    assert fs.file_size(FIRST) == size
+    log.close()
+    assert values(open_log(fs, point=LoadPoint(clean=True, recovery_point=4)).batches())[-1] == "acknowledged"
+
+
 def test_what_recovery_keeps_is_on_disk_before_it_is_shown(fs: FaultyFileSystem) -> None:
     log = open_log(fs)
     log.append(batch("a"))
