@@ -363,9 +363,17 @@ class Connection(asyncio.BufferedProtocol):
             self._adjust_reading()
 
     def give_back(self) -> None:
-        """Release the buffer where it is only kept for the next request."""
-        if not (self._parked or self._pending or self._processing or len(self._buffer)):
-            self._buffer.give_back()
+        """Release what the buffer keeps for the next request, or for a frame that waits for more memory itself.
+
+        Requests that wait for their answers do not keep it, but for those that still look at their frames.
+        """
+        if self._processing:
+            return
+        if self._waiting_for_memory:
+            self._buffer.shrink()
+            self._listener.memory.reserve(self, self._buffer.capacity - INITIAL_BYTES)
+        elif not len(self._buffer):
+            self._buffer.shrink()
             self._reserve(self._buffer.claim)
 
     def frame_rate(self, now: float) -> float | None:

@@ -115,6 +115,20 @@ class ReceiveBuffer:
         if len(self._buffer) > INITIAL_BYTES:
             self._replace(INITIAL_BYTES)
 
+    def shrink(self) -> None:
+        """Shrink to the initial size, or to what is held; not while a view of a frame lives, which keeps the memory."""
+        wanted = max(INITIAL_BYTES, len(self))
+        if self.pinned or len(self._buffer) <= wanted:
+            return
+        self._view.release()
+        try:
+            self._buffer.append(0)
+        except BufferError:  # a view of a frame lives
+            self._view = memoryview(self._buffer)
+            return
+        self._view = memoryview(self._buffer)
+        self._replace(wanted)
+
     def received(self, count: int) -> bool:
         """`count` bytes were written to the last `writable`; returns whether the buffer was empty before."""
         first = self._start == self._end

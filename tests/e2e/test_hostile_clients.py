@@ -189,6 +189,26 @@ async def test_requests_behind_a_waiting_fetch_are_answered_after_it(
         assert [first, second] == sent
 
 
+@pytest.mark.oncelog_only(reason="sets the broker's request memory")
+async def test_waiting_fetches_keep_no_request_memory_from_producers() -> None:
+    settings: dict[str, object] = {"queued.max.request.bytes": 4_000_000}
+    async with (
+        Broker(durability="os", logging_level="error", **settings) as broker,
+        contextlib.AsyncExitStack() as all_open,
+    ):
+        producer = await all_open.enter_async_context(RawConnection(broker.address))
+        await producer.create_topic("quiet")
+        await producer.create_topic("t", max_message_bytes="4000000")
+        for _ in range(3):
+            reader = await all_open.enter_async_context(RawConnection(broker.address))
+            reader.send(MetadataRequest([MetadataRequestTopic(name="x" * 30_000) for _ in range(40)]), 12)
+            await reader.receive(MetadataRequest, 12)
+            reader.send(fetch("quiet"), 12)
+        await until(lambda: len(broker.fetch_purgatory.waiting) == 3)
+        async with asyncio.timeout(10):
+            assert (await producer.produce("t", batch(bytes(3_000_000)))).error_code == 0
+
+
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
 async def test_a_partition_asked_for_twice_in_one_waiting_fetch(broker: Broker) -> None:
     async with RawConnection(broker.address) as wire:

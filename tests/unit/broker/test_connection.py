@@ -408,6 +408,37 @@ async def test_request_memory_is_shared_and_nobody_starves() -> None:
                 assert await peer.answers(1) == [b"%d" % number * 150_000]
 
 
+async def test_a_request_that_waits_for_long_keeps_no_memory_of_those_before_it() -> None:
+    async with House(**{"queued.max.request.bytes": 4_000_000}) as house:
+        gate: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        house.dispatcher.replies[b"poll"] = lambda: Deferred(gate)
+        for _ in range(3):
+            peer = await house.connect()
+            peer.ask(b"y" * 1_500_000, b"poll")
+            assert await peer.answers(1) == [b"Y" * 1_500_000]
+        await settle(lambda: house.dispatcher.executed.count(Frame(b"poll")) == 3)
+        other = await house.connect()
+        async with asyncio.timeout(10):
+            other.ask(b"x" * 3_000_000)
+            assert await other.answers(1) == [b"X" * 3_000_000]
+        gate.set_result(Word(b"polled"))
+        for peer in house.peers[:3]:
+            assert await peer.answers(1) == [b"polled"]
+
+
+async def test_a_frame_that_waits_for_memory_keeps_no_more_than_has_arrived() -> None:
+    async with House(**{"queued.max.request.bytes": 4_000_000, "socket.request.max.bytes": 4_000_000}) as house:
+        peers = [await house.connect() for _ in range(2)]
+        for peer in peers:
+            peer.ask(b"y" * 1_500_000)
+            assert await peer.answers(1) == [b"Y" * 1_500_000]
+        for peer in peers:  # the broker reads both sizes in one turn of the loop
+            peer.ask(b"z" * 3_500_000)
+        for peer in peers:
+            async with asyncio.timeout(10):
+                assert await peer.answers(1) == [b"Z" * 3_500_000]
+
+
 async def test_what_is_in_hand_is_answered_before_the_end() -> None:
     house = House()
     async with house:

@@ -71,6 +71,41 @@ def test_a_large_frame_makes_the_buffer_grow_to_its_size_and_a_drained_one_is_gi
     assert buffer.capacity == INITIAL_BYTES
 
 
+def test_a_buffer_shrinks_to_what_it_holds_once_no_frame_is_looked_at() -> None:
+    buffer = ReceiveBuffer(1 << 20)
+    large, next_one = b"\x05" * 300_000, b"\x07" * 200_000
+    sent = struct.pack(">i", len(large)) + large + struct.pack(">i", len(next_one)) + next_one
+
+    def receive(upto: int) -> None:
+        nonlocal sent
+        left = len(sent) - upto
+        while len(sent) > left:
+            view = buffer.writable()
+            part = sent[: min(len(view), len(sent) - left)]
+            view[: len(part)] = part
+            buffer.received(len(part))
+            sent = sent[len(part) :]
+            if len(buffer) < 200_004:  # the size of the frame on its way is seen
+                assert buffer.next_frame() is None
+
+    receive(300_004)
+    frame = buffer.next_frame()
+    assert frame is not None
+    before = buffer.capacity
+    buffer.shrink()
+    assert buffer.capacity == before, "the frame is in use"
+    assert bytes(frame) == large
+    del frame
+    receive(20_004)
+    assert buffer.next_frame() is None
+    buffer.shrink()
+    assert buffer.capacity == len(buffer) == 20_004
+    receive(180_000)
+    following = buffer.next_frame()
+    assert following is not None
+    assert bytes(following) == next_one
+
+
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001])
 def test_a_size_outside_of_the_limit_is_refused(size: int) -> None:
     buffer = ReceiveBuffer(limit=1000)
