@@ -5,6 +5,8 @@ v2-4 carry a retention time. v7: static members. v9: an unknown group is told as
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -15,6 +17,9 @@ from ..coordinator.group.coordinator import Commit, Committer
 from ..handling import Deferred, Reply, RequestContext, handles
 
 MISSING_GROUP_FROM = 9
+
+LONGEST_RETENTION_MS: Final = 1 << 62
+"""A longer retention is taken for this one: what is stored is the time at which the offset expires, 64 bits of it."""
 
 
 @handles(OffsetCommitRequest)
@@ -32,7 +37,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Reply:
                 for topic in request.topics
                 for p in topic.partitions
             ],
-            retention_ms=request.retention_time_ms,
+            retention_ms=min(request.retention_time_ms, LONGEST_RETENTION_MS),
             knows_missing_groups=context.api_version >= MISSING_GROUP_FROM,
         )
     )

@@ -287,6 +287,16 @@ def test_wrong_partitions_and_long_metadata_are_refused_by_themselves(wire: Wire
     assert fetch(wire, group, [(topic, 1)])[topic, 1].metadata == ""
 
 
+@pytest.mark.oncelog_only(reason="in Kafka the time of expiry overflows")
+@pytest.mark.parametrize("version", range(2, 5))
+def test_an_offset_may_be_kept_for_the_longest_time_that_a_request_can_say(
+    wire: Wire, group: str, topic: str, version: int
+) -> None:
+    codes = commit(wire, group, {(topic, 0): 5}, version, retention_time_ms=(1 << 63) - 1)
+    assert codes == {(topic, 0): E.NONE}
+    assert fetch(wire, group, [(topic, 0)])[topic, 0].offset == 5
+
+
 def test_offsets_of_several_groups_are_fetched_at_once(wire: Wire, fresh_name: Fresh, topic: str) -> None:
     names = [served(wire, fresh_name("group")) for _ in range(3)]
     for number, name in enumerate(names[:2]):
