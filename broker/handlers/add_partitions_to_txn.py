@@ -23,8 +23,12 @@ from ...protocol.messages.add_partitions_to_txn import (
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
+from ..slices import in_slices
 
 FIRST_BATCHED_VERSION = 4
+
+TRANSACTIONS_AT_A_TIME = 20
+"""Transactions of one request between two turns of the event loop."""
 
 
 @handles(AddPartitionsToTxnRequest)
@@ -67,14 +71,11 @@ async def _wait(
 
 async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     deadline = context.broker.transaction_coordinator.wait_deadline()  # one for all of them: it is one request
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transaction.transactional_id, _by_topic(await _add_or_verify(context, transaction, deadline))
-            )
-            for transaction in request.transactions
-        ]
-    )
+    response = AddPartitionsToTxnResponse()
+    async for transaction in in_slices(request.transactions, TRANSACTIONS_AT_A_TIME):
+        codes = await _add_or_verify(context, transaction, deadline)
+        response.results_by_transaction.append(AddPartitionsToTxnResult(transaction.transactional_id, _by_topic(codes)))
+    return response
 
 
 async def _add_or_verify(

@@ -6,11 +6,12 @@ import asyncio
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from ..handling import Deferred, Reply, RequestContext, handles
+from ..handling import Answer, Deferred, RequestContext, handles
+from ..steps import Steps
 
 
-@handles(DeleteGroupsRequest)
-def handle(context: RequestContext, request: DeleteGroupsRequest) -> Reply:
+@handles(DeleteGroupsRequest, carried_out=True)
+def handle(context: RequestContext, request: DeleteGroupsRequest) -> Steps[Answer]:
     """Answered when the tombstones are durable."""
     coordinator = context.broker.group_coordinator
     results = []
@@ -26,6 +27,7 @@ def handle(context: RequestContext, request: DeleteGroupsRequest) -> Reply:
         else:
             if settled is not None:
                 waiting.append((result, settled))
+        yield 5 * context.rows()
     response = DeleteGroupsResponse(results=results)
     return Deferred(_when_settled(response, waiting)) if waiting else response
 

@@ -4,19 +4,28 @@
 from __future__ import annotations
 
 from ...protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from ..handling import Deferred, Reply, RequestContext, handles
+from ..handling import Answer, Deferred, RequestContext, handles
+from ..steps import Steps
 
 BATCHES_FROM = 3
 
+AT_A_TIME = 100
+"""Members that leave together, before the rest is rebalanced."""
 
-@handles(LeaveGroupRequest)
-def handle(context: RequestContext, request: LeaveGroupRequest) -> Reply:
+
+@handles(LeaveGroupRequest, carried_out=True)
+def handle(context: RequestContext, request: LeaveGroupRequest) -> Steps[Answer]:
     """Answered when it would survive a restart that the members are gone."""
     coordinator = context.broker.group_coordinator
     if context.api_version < BATCHES_FROM:
         (left,) = coordinator.leave(request.group_id, [MemberIdentity(request.member_id)])
+        settled = coordinator.settled(request.group_id)
         response = LeaveGroupResponse(error_code=left.error_code)
     else:
-        response = LeaveGroupResponse(members=coordinator.leave(request.group_id, request.members))
-    settled = coordinator.settled(request.group_id)
+        response = LeaveGroupResponse()
+        for start in range(0, max(len(request.members), 1), AT_A_TIME):
+            leaving = request.members[start : start + AT_A_TIME]
+            response.members += coordinator.leave(request.group_id, leaving)
+            settled = coordinator.settled(request.group_id)
+            yield 5 * context.rows(len(leaving))
     return response if settled is None else Deferred(settled, lambda _: response)

@@ -14,7 +14,8 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ..coordinator.group.coordinator import Commit, Committer
-from ..handling import Deferred, Reply, RequestContext, handles
+from ..handling import Answer, Deferred, RequestContext, handles
+from ..steps import Steps
 
 MISSING_GROUP_FROM = 9
 
@@ -22,36 +23,41 @@ LONGEST_RETENTION_MS: Final = 1 << 62
 """A longer retention is taken for this one: what is stored is the time at which the offset expires, 64 bits of it."""
 
 
+_FEW: Final = 100
+"""A request for at most so many partitions is read in one step."""
+
+
 @handles(OffsetCommitRequest)
-def handle(context: RequestContext, request: OffsetCommitRequest) -> Reply:
-    """Answered when the offsets are durable."""
+def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
+    """Answered when the offsets are durable. They are checked and appended in one step."""
     coordinator = context.broker.group_coordinator
+    commits: list[Commit] = []
+    for topic in request.topics:
+        for start in range(0, len(topic.partitions), _FEW):
+            rows = topic.partitions[start : start + _FEW]
+            commits += [
+                Commit(
+                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
+                )
+                for p in rows
+            ]
+            yield len(rows)
     codes = iter(
         coordinator.commit_offsets(
             request.group_id,
             Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
-            [
-                Commit(
-                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
-                )
-                for topic in request.topics
-                for p in topic.partitions
-            ],
+            commits,
             retention_ms=min(request.retention_time_ms, LONGEST_RETENTION_MS),
             knows_missing_groups=context.api_version >= MISSING_GROUP_FROM,
         )
     )
-    response = OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(partition.partition_index, int(next(codes)))
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
     settled = coordinator.settled(request.group_id)
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        result = OffsetCommitResponseTopic(name=topic.name)
+        response.topics.append(result)
+        for start in range(0, len(topic.partitions), _FEW):
+            rows = topic.partitions[start : start + _FEW]
+            result.partitions += [OffsetCommitResponsePartition(p.partition_index, int(next(codes))) for p in rows]
+            yield len(rows)
     return response if settled is None else Deferred(settled, lambda _: response)

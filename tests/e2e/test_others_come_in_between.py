@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from types import GeneratorType
 from typing import Any
 
 import pytest
 from oncelog.broker.broker import Broker
 from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
+from oncelog.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from oncelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -23,10 +31,21 @@ from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from oncelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from oncelog.protocol.schema import Request
 from support.raw_connection import RawConnection, batch
 
@@ -85,6 +104,12 @@ LARGE: dict[str, tuple[Callable[[], Request[Any]], int]] = {
         ),
         9,
     ),
+    "WriteTxnMarkers": (
+        lambda: WriteTxnMarkersRequest(
+            [WritableTxnMarker(1, 0, False, [WritableTxnMarkerTopic("no", list(range(MANY)))])]
+        ),
+        1,
+    ),
     "a key type that is not known": (
         lambda: FindCoordinatorRequest(key_type=77, coordinator_keys=missing()),
         4,
@@ -129,6 +154,71 @@ async def test_others_are_answered_while_a_large_request_is(broker: Broker, name
     build, version = LARGE[name]
     turns = await turns_until_answered(broker, build(), version)
     assert turns >= TURNS
+
+
+OF_MANY_ROWS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "LeaveGroup": (lambda: LeaveGroupRequest("no-group", "", [MemberIdentity(name) for name in missing()]), 4),
+    "DeleteGroups": (lambda: DeleteGroupsRequest(missing()), 2),
+    "OffsetCommit": (
+        lambda: OffsetCommitRequest(
+            "g",
+            topics=[OffsetCommitRequestTopic("no", partitions=[OffsetCommitRequestPartition(n) for n in range(MANY)])],
+        ),
+        8,
+    ),
+    "AddPartitionsToTxn": (
+        lambda: AddPartitionsToTxnRequest(
+            [
+                AddPartitionsToTxnTransaction(name, 1, 0, False, [AddPartitionsToTxnTopic("no", [0])])
+                for name in missing(10_000)
+            ]
+        ),
+        4,
+    ),
+}
+"""Requests whose decoding and answer alone would let others in often enough."""
+
+
+@pytest.mark.parametrize("name", OF_MANY_ROWS)
+async def test_others_come_in_between_the_rows_of_a_request(broker: Broker, name: str) -> None:
+    build, version = OF_MANY_ROWS[name]
+    request = build()
+    (api,) = [api for api in broker.dispatcher.apis() if isinstance(request, api.request)]
+    turns, passed = 0, list[int]()
+
+    def handle(context: Any, request: Any) -> Any:
+        first, reply = turns, api.handle(context, request)
+
+        def steps(reply: Any) -> Any:
+            result = yield from reply
+            passed.append(turns - first)
+            return result
+
+        async def ended(reply: Any) -> Any:
+            result = await reply
+            passed.append(turns - first)
+            return result
+
+        if isinstance(reply, GeneratorType):
+            return steps(reply)
+        if isinstance(reply, Coroutine):
+            return ended(reply)
+        passed.append(0)
+        return reply
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    broker.dispatcher._apis[api.key] = replace(api, handle=handle)
+    async with RawConnection(broker.address) as wire:
+        counting = asyncio.ensure_future(count())
+        await wire.call(request, version)
+        counting.cancel()
+    (between,) = passed
+    assert between >= TURNS
 
 
 async def test_others_are_answered_while_a_large_session_is_looked_through(broker: Broker) -> None:

@@ -31,6 +31,7 @@ from typing import Any, Protocol
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...markers import Marker
+from ...slices import in_slices
 from .events import Caller
 from .fencing import FenceOutcome
 from .gateway import PartitionGateway, ProducerInLog
@@ -38,6 +39,9 @@ from .metadata import Owner, TransactionMetadata
 from .state import TopicPartition, TransactionState
 
 CAUSE = "WriteTxnMarkers"
+
+AT_A_TIME = 20
+"""Partitions, or markers, between two turns of the event loop."""
 
 
 class Verdict(Enum):
@@ -143,10 +147,10 @@ class ExternalMarkers:
         """
         deadline = self._coordinator.wait_deadline()
         results: list[dict[TopicPartition, ErrorCode]] = []
-        for marker in markers:
+        async for marker in in_slices(markers, AT_A_TIME):
             codes: dict[TopicPartition, ErrorCode] = {}
             results.append(codes)
-            for partition in marker.partitions:
+            async for partition in in_slices(marker.partitions, AT_A_TIME):
                 try:
                     await self._write(marker, partition, deadline, by)
                     codes[partition] = ErrorCode.NONE
