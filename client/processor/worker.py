@@ -285,12 +285,12 @@ class Worker(RebalanceListener):
         # A list of its own: what the function leaves of it says nothing of what there was.
         result = process(list(batch.records), transaction)
         if not inspect.isawaitable(result):
-            return
+            return _require_run(process, result)
         running = asyncio.ensure_future(result)
         try:
             await asyncio.wait({running, rebalance}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
-                return running.result()
+                return _require_run(process, running.result())
         finally:
             if not running.done():
                 running.cancel()
@@ -362,3 +362,14 @@ class Worker(RebalanceListener):
             task.cancel()
             stopped.cancel()
             await asyncio.gather(task, stopped, return_exceptions=True)
+
+
+def _require_run(process: Process, result: object) -> None:
+    """Raise TypeError for a generator: nothing has run it, and its records would count as processed."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.isgenerator(result):
+            result.close()
+        raise TypeError(
+            f"process function {process!r:.100} returned a generator, which nothing runs: send with transaction.send, "
+            "without yield; or give a function of one record as transform"
+        )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from oncelog import ConsumerRecord, Processor
@@ -347,6 +348,35 @@ async def test_sending_after_the_function_has_returned_is_refused(job: Job) -> N
         await stop(processor, running)
     with pytest.raises(IllegalStateError, match="over"):
         kept[0].send(job.target, b"late")
+
+
+async def _yields_later(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> AsyncIterator[None]:
+    for record in records:
+        transaction.send("never", record.value)
+        yield
+
+
+def _yields(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> Iterator[None]:
+    for record in records:
+        transaction.send("never", record.value)
+        yield
+
+
+async def _returns_a_generator(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> Iterator[None]:
+    return _yields(records, transaction)
+
+
+@pytest.mark.parametrize("process", [_yields, _yields_later, _returns_a_generator])
+async def test_a_function_that_is_a_generator_is_refused_and_skips_nothing(job: Job, process: Any) -> None:
+    await job.fill(range(3))
+    async with job.processor(process=process) as processor, asyncio.timeout(WAIT_S):
+        running = asyncio.create_task(processor.run())
+        committing = asyncio.create_task(job.until_committed(3))
+        await asyncio.wait({running, committing}, return_when=asyncio.FIRST_COMPLETED)
+        assert not committing.done(), "records that nobody processed are committed"
+        committing.cancel()
+        with pytest.raises(TypeError, match="generator"):
+            await running
 
 
 def test_settings_that_the_processor_owns_are_refused() -> None:
