@@ -187,7 +187,7 @@ class TransactionalProducerPool:
         """Return the idle and the lent producers; those that are lent cannot be used any more."""
         producers = [idle.producer for idle in self._idle.values()]
         for loan in self._loans.values():
-            loan.over = True
+            loan.end()
             if loan.producer is not None:
                 producers.append(loan.producer)
         return producers
@@ -258,7 +258,7 @@ class TransactionalProducerPool:
         if not self._open:  # closed meanwhile
             await _close(loan.producer, 0.0)
             self._check()
-        task.add_done_callback(lambda _: self._forgotten(loan))
+        loan.on_task_end(self._forgotten)
         return PooledProducer(loan, self._take_back)
 
     async def _free_suffix(self) -> int:
@@ -315,7 +315,7 @@ class TransactionalProducerPool:
         """End a loan at once; return the task that aborts the open transaction, if there is one."""
         if loan.over:
             return None
-        loan.over = True
+        loan.end()
         suffix, producer = loan.suffix, loan.producer
         assert producer is not None
         self._loans.pop(suffix, None)

@@ -21,13 +21,26 @@ from ..values import ConsumerAssignment, ConsumerGroupMetadata, Offsets
 class Loan:
     """Who uses a producer now; shared by all objects that are made for a loan."""
 
-    __slots__ = ("over", "producer", "suffix", "task")
+    __slots__ = ("__weakref__", "_forgotten", "over", "producer", "suffix", "task")
 
     def __init__(self, suffix: int, task: asyncio.Task[Any]) -> None:
         self.suffix = suffix
         self.task = task
         self.producer: Producer | None = None
         self.over = False
+        self._forgotten: Callable[[asyncio.Task[Any]], None] | None = None
+
+    def on_task_end(self, forgotten: Callable[[Loan], None]) -> None:
+        """Call `forgotten` if the task ends before the loan does."""
+        self._forgotten = lambda _: forgotten(self)
+        self.task.add_done_callback(self._forgotten)
+
+    def end(self) -> None:
+        """End the loan. The task may live long, and take many more: it keeps nothing of this one."""
+        self.over = True
+        if self._forgotten is not None:
+            self.task.remove_done_callback(self._forgotten)
+            self._forgotten = None
 
     def check(self) -> Producer:
         """Return the producer; raises IllegalStateError unless the calling task took it."""

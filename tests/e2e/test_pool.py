@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
@@ -10,6 +12,7 @@ import pytest
 from oncelog import Admin, Consumer, Producer, ProducerFencedError
 from oncelog.client.errors import CommitUnknownError, ConfigError, IllegalStateError
 from oncelog.client.pool import PoolExhaustedError, TransactionalProducerPool
+from oncelog.client.pool.pooled_producer import Loan
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from support.proxy import FaultProxy
 
@@ -417,3 +420,15 @@ async def test_a_cancelled_close_leaves_nothing_behind(bootstrap: str, topic: st
     async with asyncio.timeout(WAIT_S):
         while asyncio.all_tasks() - before:
             await asyncio.sleep(0.01)
+
+
+async def test_a_task_that_lives_long_does_not_keep_its_former_loans(bootstrap: str, prefix: str) -> None:
+    async with pool_of(bootstrap, prefix, size=1, exclusive=True) as pool:
+        loans = weakref.WeakSet[Loan]()
+        for _ in range(20):
+            producer = await pool.take()
+            loans.add(producer._loan)
+            await producer.close()
+        del producer
+        gc.collect()
+        assert len(loans) == 0
