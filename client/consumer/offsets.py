@@ -48,6 +48,9 @@ class CommittedOffsets:
     def __init__(self, cluster: Cluster, membership: GroupMembership) -> None:
         self._cluster = cluster
         self._membership = membership
+        self._turn = asyncio.Lock()
+        """Held until a commit is sent: commits leave in the order of the calls, also while the coordinator is looked
+        up, so that an older one cannot overwrite a newer one."""
 
     # -- writing
 
@@ -198,9 +201,11 @@ class CommittedOffsets:
         return {one: found.get(one) for one in partitions if one in found or problem is None}, problem
 
     async def _call(self, request: OffsetCommitRequest):  # type: ignore[no-untyped-def]
-        node_id = await self._membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
         try:
-            return await self._cluster.call(node_id, request, CHANNEL)
+            async with self._turn:
+                node_id = await self._membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
+                answer = (await self._cluster.connection(node_id, CHANNEL)).send(request)
+            return await answer
         except KafkaError:
             self._membership.forget_coordinator()
             raise

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from oncelog.client.cluster import Cluster, KeyType
 from oncelog.client.consumer import NoOffsetForPartitionError, OffsetAndTimestamp, OffsetOutOfRangeError
-from oncelog.client.errors import IllegalStateError
+from oncelog.client.errors import IllegalStateError, error_for
 from oncelog.protocol.errors import ErrorCode
 
 Names = Callable[[str], str]
@@ -414,3 +415,27 @@ async def test_partition_that_is_given_up_while_much_of_it_waits_does_not_hold_u
         consumer.assign([(topic, 1)])
         async with asyncio.timeout(10):
             assert await read(consumer, 100) == numbers(0, 100)
+
+
+async def test_background_commits_arrive_in_the_order_of_the_calls(
+    bootstrap: str, topic: str, fresh_name: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = TopicPartition(topic, 0)
+    looked_up = 0
+    find = Cluster._find_coordinator
+
+    async def first_not_available(cluster: Cluster, key_type: KeyType, key: str) -> Any:
+        nonlocal looked_up
+        looked_up += 1
+        if looked_up == 1:
+            raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is loading")
+        return await find(cluster, key_type, key)
+
+    monkeypatch.setattr(Cluster, "_find_coordinator", first_not_available)
+    async with Consumer(bootstrap_servers=bootstrap, group_id=fresh_name("group")) as consumer:
+        consumer.assign([partition])
+        commits = [consumer.commit_async({partition: offset}) for offset in (1, 2, 3)]
+        await asyncio.gather(*commits)
+        found = (await consumer.committed(partition))[partition]
+    assert found is not None
+    assert found.offset == 3
