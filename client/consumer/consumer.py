@@ -130,8 +130,11 @@ class Consumer:
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). After that, records that were not committed come again, and the group waits for the
-        session timeout. A rebalance listener is bounded only by a `timeout_s` that is given.
+        session timeout. A rebalance listener is bounded only by a `timeout_s` that is given. Raises IllegalStateError
+        in a rebalance listener that a poll has called.
         """
+        if self._open and self._coordinator is not None:
+            self._coordinator.refuse_in_listener("close()")
         was_open, self._closed = self._open and not self._closed, True
         if not was_open:
             return
@@ -151,6 +154,8 @@ class Consumer:
         finally:
             self._open = False
             self._repeated_refresh.close()
+            if self._coordinator is not None:
+                await self._coordinator.stop()  # the time may have been over before it was closed
             await self._fetcher.close()
             await self._cluster.close()
 
@@ -181,9 +186,12 @@ class Consumer:
         self._look_again()
 
     async def unsubscribe(self) -> None:
-        """Give up all partitions and leave the group."""
+        """Give up all partitions and leave the group. Raises IllegalStateError in a rebalance listener that a poll has
+        called.
+        """
         self._check_open()
         if self._coordinator is not None and self._subscription.automatic:
+            self._coordinator.refuse_in_listener("unsubscribe()")
             await self._coordinator.leave("unsubscribed")
         self._subscription.unsubscribe()
         self._cluster.track_only(())
@@ -224,6 +232,8 @@ class Consumer:
         self._check_open()
         if self._polling:
             raise IllegalStateError("another task polls this consumer: one at a time")
+        if self._coordinator is not None:
+            self._coordinator.refuse_in_listener("poll()")
         if not (self._subscription.automatic or self._subscription.assigned):
             raise IllegalStateError(
                 "the consumer has nothing to read: subscribe() to topics, or assign() partitions, before it polls"

@@ -25,7 +25,7 @@ from typing import Any
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ConsumerConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, IllegalStateError
 from ..metadata import ClusterMetadata
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, assignors_of
@@ -392,11 +392,23 @@ class ConsumerCoordinator:
                 await self.commits.last(left())
             await self.leave("the consumer is closed", left())
         finally:
-            for step in self._steps:
-                step.cancel()
-            await asyncio.gather(*self._steps, return_exceptions=True)
-            await self.commits.cancel()
-            await self.membership.close()
+            await self.stop()
+
+    async def stop(self) -> None:
+        """End all tasks, without a word to the broker. Safe to call twice."""
+        for step in self._steps:
+            step.cancel()
+        await asyncio.gather(*self._steps, return_exceptions=True)
+        await self.commits.cancel()
+        await self.membership.close()
+
+    def refuse_in_listener(self, what: str) -> None:
+        """Raise IllegalStateError in the task of a step: `what` would wait for the step, and so for itself."""
+        if asyncio.current_task() in self._steps:
+            raise IllegalStateError(
+                f"{what} cannot be called in a rebalance listener: it waits for the rebalance, which waits for the "
+                "listener. Return from the listener first"
+            )
 
     async def _end_step(self, timeout_s: float) -> None:
         if self._step is None:
@@ -405,7 +417,12 @@ class ConsumerCoordinator:
         self._step = None
         if step is Step.JOIN:
             task.cancel()
-        await asyncio.wait({task}, timeout=timeout_s)
+        try:
+            await asyncio.wait({task}, timeout=timeout_s)
+        except asyncio.CancelledError:
+            if step is not Step.JOIN:
+                self._step = step, task  # it goes on: a second step beside it would undo what the other has done
+            raise
         if not task.done():
             log.warning("a rebalance did not end within %.1f s, it is given up", timeout_s)
             task.cancel()

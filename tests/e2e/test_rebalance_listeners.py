@@ -1,0 +1,141 @@
+"""Rebalance listeners that take long, or call the consumer that waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from oncelog import Consumer, IllegalStateError, Producer, TopicPartition
+from oncelog.client.consumer import RebalanceListener
+
+Names = Callable[[str], str]
+WAIT_S = 20.0
+
+
+async def member(bootstrap: str, fresh_name: Names, listener: RebalanceListener) -> tuple[Consumer, str]:
+    """A started consumer that subscribes to a topic with one record."""
+    topic = fresh_name("topic")
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.send(topic, b"record", partition=0)
+    consumer = Consumer(
+        bootstrap_servers=bootstrap,
+        group_id=fresh_name("group"),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    await consumer.start()
+    consumer.subscribe([topic], listener=listener)
+    return consumer, topic
+
+
+class Slow(RebalanceListener):
+    """Gives up partitions when it may."""
+
+    def __init__(self) -> None:
+        self.may = asyncio.Event()
+        self.begun = asyncio.Event()
+        self.running = self.most_at_once = 0
+
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
+        first = not self.begun.is_set()
+        self.begun.set()
+        if first:
+            await self.may.wait()
+        self.running -= 1
+
+
+async def test_a_cancelled_unsubscribe_leaves_the_rebalance_under_way_to_the_next_poll(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    listener = Slow()
+    consumer, _ = await member(bootstrap, fresh_name, listener)
+    async with asyncio.timeout(WAIT_S):
+        await anext(consumer)
+        consumer.enforce_rebalance()
+        while not listener.begun.is_set():
+            await consumer.poll(10)
+        leaving = asyncio.ensure_future(consumer.unsubscribe())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        for _ in range(5):
+            await consumer.poll(200)
+        listener.may.set()
+        # It never committed, so the record comes again with the new assignment.
+        assert (await anext(consumer)).value == b"record"
+        assert listener.most_at_once == 1
+        assert consumer.assignment()
+    await consumer.close()
+
+
+CALLS: dict[str, Callable[[Consumer], Awaitable[Any]]] = {
+    "close": lambda consumer: consumer.close(),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+    "poll": lambda consumer: consumer.poll(600_000),
+    "iteration": lambda consumer: anext(consumer),
+}
+
+
+class Calling(RebalanceListener):
+    """Makes a call that waits for the rebalance, when the poll that began it has returned."""
+
+    def __init__(self, call: Callable[[], Awaitable[Any]]) -> None:
+        self._call = call
+        self.begun, self.alone = asyncio.Event(), asyncio.Event()
+        self.refused: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self.begun.set()
+        await self.alone.wait()
+        try:
+            await self._call()
+        except IllegalStateError as error:
+            self.refused.set_result(error)
+        else:
+            self.refused.set_result(None)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_that_would_wait_for_its_own_listener_is_refused(
+    bootstrap: str, fresh_name: Names, name: str
+) -> None:
+    listener = Calling(lambda: CALLS[name](consumer))
+    consumer, topic = await member(bootstrap, fresh_name, listener)
+    async with asyncio.timeout(WAIT_S):
+        while not listener.begun.is_set():
+            await consumer.poll(10)
+        listener.alone.set()
+        assert "rebalance listener" in str(await listener.refused)
+        assert (await anext(consumer)).topic == topic
+        await consumer.close()
+
+
+async def test_a_listener_may_begin_a_task_that_closes_the_consumer(bootstrap: str, fresh_name: Names) -> None:
+    class Closing(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            self.closing = asyncio.ensure_future(consumer.close())
+
+    listener = Closing()
+    consumer, _ = await member(bootstrap, fresh_name, listener)
+    async with asyncio.timeout(WAIT_S):
+        async for _ in consumer:
+            pass
+        await listener.closing
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, None])
+async def test_closing_ends_every_task_however_short_the_time(
+    bootstrap: str, fresh_name: Names, timeout_s: float | None
+) -> None:
+    before = asyncio.all_tasks()
+    consumer, _ = await member(bootstrap, fresh_name, RebalanceListener())
+    async with asyncio.timeout(WAIT_S):
+        await anext(consumer)
+        consumer.forget_positions()  # positions are looked up while it is closed
+        await consumer.poll(0)
+        await consumer.close(timeout_s=timeout_s)
+    assert asyncio.all_tasks() - before == set()
