@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from oncelog import Admin, NewTopic, Producer
+from oncelog import Admin, NewTopic, Producer, TopicPartition
 from oncelog.pipeline.source.offsets import DataLossError
 from oncelog.pipeline.source.reader import SourceSettings, StreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -141,6 +141,32 @@ def test_a_topic_made_anew_is_read_from_its_beginning(topics: Any, readers: Read
     reader = readers(subscribe=topic, failOnDataLoss="false")
     end = reader.latestOffset(start, ReadAllAvailable())
     assert rows(reader, start, end) == 3
+
+
+def test_records_of_a_new_partition_that_are_deleted_before_it_is_seen_are_a_loss(
+    topics: Any, readers: Readers
+) -> None:
+    topic = topics.make("in")
+    send(topics, topic, range(3))
+    start = readers(subscribe=topic).latestOffset({}, ReadAllAvailable())
+    topics.grow(topic, 4)
+    new = TopicPartition(topic, 3)
+
+    async def fill_and_delete() -> None:
+        async with Producer(bootstrap_servers=topics.bootstrap) as producer:
+            for number in range(5):
+                await producer.send(topic, b"%d" % number, partition=new.partition)
+        async with Admin(bootstrap_servers=topics.bootstrap) as admin:
+            await admin.delete_records({new: 2})
+
+    asyncio.run(fill_and_delete())
+    reader = readers(subscribe=topic)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    for planned_by in (reader, readers(subscribe=topic)):  # the second one as after a restart
+        with pytest.raises(DataLossError, match=f"Offsets 0 to 1 of {topic}-3 cannot be read"):
+            planned_by.partitions(start, end)
+    tolerant = readers(subscribe=topic, failOnDataLoss="false")
+    assert rows(tolerant, start, end) == 3
 
 
 @pytest.mark.parametrize("available_now", [False, True])
