@@ -5,10 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls performance bench-pipeline lint types docs site site-serve clean help
+.PHONY: setup run demo test coverage test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls performance bench-pipeline lint types docs site site-serve clean help
+
+##@ Begin
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@awk -F ':.*## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with oncelog and everything its development needs; Java too, where there is none and apt-get may
 
@@ -27,8 +29,30 @@ run: $(READY) ## run the broker on 127.0.0.1:9092 with its data in ./data
 demo: $(READY) ## 336,776 flights, exactly once through a job and a pipeline on Spark, while their processes are killed
 	$(BIN)/python -m oncelog.demo
 
+clean: ## remove the virtual environment and all caches
+	rm -rf $(VENV) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+##@ Before every commit
+
 test: $(READY) ## all tests but the heavy suites; lint, types, import rules and stale docs among them
 	$(BIN)/pytest tests -m 'not slow' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+lint: $(READY) ## ruff and the import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY) ## mypy --strict
+	cd .build/src && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p oncelog
+
+coverage: $(READY) ## which lines `make test` reaches, in .build/coverage/html; processes that the tests start are counted, too
+	rm -rf .build/coverage
+	$(BIN)/coverage run -m pytest tests -m 'not slow' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report
+
+##@ Heavy suites
 
 test-kafka: $(READY) ## the end-to-end tests with the bundled client against Apache Kafka 4.1 (needs java 17, mvn)
 	$(BIN)/pytest tests/e2e tests/pipeline --kafka
@@ -42,14 +66,14 @@ crash: $(READY) ## 20 runs of the demo's core with kills at random moments
 crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 with Apache Kafka 4.1, 20 on a cluster (java 17, mvn)
 	$(BIN)/pytest tests/pipeline/test_cluster.py tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
 
-hostile: $(READY) ## attacks of clients without rights: the broker's memory and its neighbours' latency stay bounded, as a table
-	$(BIN)/pytest tests/hostile -m slow
-
 crash-connect: $(READY) ## 4 times 8 rounds of kills of three connect workers and their broker; replacing Kafka Connect's (java 17, mvn)
 	$(BIN)/pytest tests/crash/test_connect_killed.py tests/interop/test_connect_mixed_group.py tests/interop/test_connect_acls.py -m slow -s --timeout 3600
 
 faults: $(READY) ## faults of disk and files in a real broker: full, flipped, lost, gone (some need root, for a small disk)
 	$(BIN)/pytest tests/faults --timeout 600
+
+hostile: $(READY) ## attacks of clients without rights: the broker's memory and its neighbours' latency stay bounded, as a table
+	$(BIN)/pytest tests/hostile -m slow
 
 histories: $(READY) ## random histories of transactions in simulated time: make histories FIRST=0 LAST=100000
 	cd tests && ../$(BIN)/python -m support.simulation $(or $(FIRST),0) $(or $(LAST),100000)
@@ -57,11 +81,16 @@ histories: $(READY) ## random histories of transactions in simulated time: make 
 mutants: $(READY) ## realistic bugs, put into a copy of the source one by one: a suite must notice each
 	cd tests && ../$(BIN)/python -m support.mutants
 
+##@ Measurements
+
 bench: $(READY) ## oncelog beside Apache Kafka 4.1, the same client, alternated runs (needs java 17, mvn)
 	PYTHONPATH=tests:. $(BIN)/python -m bench
 
 bench-clients: $(READY) ## the bundled client beside aiokafka and confluent-kafka on our broker, alternated runs
 	$(BIN)/python -m oncelog.bench.clients
+
+bench-pipeline: $(READY) ## the pipeline beside Spark's own Kafka connector, alternated runs (needs java 17, mvn)
+	$(BIN)/python -m oncelog.bench.pipeline
 
 scale: $(READY) ## start, stop and memory with 10,000 partitions, 100,000 transactional ids, 10,000 groups, 200,000 offsets
 	PYTHONPATH=tests:. $(BIN)/python -m bench.scale
@@ -73,16 +102,7 @@ performance: $(READY) ## how cost grows with partitions, connections, ids, recor
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[plots]'
 	PYTHONPATH=tests:. $(BIN)/python -m bench.performance --docs docs
 
-bench-pipeline: $(READY) ## the pipeline beside Spark's own Kafka connector, alternated runs (needs java 17, mvn)
-	$(BIN)/python -m oncelog.bench.pipeline
-
-lint: $(READY) ## ruff and the import rules
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
-
-types: $(READY) ## mypy --strict
-	cd .build/src && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p oncelog
+##@ Documents
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python -m oncelog.cli.docs
@@ -93,6 +113,3 @@ site: $(READY) ## build the documentation site into .build/site; fails on a brok
 
 site-serve: $(READY) ## show the documentation site on 127.0.0.1:8000, and build it anew when a page changes
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
-
-clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
