@@ -16,8 +16,6 @@ SOURCE = ROOT / ".build" / "src"
 TOOLS = Path(sys.executable).parent
 MISSPELT = "import oncelog\n\nproducer = oncelog.Prodducer()\n"
 
-Check = Callable[[Path], "subprocess.CompletedProcess[str]"]
-
 
 def checked(*command: str) -> subprocess.CompletedProcess[str]:
     # The root folder is the package: through this link a type checker sees it under its own name.
@@ -40,7 +38,8 @@ def pyright(*paths: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(params=[mypy, pyright])
 def checker(request: pytest.FixtureRequest) -> Callable[..., subprocess.CompletedProcess[str]]:
-    return request.param
+    check: Callable[..., subprocess.CompletedProcess[str]] = request.param
+    return check
 
 
 @pytest.mark.timeout(300)
