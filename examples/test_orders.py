@@ -49,11 +49,13 @@ def producer(bootstrap: str) -> Iterator[Producer]:
 def committed(bootstrap: str, topic: str) -> list[bytes | None]:
     """Return all committed values of a topic: the positions reach the ends, so nothing has to be waited for."""
     values: list[bytes | None] = []
+    with Consumer(bootstrap_servers=bootstrap) as everything:  # open transactions, too
+        partitions = [(topic, one.index) for one in everything.partitions_for(topic)]
+        ends = everything.end_offsets(partitions)
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
-        partitions = [(topic, one.index) for one in consumer.partitions_for(topic)]
         consumer.assign(partitions)
         consumer.seek_to_beginning()
-        while any(consumer.lag(partition) for partition in partitions):
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
             values += [record.value for record in consumer.poll(timeout_ms=1000)]
     return values
 

@@ -52,7 +52,7 @@ class BackgroundLoop:
 
         An exception in the waiting thread, such as KeyboardInterrupt, cancels the coroutine and waits for its end.
         Raises IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, when the waiting
-        thread has a running event loop, which stands still meanwhile.
+        thread has a running event loop, which stands still meanwhile; but not in a notebook.
         """
         try:
             self.check_process()
@@ -141,11 +141,12 @@ def _warn_in_event_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
+    if "ipykernel" in sys.modules:
+        return  # the loop is the notebook's own, which waits for the cell in any case
     _warned = True
     warnings.warn(
         "a blocking client of oncelog.sync was called in a thread with a running event loop, which stands still until"
-        " the call returns: use the asyncio clients of oncelog there, or asyncio.to_thread. In a notebook that runs"
-        " nothing else meanwhile it does no harm",
+        " the call returns: use the asyncio clients of oncelog there, or asyncio.to_thread",
         RuntimeWarning,
         stacklevel=_depth_of_caller(),
     )

@@ -142,7 +142,7 @@ def test_a_connector_from_standard_input_may_begin_stopped(command: Command, fre
 
 def test_a_failed_task_is_shown_with_its_reason(command: Command, fresh_name: Names) -> None:
     name = fresh_name("broken")
-    config = {"name": name, "connector.class": "HeartbeatSource", "topic": name, "producer.override.linger.ms": "soon"}
+    config = {"name": name, "connector.class": "HeartbeatSource", "topic": name, "producer.override.linger.ms": "-5"}
     created = command("create", "--wait", "-", input=json.dumps(config))
     assert (created.code, created.out) == (1, f"Created connector {name}.\n")
     assert f"task 0 of {name}:" in created.err

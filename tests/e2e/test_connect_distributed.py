@@ -151,7 +151,8 @@ async def test_a_worker_that_cannot_start_says_why(
     if settings.get("config.storage.topic"):
         settings = {**settings, "config.storage.topic": fresh_name("two")}
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            await admin.create_topics([NewTopic(str(settings["config.storage.topic"]), 2, 1)])
+            compacted = {"cleanup.policy": "compact"}
+            await admin.create_topics([NewTopic(str(settings["config.storage.topic"]), 2, 1, configs=compacted)])
     async with group(bootstrap, fresh_name("group"), tmp_path) as workers:
         file = tmp_path / "worker.toml"
         given = {**workers.settings, **settings}

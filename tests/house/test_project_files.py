@@ -72,7 +72,9 @@ def test_hooks_use_tools_that_are_installed() -> None:
 
 
 def test_make_help_lists_every_target_in_a_group() -> None:
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     groups = shown.strip().split("\n\n")
     assert len(groups) >= 4
     listed = {line.split()[0] for group in groups for line in group.splitlines()[1:]}
