@@ -54,7 +54,9 @@ class MetricsListener:
         task = asyncio.current_task()
         assert task is not None
         if len(self._serving) >= MAX_CONNECTIONS:
-            next(iter(self._serving)).cancel()
+            oldest = next(iter(self._serving))
+            del self._serving[oldest]  # several may come before it has ended
+            oldest.cancel()
         self._serving[task] = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -187,3 +188,15 @@ async def test_peers_that_ask_nothing_do_not_keep_others_from_the_metrics() -> N
         assert len(broker.metrics_listener._serving) <= MAX_CONNECTIONS
         for _, writer in silent:
             writer.close()
+
+
+async def test_connections_that_come_together_make_room_for_one_another() -> None:
+    async with Broker(durability="os", logging_level="error", metrics_listener="127.0.0.1:0") as broker:
+        assert broker.metrics_listener is not None
+        port = broker.metrics_listener.port
+        # None of them is accepted before the loop runs again.
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * MAX_CONNECTIONS)]
+        assert (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert len(broker.metrics_listener._serving) <= MAX_CONNECTIONS
+        for sock in silent:
+            sock.close()
