@@ -1,8 +1,8 @@
-"""Fetch requests that wait for data: woken by the logs, never polling.
+"""Fetch requests that wait for data; the logs wake them, so they never poll.
 
-Owns the waits. Each is over exactly once: when enough data is there, when its time is up, when its connection closes
-or when the broker stops. What is then answered is read by the handler at the moment the answer can leave. A log that
-moves costs each wait on it the same, however many other logs the wait is on.
+Owns the waits. Each ends exactly once: when enough data is available, when its time is up, when its connection closes
+or when the broker stops. The handler reads the response when it can be sent. The cost of an advancing log, per wait,
+does not depend on how many other logs the wait watches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .log import Log
 
 
 class FetchWait:
-    """One waiting Fetch. `done` has no result: it only says that waiting is over."""
+    """One waiting Fetch. `done` has no result: it only signals the end of the wait."""
 
     __slots__ = ("_connection", "_is_enough", "_logs", "_purgatory", "_timer", "done")
 
@@ -36,7 +36,7 @@ class FetchWait:
         connection.closed.add_done_callback(self._closed)
 
     def watch(self, log: Log) -> None:
-        """Look again whenever this log moves."""
+        """Check again whenever this log advances."""
         if not self.done.done():
             self._logs.append(log)
             log.add_listener(self._advanced)
@@ -68,13 +68,13 @@ class FetchPurgatory:
         self._closed = False
 
     def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
-        """A wait that ends when `is_enough(log)` holds for a watched log that moved, or after `max_wait_s`."""
+        """Return a wait that ends after `max_wait_s`, or when `is_enough(log)` holds for a log that advances."""
         wait = FetchWait(self, is_enough, 0 if self._closed else max_wait_s, connection)
         self.waiting[wait] = None
         return wait
 
     def release_all(self) -> None:
-        """The broker stops: nobody waits any more."""
+        """End all waits, present and future: the broker is stopping."""
         self._closed = True
         for wait in list(self.waiting):
             wait.release()

@@ -1,8 +1,8 @@
-"""What the rest of the broker knows of the cluster's metadata: the protocol `Metadata`, and what a topic is.
+"""The broker's interface to the cluster's metadata: the protocol `Metadata`, and the class `Topic`.
 
-It is the seam between the broker and where metadata lies. `MetadataStore` keeps it in a log of the data directory; it
-may as well lie in a database that many brokers share. Looking never waits: what is looked at is in memory. A change
-returns a future that is done when the change is durable and visible to everyone who looks.
+It separates the broker from the storage of metadata. `MetadataStore` keeps it in a log in the data directory; another
+implementation could keep it in a database that several brokers share. Reads never wait: metadata is in memory. A
+change returns a future that is done when the change is durable and visible to all readers.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is the broker's own."""
+        """Whether the topic belongs to the broker itself."""
         return self.name in INTERNAL_TOPICS
 
 
 class Metadata(Protocol):
-    """Topics with their settings, feature levels, and producer ids.
+    """The cluster's topics with their settings, its feature levels, and its producer ids.
 
-    Changes raise KafkaError at once where they are refused, and through the future (KAFKA_STORAGE_ERROR) where they
-    cannot be kept. A change goes through even if the one who waits for it is cancelled.
+    A refused change raises KafkaError at once; one that cannot be stored fails its future (KAFKA_STORAGE_ERROR). A
+    change is completed even if its caller is cancelled.
     """
 
     @property
@@ -43,7 +43,7 @@ class Metadata(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Grows with every change."""
+        """The version of the metadata; it grows with every change."""
 
     # ---- topics
 
@@ -53,27 +53,27 @@ class Metadata(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """Partitions of all topics, those included that are being created; without those that are being deleted."""
+        """The partitions of all topics, including topics being created, without topics being deleted."""
 
     @property
     def on_topic_changed(self) -> list[Callable[[Topic], None]]:
-        """Called when more partitions or other settings of a topic have become visible."""
+        """Callbacks for a topic whose new partitions or settings have become visible."""
 
     @property
     def on_topic_deleted(self) -> list[Callable[[Topic], Awaitable[None] | None]]:
-        """Called to drop what belongs to a topic; one with much to drop returns what has to be awaited for it."""
+        """Callbacks that drop the data of a deleted topic; a callback may return an awaitable that does the rest."""
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name; None when there is none, or it is being deleted."""
+        """The topic of that name; None if there is none, or it is being deleted."""
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of that id; None when there is none, or it is being deleted."""
+        """The topic of that id; None if there is none, or it is being deleted."""
 
     def newest(self, topic: Topic) -> Topic:
-        """The topic after the changes that are still on their way: the base of the next one."""
+        """The topic with its pending changes applied: the base of the next change."""
 
     def check_new(self, name: str) -> None:
-        """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION where a topic of that name cannot be created."""
+        """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION if a topic of that name cannot be created."""
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:
         """Create a topic whose name and settings have been validated; raises as `check_new` does."""
@@ -81,16 +81,16 @@ class Metadata(Protocol):
     def change_topic(
         self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> asyncio.Future[Topic]:
-        """Give a topic more partitions or settings; raises UNKNOWN_TOPIC_OR_PARTITION when it is being deleted."""
+        """Change a topic's partitions or settings; raises UNKNOWN_TOPIC_OR_PARTITION if it is being deleted."""
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
-        """Delete a topic: done when no client sees it any more and its data is dropped."""
+        """Delete a topic; the future is done when no client can see it and its data is dropped."""
 
     def deleting(self) -> list[Topic]:
-        """Topics whose deletion has begun and not ended."""
+        """The topics whose deletion is unfinished."""
 
     def finish_deletions(self) -> None:
-        """Go on with the deletions that a crash interrupted."""
+        """Resume the deletions that a crash interrupted."""
 
     # ---- the rest
 
@@ -102,7 +102,7 @@ class Metadata(Protocol):
         """Finalize a feature at a level."""
 
     def allocate_producer_ids(self) -> asyncio.Future[range]:
-        """A block of producer ids that nobody else was or will be given."""
+        """Allocate a block of producer ids that is never allocated again."""
 
     def skip_producer_ids(self, producer_id: int) -> None:
-        """Never hand out `producer_id` or a lower one."""
+        """Never allocate `producer_id` or a lower one."""

@@ -1,4 +1,4 @@
-"""The partitions that this broker leads, and what is done to several of them at once.
+"""The partitions that this broker leads, and operations on several of them.
 
 Owns the map from (topic, index) to Partition, follows the metadata (new configs, deleted topics), and writes
 transaction markers. Decides nothing about transactions or groups.
@@ -25,31 +25,31 @@ from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 
 _KNOWN_LOG_CONFIGS: Final = 256
-"""Log settings that are kept, so that the next partition of a topic need not work them out.
+"""How many log settings are cached, so that the partitions of a topic share them.
 
-They hold as long as the process: the broker's own settings do not change while it runs."""
+The cache is never invalidated: the broker's own settings do not change while it runs."""
 
 
 _MARKED_PER_TURN: Final = 50
-"""Partitions that get their markers in one turn of the event loop."""
+"""How many partitions get their markers before other tasks run."""
 
 
 class OffsetsOwner(Protocol):
-    """Who keeps the offsets that a transaction's marker settles: the group coordinator."""
+    """The owner of offsets that a transaction's marker commits or drops: the group coordinator."""
 
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
     ) -> None:
-        """A marker of that producer was appended to that partition of `__consumer_offsets`; not yet durable, maybe."""
+        """Apply a marker that was appended to that partition of `__consumer_offsets`; it may not be durable yet."""
 
 
 class ReplicaManager:
-    """Partitions by name and id."""
+    """The partitions of this broker, by topic name and id."""
 
     def __init__(self, config: BrokerConfig, log_manager: Logs, metadata: Metadata, clock: Clock, logger: Any) -> None:
         self.offsets_owner: OffsetsOwner | None = None
         self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
-        """Held while a large batch of a producer is checked in slices."""
+        """Held while a producer's large batch is checked in slices."""
         self._config = config
         self._log_config = lru_cache(maxsize=_KNOWN_LOG_CONFIGS)(
             lambda own, internal: log_config(config, dict(own), internal=internal)
@@ -62,7 +62,7 @@ class ReplicaManager:
         self._strays: set[str] = set()
 
     def start(self) -> None:
-        """Give every log found on disk its topic's config, and set aside logs of topics that metadata does not know."""
+        """Give every log found on disk its topic's config, and set aside the logs of unknown topics."""
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
         deleting = {topic.name for topic in self._metadata.deleting()}
@@ -92,17 +92,17 @@ class ReplicaManager:
     # ---- lookups
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The partition; KafkaError UNKNOWN_TOPIC_OR_PARTITION when there is none."""
-        found = self._partitions.get((topic, index))
-        return found if found is not None else self._make(self._metadata.topic(topic), index)
+        """Return the partition; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if there is none."""
+        partition = self._partitions.get((topic, index))
+        return partition if partition is not None else self._make(self._metadata.topic(topic), index)
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """The partition; KafkaError UNKNOWN_TOPIC_ID or (no such index) UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return the partition; raises KafkaError UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION (no such index)."""
         topic = self._metadata.topic_by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        found = self._partitions.get((topic.name, index))
-        return found if found is not None else self._make(topic, index)
+        partition = self._partitions.get((topic.name, index))
+        return partition if partition is not None else self._make(topic, index)
 
     def _make(self, topic: Topic | None, index: int) -> Partition:
         if topic is None or not 0 <= index < topic.partitions:
@@ -118,13 +118,13 @@ class ReplicaManager:
         return log or self._log_manager.create(partition.topic, partition.index, self.log_config(topic))
 
     def log_config(self, topic: Topic) -> LogConfig:
-        """The log settings of a topic, one object for all partitions that have the same."""
+        """The log settings of a topic; topics with equal settings share one object."""
         return self._log_config(tuple(topic.configs.items()), topic.is_internal)
 
     def existing_log(self, topic: str, index: int) -> Log | None:
-        """The partition's log, None while nothing was written there.
+        """The partition's log, None if the partition was never written to.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR where it is offline.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if it is offline.
         """
         known = self._metadata.topic(topic)
         if known is None or not 0 <= index < known.partitions:
@@ -151,14 +151,14 @@ class ReplicaManager:
         return offline
 
     def logs(self) -> Iterator[Log]:
-        """The logs of all topics that metadata knows."""
+        """The logs of all topics in the metadata."""
         for log in list(self._log_manager.logs()):
             topic = self._metadata.topic(log.topic)
             if topic is not None and log.partition < topic.partitions:
                 yield log
 
     def is_stray(self, topic: str) -> bool:
-        """Whether directories of that topic name lie on disk that metadata does not know: it cannot be created."""
+        """Whether the data directory has partitions of an unknown topic of that name, which prevents its creation."""
         return topic in self._strays
 
     # ---- following the metadata
@@ -172,7 +172,7 @@ class ReplicaManager:
                     log.update_config(config)
 
     def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Drop the partitions; returns what has to be awaited until their data is gone, None where there is none."""
+        """Drop the partitions; returns a coroutine that deletes their data, None if they have none."""
         keys = [(topic.name, index) for index in range(topic.partitions)]
         for key in keys:
             self._partitions.pop(key, None)
@@ -182,10 +182,10 @@ class ReplicaManager:
     # ---- transaction markers
 
     async def append_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
-        """Append each marker to its partitions and wait until all are durable; a code for each partition of each.
+        """Append each marker to its partitions and wait until all are durable; returns a code per marker and partition.
 
-        For a partition of `__consumer_offsets` the group coordinator settles the offsets that were pending, in the
-        same step as the append: no later record can come between, and no cancelled caller can leave them pending.
+        In a partition of `__consumer_offsets` the group coordinator commits or drops the pending offsets with no await
+        after the append: no later record can come in between, and a cancelled caller cannot leave them pending.
         """
         results: list[dict[TopicPartition, ErrorCode]] = []
         waiting: list[tuple[dict[TopicPartition, ErrorCode], TopicPartition, asyncio.Future[None] | None]] = []
@@ -210,8 +210,8 @@ class ReplicaManager:
     def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
         partition = self.partition(*key)
         log = partition.log
-        # The coordinator's epoch is 0 as long as there is one broker. A log that Apache Kafka wrote has recorded higher
-        # ones, and would refuse it for ever.
+        # The coordinator epoch is 0 as long as there is one broker. A log written by Apache Kafka has recorded a higher
+        # one, and would refuse 0 for ever.
         recorded = log.producers.entry(marker.producer_id)
         coordinator_epoch = marker.coordinator_epoch
         if recorded is not None and recorded.coordinator_epoch > coordinator_epoch:

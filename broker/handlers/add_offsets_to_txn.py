@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn v0-4: make a group's offsets partition part of the transaction."""
+"""AddOffsetsToTxn v0-4: add a group's offsets partition to the transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..topic_names import OFFSETS_TOPIC
 
 @handles(AddOffsetsToTxnRequest)
 def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply:
-    """The partition is that of the group's home."""
+    """Register the partition of `__consumer_offsets` that holds the group."""
     broker = context.broker
     topic = broker.metadata.topic(OFFSETS_TOPIC)
     assert topic is not None, "made at start"

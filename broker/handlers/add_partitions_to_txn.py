@@ -1,9 +1,9 @@
 """AddPartitionsToTxn v0-5: register partitions with a transaction; v4+ for many transactions at once (brokers).
 
-All or nothing per transaction: with one unknown partition none is registered, the others are told
-OPERATION_NOT_ATTEMPTED. Up to v3 a request is one transaction, and its failure is every partition's.
+All or nothing per transaction: if a partition is unknown, none is registered, and the others get
+OPERATION_NOT_ATTEMPTED. Up to v3 a request is one transaction, and its error applies to every partition.
 
-Session (v3, and v4+ of each transaction; extension) keeps the partitions registered beyond this transaction.
+Session (extension; in v3, and per transaction in v4+) keeps the partitions registered after this transaction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRANSACTIONS_AT_A_TIME = 20
 
 @handles(AddPartitionsToTxnRequest)
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
-    """Up to v3 from clients, v4+ from brokers that verify or register on a client's behalf."""
+    """Up to v3 the sender is a client, from v4 on a broker that verifies or registers on a client's behalf."""
     if context.api_version >= FIRST_BATCHED_VERSION:
         return _add_all(context, request)
     partitions = _flat(request.v3_and_below_topics)
@@ -70,7 +70,7 @@ async def _wait(
 
 
 async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    deadline = context.broker.transaction_coordinator.wait_deadline()  # one for all of them: it is one request
+    deadline = context.broker.transaction_coordinator.wait_deadline()  # shared by all transactions of the request
     response = AddPartitionsToTxnResponse()
     async for transaction in in_slices(request.transactions, TRANSACTIONS_AT_A_TIME):
         codes = await _add_or_verify(context, transaction, deadline)
@@ -81,10 +81,10 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 async def _add_or_verify(
     context: RequestContext, transaction: AddPartitionsToTxnTransaction, deadline: float
 ) -> dict[TopicPartition, ErrorCode]:
-    """One transaction of a batch: its failure is a value.
+    """Add or verify the partitions of one transaction of a batch; an error is a code, not an exception.
 
-    Whoever registers for a session will write by requests that are admitted; a broker that registers for a client
-    writes next, so what it names counts as written.
+    A producer that registers a session's partitions writes later, by requests that are admitted. A broker that
+    registers for a client writes next, so its partitions count as written.
     """
     partitions = _flat(transaction.topics)
     coordinator = context.broker.transaction_coordinator
@@ -114,7 +114,7 @@ async def _add_or_verify(
 
 
 def _refused(context: RequestContext, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode] | None:
-    """The codes when one of the partitions does not exist; None when all do."""
+    """Return a code for each partition if one of them does not exist, None if all do."""
     metadata = context.broker.metadata
     unknown = set()
     for partition in partitions:

@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all of a topic's own settings; deprecated by IncrementalAlterConfigs, but clients use it."""
+"""AlterConfigs: replaces all of a topic's own settings; deprecated for IncrementalAlterConfigs, but still used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..metadata import Topic
 from ..slices import in_slices
 
 CHANGED_AT_A_TIME = 20
-"""Resources that are changed, and made durable, together."""
+"""How many resources are changed, and made durable, together."""
 
 
 @handles(AlterConfigsRequest, carried_out=True)

@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs and versions this broker answers, and its features (KIP-511, KIP-584)."""
+"""ApiVersions: the APIs and versions that this broker serves, and its features (KIP-511, KIP-584)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     if context.api_version >= 3:
         for software in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE_NAME.fullmatch(software):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{software!r} is no name or version of a client.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"{software!r} is not a valid client software name or version."
+                )
         context.connection.state["client_software"] = (request.client_software_name, request.client_software_version)
     config, metadata = context.broker.config, context.broker.metadata
     return ApiVersionsResponse(

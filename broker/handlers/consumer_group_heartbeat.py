@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat v0-1: refused, as Kafka does with `group.version` 0 (KIP-848 is not served).
 
-It is announced all the same, because clients then learn of it: asked for the consumer protocol, Java's client raises,
-librdkafka reports a fatal error and franz-go falls back to the classic protocol. Where the API is not announced,
-librdkafka waits for ever without a word.
+It is announced all the same, so that clients configured for the consumer protocol get an error: Java's client raises,
+librdkafka reports a fatal error and franz-go falls back to the classic protocol. If the API is not announced,
+librdkafka waits for ever without an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreatePartitions: gives topics more partitions. A topic that is named several times is refused, and answered once."""
+"""CreatePartitions: adds partitions to topics. A topic that the request repeats is refused, and answered once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..slices import in_slices
 from ..topic_creation import check_assignment, check_new_partitions, check_partition_limit
 
 CHANGED_AT_A_TIME = 20
-"""Topics that are changed, and made durable, together."""
+"""How many topics are changed, and made durable, together."""
 
 
 @handles(CreatePartitionsRequest, carried_out=True)
@@ -60,20 +60,20 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{topic.name} belongs to the broker: its keys would move to other partitions.",
+            f"{topic.name} cannot get more partitions: its keys would move to other partitions.",
         )
     current = broker.metadata.newest(topic).partitions
     if item.count <= current:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic has {current} partitions already; give a number above that, not {item.count}.",
+            f"The topic has {current} partitions already: give a count above that, not {item.count}.",
         )
     check_partition_limit(broker, item.count, current=current)
     if item.assignments is not None:
         if len(item.assignments) != item.count - current:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{item.count - current} partitions are new, {len(item.assignments)} are assigned.",
+                f"{item.count - current} partitions are new, but {len(item.assignments)} are assigned.",
             )
         for place, assignment in enumerate(item.assignments):
             check_assignment(broker, current + place, assignment.broker_ids)

@@ -1,7 +1,7 @@
 """CreateTopics: answered when the topics are on disk in the metadata log.
 
-Each topic is created wholly or not at all. Those of one request become durable a few at a time, and other requests are
-served in between. A topic that is named several times is refused, and answered once.
+Each topic is created completely or not at all. The topics of a request become durable a few at a time, and other
+requests are served in between. A topic that the request repeats is refused, and answered once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..slices import in_slices
 from ..topic_creation import TopicPlan, check_new_partitions, plan_topic
 
 CREATED_AT_A_TIME = 20
-"""Topics that are created, and made durable, together."""
+"""How many topics are created, and made durable, together."""
 
 
 @handles(CreateTopicsRequest, carried_out=True)

@@ -1,8 +1,8 @@
-"""DeleteRecords: moves the log start offset up; what lies before it is gone for readers at once.
+"""DeleteRecords: raises the log start offset; readers can no longer see the records before it.
 
-The answer leaves when the new start offsets of all partitions are on disk, in one write.
+The response is sent when the new start offsets of all partitions are on disk, in one write.
 
-Of a partition that is named several times the last offset counts, as in Kafka.
+If the request repeats a partition, its last offset is used, as in Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..steps import Steps, run_in_slices
 from ..topic_names import INTERNAL_TOPICS
 
 COST: Final = 100
-"""Units of work of a partition: its segments are looked at."""
+"""The cost of a partition in units of work: its segments are visited."""
 
 
 @handles(DeleteRecordsRequest, carried_out=True)
@@ -58,10 +58,15 @@ def _delete(context: RequestContext, topic: str, item: DeleteRecordsPartition) -
     broker = context.broker
     try:
         if topic in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} belongs to the broker.")
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Records of {topic} cannot be deleted: only the broker writes it."
+            )
         log = broker.replica_manager.partition(topic, item.partition_index).log
         if "delete" not in log.config.cleanup_policy:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Records of a topic that is only compacted cannot be deleted.")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                "Records of a compacted topic cannot be deleted: add delete to cleanup.policy.",
+            )
         return DeleteRecordsPartitionResult(item.partition_index, log.delete_records_before(item.offset))
     except KafkaError as error:
         return DeleteRecordsPartitionResult(item.partition_index, -1, int(error.code))

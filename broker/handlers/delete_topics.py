@@ -1,6 +1,6 @@
-"""DeleteTopics: by name, or by id from version 6 on. A topic that is named several times is refused, and answered once.
+"""DeleteTopics: by name, or from version 6 on by id. A topic that the request repeats is refused, and answered once.
 
-Topics go one after another, so that other requests are served in between.
+Topics are deleted in small portions, so that other requests are served in between.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..metadata import Topic
 from ..slices import in_slices
 
 DELETED_AT_A_TIME = 10
-"""Topics that are deleted together: each is renamed on disk, partition by partition."""
+"""How many topics are deleted together: each is renamed on disk, partition by partition."""
 
 
 @handles(DeleteTopicsRequest, carried_out=True)
@@ -50,7 +50,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 
 
 def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
-    """What tells that two items mean the same topic, one by name and one by id included."""
+    """A key that is equal for items of the same topic, even if one has its name and the other its id."""
     if item.name is not None:
         return item.name
     topic = context.broker.metadata.topic_by_id(item.topic_id)
@@ -64,7 +64,7 @@ def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:
     if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
     if not context.broker.config.delete_topic_enable:
-        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topics cannot be deleted: delete.topic.enable is false.")
     if item.name is not None:
         topic = metadata.topic(item.name)
         if topic is None:

@@ -8,7 +8,7 @@ from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED
 from ..handling import RequestContext, handles
 
 BROKERS = 1
-"""The endpoint type of brokers; 2 would be controllers, which have no endpoint of their own here."""
+"""The endpoint type of brokers. Type 2 is controllers, which have no endpoint of their own here."""
 
 
 @handles(DescribeClusterRequest)

@@ -1,7 +1,7 @@
-"""DescribeConfigs: the settings of topics, groups and of the broker, and where each value comes from.
+"""DescribeConfigs: the settings of topics, groups and the broker, with the source of each value.
 
-A resource that is named several times is described once, with all the settings asked for. Topics whose own settings are
-the same share their rows in the answer.
+A resource that the request repeats is described once, with all requested settings. Topics with the same own settings
+share their rows in the response.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..topic_creation import checked_config
 from ..topic_names import name_problem
 
 Wanted: TypeAlias = frozenset[str] | None
-"""Names of settings; None is all of them."""
+"""Names of settings; None means all of them."""
 
 
 @handles(DescribeConfigsRequest)
@@ -59,7 +59,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
 
 
 def _merged(resources: Iterable[DescribeConfigsResource]) -> Steps[dict[tuple[int, str], Wanted]]:
-    """What is asked of each resource; no names of settings, or an empty list of them, are all."""
+    """The requested settings of each resource; a null or empty list of names requests all of them."""
     merged: dict[tuple[int, str], Wanted] = {}
     for resource in resources:
         key = resource.resource_type, resource.resource_name
@@ -101,14 +101,14 @@ def _topic(context: RequestContext, name: str) -> Topic:
 
 
 def _rows(context: RequestContext, resource_type: int, name: str) -> list[ConfigRow]:
-    """The settings of what is no topic."""
+    """The settings of a broker or a group."""
     broker = context.broker
     if resource_type == ResourceType.BROKER:
         if name == "":
-            return []  # cluster-wide dynamic settings: there are none
+            return []  # there are no cluster-wide dynamic settings
         if name != str(broker.node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"This broker is {broker.node_id}, not {name!r}.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name!r} is unknown: this broker is {broker.node_id}.")
         return describe_broker(broker)
     if resource_type == ResourceType.GROUP and broker.group_aware:
         return describe_group(broker, name)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings here.")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings.")

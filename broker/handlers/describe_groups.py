@@ -1,5 +1,5 @@
-"""DescribeGroups v0-6: state and members of groups. v3: what the client may do. v6: an unknown group is an error
-(KIP-1043); before, it is shown as dead. A group that is named several times is described once."""
+"""DescribeGroups v0-6: state and members of groups. v3: authorized operations. v6: an unknown group is an error
+(KIP-1043); before, its state is Dead. A group that the request repeats is described once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_GROUP_FROM = 6
 
 @handles(DescribeGroupsRequest)
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
-    """A failure is the group's, never the request's."""
+    """Describe each group; an error applies to its group, never to the request."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     response = DescribeGroupsResponse()
     for group_id in dict.fromkeys(request.groups):
@@ -49,8 +49,8 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Steps[Des
     described.authorized_operations = operations
     is_stable = group.state is GroupState.STABLE
     described.protocol_data = (group.protocol_name or "") if is_stable else ""
-    # Metadata and assignment are shown only where they belong together. They are taken before the first pause: after it
-    # the group may be in another generation, and follow another protocol.
+    # Metadata and assignment are shown only in a stable group. Both are read before the first pause, because after it
+    # the group may be in another generation with another protocol.
     protocol = group.protocol_name or ""
     members = [
         (member, member.metadata(protocol), member.assignment) if is_stable else (member, b"", b"")

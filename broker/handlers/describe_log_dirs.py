@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the data directory, the size of the partitions in it, and the room that is left."""
+"""DescribeLogDirs: the data directory, the size of the partitions in it, and its free space."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[De
             context.rows()
         yield 2
     result.topics = [DescribeLogDirsTopic(name, partitions) for name, partitions in sorted(topics.items())]
-    with suppress(OSError):  # -1 says that it is not known
+    with suppress(OSError):  # -1 means unknown
         result.total_bytes, result.usable_bytes = broker.log_manager.space()
     return DescribeLogDirsResponse(results=[result])

@@ -1,7 +1,7 @@
-"""DescribeProducers v0: the producers that a partition's log remembers, and their open transactions.
+"""DescribeProducers v0: the producers in a partition's log, and their open transactions.
 
-A partition that is named several times is described once. Asking makes no log: a partition that was never written to
-has no producers.
+A partition that the request repeats is described once. A partition that was never written to has no producers; no log
+is created for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..steps import Steps
 
 @handles(DescribeProducersRequest)
 def handle(context: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
-    """A partition that is not here is an error of its own entry."""
+    """Describe each partition; an unknown partition gets an error in its own entry."""
     topics: dict[str, dict[int, PartitionResponse]] = {}
     for topic in request.topics:
         answers = topics.setdefault(topic.name, {})
@@ -42,7 +42,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> Steps[Partiti
         log = context.broker.log_manager.get(topic, index)
     except KafkaError as error:
         return PartitionResponse(index, error.code, str(error))
-    entries = list(log.producers.entries()) if log is not None else []  # others come and go at each pause
+    entries = list(log.producers.entries()) if log is not None else []  # a copy: producers may change at each pause
     for entry in entries:
         yield context.rows()
         answer.active_producers.append(

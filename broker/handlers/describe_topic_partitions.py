@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: Metadata of topics in pages (KIP-966)."""
+"""DescribeTopicPartitions: the metadata of topics, in pages (KIP-966)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..steps import Steps
 from ..topic_names import name_problem
 
 MAX_PARTITIONS = 2000
-"""Most partitions in one answer, whatever is asked (max.request.partition.size.limit of Kafka)."""
+"""The maximum of partitions in a response, whatever the request's limit (Kafka: max.request.partition.size.limit)."""
 
 
 @handles(DescribeTopicPartitionsRequest)

@@ -1,4 +1,4 @@
-"""DescribeTransactions v0: state, timeout, identity and partitions of the transactional ids asked for."""
+"""DescribeTransactions v0: state, timeout, producer identity and partitions of the requested transactional ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..steps import Steps
 
 @handles(DescribeTransactionsRequest)
 def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
-    """An id that is not known is an error of its own entry."""
+    """Describe each id; an unknown id gets an error in its own entry."""
     coordinator = context.broker.transaction_coordinator
     response = DescribeTransactionsResponse()
     described: dict[str, TransactionState] = {}

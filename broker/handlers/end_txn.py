@@ -1,7 +1,7 @@
-"""EndTxn v0-5: commit or abort. Answered when the decision is durable; v5 hands out the next epoch (KIP-890).
+"""EndTxn v0-5: commit or abort. Answered when the decision is durable; v5 returns the next epoch (KIP-890).
 
-With Topics (v3+, extension) markers go to the partitions that the producer names, and to those that the broker knows to
-be written; from an extension-aware client they stay registered as its session.
+With Topics (v3+, extension), markers go to the partitions that the producer names and to those that the broker knows
+were written. If the client is extension-aware, they stay registered as its session.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..handling import Deferred, Reply, RequestContext, handles
 
 @handles(EndTxnRequest)
 def handle(context: RequestContext, request: EndTxnRequest) -> Reply:
-    """Version 5 says that the client ends transactions the KIP-890 way, as only one that saw the feature does."""
+    """End the transaction; version 5 says that the client ends transactions as in KIP-890."""
     version = TransactionVersion.TV_2 if context.api_version >= 5 else TransactionVersion.TV_0
     written = None if request.topics is None else _flat(request)
     outcome = context.broker.transaction_coordinator.end_txn_now(

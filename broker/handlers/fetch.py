@@ -1,9 +1,9 @@
-"""Fetch: batches as they lie in the log, at once or when enough of them are there (long poll).
+"""Fetch: returns batches as stored in the log, at once or when enough of them are available (long poll).
 
-What is fetched comes from the request or from an incremental session (fetch_session.py), waiting is fetch_wait.py's.
-The answer is read from the logs at the moment it can leave, so only one is in memory per connection.
-A request or session of many partitions is looked through in slices; while it waits, only the partition that moved is
-looked at.
+The partitions come from the request or an incremental session (fetch_session.py); fetch_wait.py implements waiting.
+The response is read from the logs when it can be sent, so there is only one in memory per connection.
+A request or session of many partitions is checked in slices. While it waits, only a partition whose log has advanced
+is checked.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ..steps import SLICE, Steps
 FIRST_VERSION_DIVERGING: Final = 12
 
 _AT_ONCE_BYTES: Final = 1 << 20
-"""Once an answer has more bytes, the rest of it is read in steps."""
+"""Once a response has more bytes, the rest of it is read in steps."""
 
 _NONE: Final = int(ErrorCode.NONE)
 
 _READ: Final = 10
-"""Units of work of reading a partition, besides its bytes."""
+"""The cost of reading a partition in units of work, besides its bytes."""
 
 _BYTES_PER_UNIT: Final = 4096
 
@@ -57,7 +57,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
 
 
 class _Waiting:
-    """A partition that a Fetch waits for: how far it was visible when its `available` bytes were counted."""
+    """A partition that a Fetch waits for: its `available` bytes, and the end offset visible when they were counted."""
 
     __slots__ = ("available", "target", "visible")
 
@@ -68,7 +68,7 @@ class _Waiting:
 
 
 class _Fetch:
-    """One Fetch request being answered. `missing` is how many bytes more make it worth an answer."""
+    """One Fetch request being processed. `missing` is the number of bytes that it lacks to `min_bytes`."""
 
     __slots__ = ("by_id", "committed", "context", "isolation", "max_bytes", "missing", "plan", "request", "waiting")
 
@@ -94,7 +94,7 @@ class _Fetch:
         return partition
 
     def is_enough(self) -> Steps[bool]:
-        """Whether the answer should not wait: `min_bytes` are there, or an error or a divergence is to be told."""
+        """Whether to answer without waiting: `min_bytes` are available, or there is an error or a divergence."""
         for target in self.plan.targets:
             try:
                 partition = self._partition(target)
@@ -113,7 +113,7 @@ class _Fetch:
         return False
 
     def watch(self, wait: FetchWait) -> Steps[None]:
-        """Let the wait watch the logs, and look again at those that moved meanwhile."""
+        """Let the wait watch the logs, and check those again that have advanced meanwhile."""
         for log, waiting in self.waiting.items():
             wait.watch(log)
             if self._visible(log) != waiting.visible and self.is_enough_with(log):
@@ -122,7 +122,7 @@ class _Fetch:
             yield 1
 
     def is_enough_with(self, log: Log) -> bool:
-        """Whether the answer should wait no longer, now that this log has moved."""
+        """Whether there is enough to answer, now that this log has advanced."""
         waiting = self.waiting[log]
         self.missing += waiting.available
         waiting.visible = self._visible(log)
@@ -134,7 +134,7 @@ class _Fetch:
         return log.last_stable_offset if self.committed else log.high_watermark
 
     def _available(self, target: FetchTarget, log: Log, visible: int) -> int:
-        """How many bytes the partition has to give, not counted beyond what is missing; an error gives enough."""
+        """The available bytes of the partition, counted up to `missing`; an error counts as `missing` bytes."""
         offset = target.fetch_offset
         if log.failure is not None or not log.log_start_offset <= offset <= log.log_end_offset:
             return self.missing
@@ -150,7 +150,7 @@ class _Fetch:
             return self.missing
 
     def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
-        """Read what is there now; what is large, or not at hand, in steps."""
+        """Read the response; in steps if it is large or needs data that is not in memory."""
         answer = _Answer(self)
         targets = iter(self.plan.targets)
         if len(self.plan.targets) > SLICE:
@@ -165,7 +165,7 @@ class _Fetch:
         return answer.response
 
     def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData | Steps[PartitionData]:
-        """Read at most `left` bytes of one partition, but a first batch whole; what is not at hand, in steps."""
+        """Read at most `left` bytes of one partition, but a first batch whole; in steps if it is not in memory."""
         try:
             log = self._partition(target).log
             divergence = self._divergence(target, log) if target.last_fetched_epoch >= 0 else None
@@ -184,7 +184,7 @@ class _Fetch:
             return _failed(target, error)
 
     def _divergence(self, target: FetchTarget, log: Log) -> EpochEndOffset | None:
-        """Where the reader's log and ours parted, if they did (KIP-595: truncation detection in Fetch)."""
+        """Where the reader's log and this one diverge, if they do (KIP-595: truncation detection in Fetch)."""
         epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
@@ -214,7 +214,7 @@ def _data(target: FetchTarget, read: LogRead, divergence: EpochEndOffset | None)
 
 
 class _Answer:
-    """The answer to a Fetch while it is read: it has `taken` bytes of records, and may have `left` more."""
+    """The response to a Fetch while it is read: it has `taken` bytes of records and may take `left` more."""
 
     __slots__ = ("fetch", "left", "nothing_yet", "response", "taken", "topics")
 
@@ -227,9 +227,9 @@ class _Answer:
         self.topics: dict[str | bytes, FetchableTopicResponse] = {}
 
     def in_steps(self, targets: Iterator[FetchTarget]) -> Steps[FetchResponse]:
-        """Read the rest of the partitions, once this answer has its place among the large ones."""
+        """Read the remaining partitions, once this response is admitted among the large ones."""
         yield SLICE
-        # Other answers may have taken memory meanwhile; nothing is read before it is known how much is left.
+        # Other responses may have taken memory meanwhile: determine how much is left before reading.
         allowance = self.fetch.context.connection.answer_allowance
         self.left = max(0, min(self.left, allowance - self.taken))
         for target in targets:
@@ -241,7 +241,7 @@ class _Answer:
         return self.response
 
     def add(self, target: FetchTarget) -> Steps[None] | None:
-        """Read one partition; returns the steps that do it where not everything is at hand."""
+        """Read one partition; returns the steps that read it if its data is not in memory."""
         data = self.fetch.read(target, self.left, self.nothing_yet)
         if isinstance(data, PartitionData):
             self._put(target, data)

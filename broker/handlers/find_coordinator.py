@@ -1,7 +1,7 @@
-"""FindCoordinator v0-6: which broker is home to a group (key type 0) or a transactional id (1); v4+ asks for several.
+"""FindCoordinator v0-6: the coordinator of a group (key type 0) or a transactional id (1); v4+ takes several keys.
 
-The home is the broker that leads the partition of the internal topic which holds the key's state. Key type 64 asks, by
-group id, for the transaction coordinator that is the group's home: where its producers are initialised.
+The coordinator is the leader of the internal topic's partition that holds the key's state. Key type 64 (extension) asks
+for the transaction coordinator that is a group's home, which initialises its producers; the key is the group id.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 GROUP_AWARE_HOMES = {**HOMES, 64: TRANSACTIONS_TOPIC}
 BATCHES_FROM = 4
-"""The first version that asks for several keys at once (KIP-699)."""
+"""The first version that takes several keys (KIP-699)."""
 
 
 @handles(FindCoordinatorRequest)
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
-    """Before v4 a failure is the request's; from then on it is the key's."""
+    """Find the coordinators; an error applies to the request before v4, and to its key from then on."""
     if context.api_version < BATCHES_FROM:
         node_id, host, port = _home(context, request.key_type, request.key)
         return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
@@ -40,12 +40,12 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
 
 
 def _home(context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
-    """(node id, host, port) of the key's home, as this client is to reach it."""
+    """(node id, host, port) of the key's coordinator, as seen by this client."""
     homes = GROUP_AWARE_HOMES if context.broker.group_aware else HOMES
     name = homes.get(key_type)
     if name is None:
         known = ", ".join(map(str, homes))
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not known here; known are {known}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is unknown: use one of {known}.")
     topic = context.broker.metadata.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

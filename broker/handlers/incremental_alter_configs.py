@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs: set, delete, append to or subtract from single settings of topics (KIP-339).
 
-Of a group the one thing that can be done is to delete `transaction.claims`, which drops the claims of its producers.
+The only change to a group is to delete `transaction.claims`, which drops the claims of its producers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..slices import in_slices
 from ..topic_config import TopicConfig, topic_config
 
 CHANGED_AT_A_TIME = 20
-"""Resources that are changed, and made durable, together."""
+"""How many resources are changed, and made durable, together."""
 
 
 class Operation(IntEnum):
-    """What is done to a setting."""
+    """The operation on a setting."""
 
     SET = 0
     DELETE = 1
@@ -66,7 +66,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
 
 
 def _change(context: RequestContext, item: AlterConfigsResource, *, validate_only: bool) -> Awaitable[Any] | None:
-    """What has to be waited for, None: nothing. Raises KafkaError; then the resource is as it was."""
+    """Start the change; returns what to await, None for nothing. If it raises KafkaError, nothing has changed."""
     broker = context.broker
     if item.resource_type == ResourceType.GROUP and broker.group_aware:
         deletions = [(config.name, config.config_operation == Operation.DELETE) for config in item.configs]
@@ -87,7 +87,7 @@ async def _unfence(context: RequestContext, group_id: str) -> None:
     except KafkaError as error:
         if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
             raise
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Producers of the group are being initialised.") from None
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Producers of the group are being initialised: retry.") from None
 
 
 def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str, str]) -> None:
@@ -102,7 +102,7 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
     name, value = config.name, config.value
     setting = TopicConfig.settings.get(name)
     if setting is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: there is no such topic setting")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting.")
     if config.config_operation == Operation.DELETE:
         configs.pop(name, None)
         return
@@ -112,9 +112,9 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
         configs[name] = value
         return
     if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no operation {config.config_operation}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Operation {config.config_operation} of {name} is unknown.")
     if setting.type is not ConfigType.LIST:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is no list: it can be set or deleted only.")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted.")
     items: list[str] = list(topic_config(context.broker.config, configs).get(name))
     given = [part.strip() for part in value.split(",") if part.strip()]
     if config.config_operation == Operation.APPEND:

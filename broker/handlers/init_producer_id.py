@@ -1,7 +1,7 @@
-"""InitProducerId v0-5: a producer id, and for a transactional id the epoch that fences whoever had it before.
+"""InitProducerId v0-5: a producer id; for a transactional id also an epoch, which fences the previous producer.
 
-With a consumer group (tags 9000-9002, v2+) it is the group-aware initialisation: the producer also gets the partitions
-that it names, and every other producer of the group that is in the way is fenced.
+With a consumer group (tags 9000-9002, v2+) it is a group-aware initialisation: the producer also claims the partitions
+that it names, and every conflicting producer of the group is fenced.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from ..handling import RequestContext, handles
 
 @handles(InitProducerIdRequest)
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """v3+ may carry the identity that the producer has (KIP-360): both parts or none."""
+    """Initialise the producer; v3+ may carry its current identity (KIP-360), both parts or neither."""
     given = ProducerIdentity(request.producer_id, request.producer_epoch)
     if given != NO_IDENTITY and (given.producer_id == NO_PRODUCER_ID or given.producer_epoch == NO_PRODUCER_EPOCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch are given together, or neither")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "A producer id needs an epoch, and an epoch a producer id: send both or neither."
+        )
     expected = None if given == NO_IDENTITY else given
     if request.consumer_group_id is not None:
         return await _for_group(context, request, request.consumer_group_id, expected)
     if request.consumer_group_generation != NO_GENERATION or request.assigned_partitions:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a generation or partitions are given without their group")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A generation or partitions need a consumer group id: send it too.")
     identity = await context.broker.transaction_coordinator.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, expected, cause=context
     )

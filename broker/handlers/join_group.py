@@ -1,7 +1,7 @@
-"""JoinGroup v0-9: become a member, or stay one, of the generation that is about to begin.
+"""JoinGroup v0-9: join the group's next generation, as a new or existing member.
 
-v1: own rebalance timeout. v4: the member id is asked back (KIP-394). v5: static members (KIP-345). v7: protocol type in
-the answer. v8: a reason. v9: a leader may be told not to assign (KIP-814).
+v1: separate rebalance timeout. v4: a new member must join again with its assigned member id (KIP-394). v5: static
+members (KIP-345). v7: protocol type in the response. v8: a reason. v9: the leader may skip assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SKIPPING_ASSIGNMENT_FROM = 9
 
 @handles(JoinGroupRequest)
 def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
-    """Parked until the generation begins; the connection goes on meanwhile."""
+    """Wait until the generation begins; the connection's other requests are served meanwhile."""
     version = context.api_version
     join = Join(
         group_id=request.group_id,

@@ -1,5 +1,5 @@
-"""LeaveGroup v0-5: members go at once instead of timing out. v3: several of them, static ones by instance id
-(KIP-345). v5: a reason (KIP-800)."""
+"""LeaveGroup v0-5: removes members without waiting for their session timeout. v3: several members, static ones by
+instance id (KIP-345). v5: a reason (KIP-800)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..steps import Steps
 BATCHES_FROM = 3
 
 AT_A_TIME = 100
-"""Members that leave together, before the rest is rebalanced."""
+"""How many members are removed together, before the others are rebalanced."""
 
 
 @handles(LeaveGroupRequest, carried_out=True)
 def handle(context: RequestContext, request: LeaveGroupRequest) -> Steps[Answer]:
-    """Answered when it would survive a restart that the members are gone."""
+    """Remove the members; the response is sent when the removal is durable."""
     coordinator = context.broker.group_coordinator
     if context.api_version < BATCHES_FROM:
         (left,) = coordinator.leave(request.group_id, [MemberIdentity(request.member_id)])

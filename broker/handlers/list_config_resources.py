@@ -1,4 +1,4 @@
-"""ListConfigResources: which resources have settings (KIP-1142). Version 0 asks for client metrics; there are none.
+"""ListConfigResources: the resources with settings (KIP-1142). Version 0 lists client metrics; there are none.
 
 A group has one as long as its producers have claims.
 """

@@ -11,7 +11,7 @@ CLASSIC = "classic"
 
 @handles(ListGroupsRequest)
 def handle(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
-    """Filters compare without case; a state or type that does not exist matches nothing."""
+    """List the groups that match; filters ignore case, and an unknown state or type matches nothing."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []

@@ -1,6 +1,6 @@
-"""ListOffsets: the offset of a timestamp, or of one of the special ones: -1 latest, -2 earliest, -3 of the newest
-timestamp (v7, KIP-734), -4 earliest local (v8), -5 latest tiered (v9). A partition that is named several times is
-INVALID_REQUEST each time, as in Kafka."""
+"""ListOffsets: the offset for a timestamp, or for a special one: -1 latest, -2 earliest, -3 of the newest timestamp
+(v7, KIP-734), -4 earliest local (v8), -5 latest tiered (v9). A partition that the request repeats gets INVALID_REQUEST
+each time, as in Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..log import IsolationLevel
 from ..steps import Steps, repeated
 
 SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
-"""Special timestamp → first version that knows it."""
+"""Special timestamp → first version that supports it."""
 
 
 @handles(ListOffsetsRequest)
@@ -47,7 +47,10 @@ def _offset(
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is in the request more than once.")
         if item.timestamp < 0 and context.api_version < SINCE.get(item.timestamp, 1 << 15):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no special timestamp {item.timestamp}.")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Timestamp {item.timestamp} is not supported in version {context.api_version}.",
+            )
         partition = context.broker.replica_manager.partition(topic, item.partition_index)
         partition.check_leader_epoch(item.current_leader_epoch)
         log = yield from partition.open()

@@ -14,7 +14,7 @@ from ..steps import Steps
 
 @handles(ListTransactionsRequest)
 def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
-    """State names that are none are reported back."""
+    """List the ids that match; unknown state names are returned in the response."""
     wanted = TransactionFilter(
         states=request.state_filters,
         producer_ids=frozenset(request.producer_id_filters),

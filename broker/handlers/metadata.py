@@ -1,4 +1,4 @@
-"""Metadata: the brokers, and the topics that were asked for; missing ones are created where that is allowed."""
+"""Metadata: the brokers and the requested topics; missing topics are created if that is allowed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ FIRST_VERSION_BY_ID = 12
 """Versions 10 and 11 have the topic id field, but Kafka brokers do not look topics up by it there (KAFKA-10774)."""
 
 CREATED_AT_A_TIME = 20
-"""Topics that are created, and made durable, together."""
+"""How many topics are created, and made durable, together."""
 
 _PARTITIONS_PER_STEP = 50
 
-Asked: TypeAlias = dict[str | bytes, None]
-"""Names of topics, or ids. Each once, as in Kafka: a topic of many partitions, asked for over and over, would make a
-gigantic answer."""
+Requested: TypeAlias = dict[str | bytes, None]
+"""Names or ids of topics. Each is answered once, as in Kafka: repeating a topic of many partitions would make a
+gigantic response."""
 
 
 @handles(MetadataRequest)
@@ -45,34 +45,34 @@ def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
         return (yield from _answer(context, request, dict.fromkeys(names), {}))
     if context.api_version < FIRST_VERSION_BY_ID:
         _check_no_ids(request.topics)
-    # One topic id makes it a request by ids, whatever names stand beside them; nothing is created then.
-    ids: Asked = dict.fromkeys(item.topic_id for item in request.topics if item.topic_id != NO_UUID)
-    asked: Asked = ids or dict.fromkeys(NO_UUID if item.name is None else item.name for item in request.topics)
+    # One topic id makes it a request by ids: names beside it are ignored, and no topic is created.
+    ids: Requested = dict.fromkeys(item.topic_id for item in request.topics if item.topic_id != NO_UUID)
+    requested: Requested = ids or dict.fromkeys(NO_UUID if item.name is None else item.name for item in request.topics)
     yield len(request.topics) // 4
     if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
-        missing = sorted(name for name in asked if isinstance(name, str) and name and metadata.topic(name) is None)
+        missing = sorted(name for name in requested if isinstance(name, str) and name and metadata.topic(name) is None)
         if missing:
-            return _create_and_answer(context, request, asked, missing)
-    return (yield from _answer(context, request, asked, {}))
+            return _create_and_answer(context, request, requested, missing)
+    return (yield from _answer(context, request, requested, {}))
 
 
 def _check_no_ids(topics: Iterable[MetadataRequestTopic]) -> None:
     for item in topics:
         if item.name is None or item.topic_id != NO_UUID:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Topics can be asked for by id from version {FIRST_VERSION_BY_ID} on."
+                ErrorCode.INVALID_REQUEST, f"A topic id needs Metadata version {FIRST_VERSION_BY_ID} or above."
             )
 
 
 async def _create_and_answer(
-    context: RequestContext, request: MetadataRequest, asked: Asked, missing: list[str]
+    context: RequestContext, request: MetadataRequest, requested: Requested, missing: list[str]
 ) -> Steps[MetadataResponse]:
     broker = context.broker
     failures: dict[str, KafkaError] = {}
     try:
         check_new_partitions(broker, len(missing) * broker.config.num_partitions)
     except KafkaError as error:
-        return _answer(context, request, asked, dict.fromkeys(missing, error))
+        return _answer(context, request, requested, dict.fromkeys(missing, error))
     async for start in in_slices(range(0, len(missing), CREATED_AT_A_TIME), 1):
         pending = []
         for name in missing[start : start + CREATED_AT_A_TIME]:
@@ -86,16 +86,16 @@ async def _create_and_answer(
                 await creation
             except KafkaError as error:
                 failures[name] = error
-    return _answer(context, request, asked, failures)
+    return _answer(context, request, requested, failures)
 
 
 def _answer(
-    context: RequestContext, request: MetadataRequest, asked: Asked, failures: dict[str, KafkaError]
+    context: RequestContext, request: MetadataRequest, requested: Requested, failures: dict[str, KafkaError]
 ) -> Steps[MetadataResponse]:
     metadata = context.broker.metadata
     offline = context.broker.replica_manager.offline_partitions()
     response = _response(context, request)
-    for name in asked:
+    for name in requested:
         yield context.rows()
         topic = metadata.topic(name) if isinstance(name, str) else metadata.topic_by_id(name)
         if topic is not None:
@@ -114,7 +114,7 @@ def _code_of_missing(name: str, failures: dict[str, KafkaError]) -> int:
     if failure is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if failure.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        return int(ErrorCode.LEADER_NOT_AVAILABLE)  # another request is creating it right now: ask again
+        return int(ErrorCode.LEADER_NOT_AVAILABLE)  # another request is creating it: the client retries
     return int(failure.code)
 
 
@@ -131,7 +131,7 @@ def _topic(
 
 
 def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[MetadataResponsePartition]:
-    """The rows of some partitions, which share their lists: an answer may have 200,000 of them."""
+    """The rows of partitions; they share their lists because a response may have 200,000 rows."""
     nodes, nobody = [node], list[int]()
     if not offline:
         return [MetadataResponsePartition(0, index, node, LEADER_EPOCH, nodes, nodes, nobody) for index in indexes]
@@ -145,7 +145,7 @@ def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[Met
 
 
 def _response(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """The answer without topics."""
+    """The response without topics."""
     broker = context.broker
     host, port = broker.endpoint(context.connection)
     return MetadataResponse(

@@ -1,6 +1,6 @@
-"""OffsetCommit v2-9: how far a group has read, from a member or from a consumer outside of any group.
+"""OffsetCommit v2-9: commits a group's offsets, for a member or for a consumer that uses no group membership.
 
-v2-4 carry a retention time. v7: static members. v9: an unknown group is told as such (KIP-848).
+v2-4: a retention time. v7: static members. v9: an unknown group gets GROUP_ID_NOT_FOUND (KIP-848).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..steps import Steps
 MISSING_GROUP_FROM = 9
 
 LONGEST_RETENTION_MS: Final = 1 << 62
-"""A longer retention is taken for this one: what is stored is the time at which the offset expires, 64 bits of it."""
+"""The longest retention; a longer one is reduced to it, because the stored expiry time has 64 bits."""
 
 
 _FEW: Final = 100
-"""A request for at most so many partitions is read in one step."""
+"""A request for at most this many partitions is read in one step."""
 
 
 @handles(OffsetCommitRequest)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
-    """Answered when the offsets are durable. They are checked and appended in one step."""
+    """Check and append the offsets in one step; the response is sent when they are durable."""
     coordinator = context.broker.group_coordinator
     commits: list[Commit] = []
     for topic in request.topics:

@@ -1,4 +1,4 @@
-"""OffsetDelete v0: forget what a group committed on partitions that none of its members subscribes to (KIP-496)."""
+"""OffsetDelete v0: delete a group's offsets on partitions to which none of its members subscribes (KIP-496)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..handling import Deferred, Reply, RequestContext, handles
 
 @handles(OffsetDeleteRequest)
 def handle(context: RequestContext, request: OffsetDeleteRequest) -> Reply:
-    """Answered when the tombstones are durable."""
+    """Delete the offsets; the response is sent when the tombstones are durable."""
     coordinator = context.broker.group_coordinator
     wanted = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     codes = iter(coordinator.delete_offsets(request.group_id, wanted))

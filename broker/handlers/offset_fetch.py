@@ -1,21 +1,20 @@
-"""OffsetFetch v1-9: what a group has committed; of the partitions asked for or (v2+) of all.
+"""OffsetFetch v1-9: the committed offsets of a group, for the requested partitions or (v2+) for all.
 
-v2: an error of the whole group has a place of its own. v7: RequireStable, which refuses an offset that an undecided
-transaction may replace (KIP-447). v8: several groups at once (KIP-709). v9: names the member, which only matters to
-KIP-848 groups.
+v2: an error field for the whole group. v7: RequireStable, which refuses an offset that an undecided transaction may
+replace (KIP-447). v8: several groups at once (KIP-709). v9: the member, which only matters to KIP-848 groups.
 
-While transactions that are not decided have committed on a partition:
+While undecided transactions have committed on a partition:
 
-| who asks | is told |
+| client | gets |
 |---|---|
 | extension-aware, RequireStable | PENDING_TRANSACTION for the partition |
 | v7+, RequireStable | UNSTABLE_OFFSET_COMMIT for the partition |
 | v7+, not RequireStable | the last committed offset |
-| v2-6, which cannot say | COORDINATOR_LOAD_IN_PROGRESS for the group and for every partition: some clients look only at
-  the one, some only at the other, and some take a partition that is left out for one without offset |
+| v2-6, which lack RequireStable | COORDINATOR_LOAD_IN_PROGRESS for the group and for every partition: some clients
+  check only the former, some only the latter, and some take an omitted partition for one without an offset |
 | v1 | COORDINATOR_LOAD_IN_PROGRESS for the partition |
 
-A group, and a partition of it, that is named several times is answered once.
+A group or partition that the request repeats is answered once.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ STABILITY_FROM = 7
 SEVERAL_GROUPS_FROM = 8
 NO_OFFSET = -1
 AT_A_TIME = 200
-"""Partitions that are looked up in one step."""
+"""How many partitions are looked up in one step."""
 
 
 @handles(OffsetFetchRequest)
 def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer]:
-    """Answered when everything that is told is durable."""
+    """Look up the offsets; the response is sent when everything in it is durable."""
     if context.api_version >= SEVERAL_GROUPS_FROM:
         return (yield from _several_groups(context, request))
     coordinator = context.broker.group_coordinator
@@ -88,7 +87,7 @@ async def _unless_failed(
 
 
 def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Steps[OffsetFetchResponse]:
-    """The whole group failed: said at the top (v2+) and at each partition, for some clients look only there."""
+    """The response for a failed group: the error is set at the top (v2+) and, for some clients, at each partition."""
     code = int(error.code)
     response = OffsetFetchResponse(error_code=code if version >= GROUP_ERROR_FROM else 0)
     for asked in request.topics or ():
@@ -102,7 +101,7 @@ def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Ste
 
 
 def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> ErrorCode | None:
-    """What a partition with undecided commits is told, None: the last committed offset."""
+    """The error code for a partition with undecided commits; None means to return the last committed offset."""
     if context.api_version < STABILITY_FROM:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if not request.require_stable:
@@ -139,7 +138,7 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
 
 
 def _merged(groups: Iterable[OffsetFetchRequestGroup]) -> dict[str, list[OffsetFetchRequestTopics] | None]:
-    """The topics that are asked for of each group, None: all."""
+    """The requested topics of each group, None for all."""
     merged: dict[str, list[OffsetFetchRequestTopics] | None] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, [])
@@ -167,7 +166,7 @@ def _offsets(
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     unstable: ErrorCode | None,
 ) -> Steps[list[FetchedOffset]]:
-    """What is asked for. Of everything (None) that is what has an offset, or is `unstable` and so told."""
+    """The offsets of the requested partitions; with None, of all that have an offset or the code `unstable`."""
     coordinator = context.broker.group_coordinator
     if topics is None:
         offsets = coordinator.fetch_offsets(group_id, None)
@@ -191,7 +190,7 @@ def _by_topic(offsets: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]
 
 
 def _row(item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
-    """(partition, offset, leader epoch, metadata, error code); `unstable` for one with undecided commits, if given."""
+    """(partition, offset, leader epoch, metadata, error code); with undecided commits the code `unstable`, if any."""
     index = item.partition[1]
     if unstable is not None and item.is_pending:
         return index, NO_OFFSET, -1, "", int(unstable)

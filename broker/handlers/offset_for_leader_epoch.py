@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, by which a consumer sees that a log was cut (KIP-320)."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, by which consumers detect a truncated log (KIP-320)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Produce: appends each partition's batch and answers when it is as durable as `acks` asks.
+"""Produce: appends each partition's batch and answers when it is as durable as `acks` requires.
 
-The log checks what is inside each batch and appends it uncopied; large batches are checked in slices before anything
-of the request is appended. Which batches of a transaction may be appended says `transactional_produce.py`. Both, checks
-in slices and waiting for the coordinator, park the connection, so order is kept.
+The log checks the contents of each batch and appends it uncopied. Large batches are checked in slices before any batch
+of the request is appended. `transactional_produce.py` decides which transactional batches may be appended. Checks in
+slices and waits for the coordinator both park the connection, so order is kept.
 
-Versions 0-2 are announced and, as in Kafka 4, close the connection (KAFKA-18659): librdkafka before 2.8 looks for them
-to learn which compression a broker takes, and would send uncompressed batches otherwise.
+Versions 0-2 are announced but, as in Kafka 4, close the connection (KAFKA-18659): librdkafka before 2.8 uses them to
+learn which compression a broker supports, and would otherwise send uncompressed batches.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ FIRST_VERSION_BY_ID: Final = 13
 FIRST_VERSION_WITH_ZSTD: Final = 7
 
 PARTITIONS_AT_ONCE: Final = 100
-"""A request for more partitions than this is prepared in slices, and appended in portions of so many."""
+"""A request for more partitions than this is prepared in slices and appended in portions of this size."""
 
 _PARTITIONS_PER_STEP: Final = 20
 
 _BETWEEN_LOOKS: Final = 10
-"""Appends after which it is looked whether more files may be opened."""
+"""The number of appends between checks whether more files may be opened."""
 
 SMALL_BATCH_BYTES: Final = 8192
-"""Plain batches of up to so many bytes, a thousand records at most, are checked when they are appended."""
+"""Uncompressed batches up to this size (a thousand records at most) are checked when they are appended."""
 
 _WORTH_OF_SMALL_BYTE: Final = 8
-"""A byte of a small batch counts for so many: its records may be tiny, and are all visited in one step."""
+"""The weight of a byte of a small batch: its records may be tiny, and are all visited in one step."""
 
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
 
 _FEW: Final = AT_ONCE_BYTES // (_WORTH_OF_SMALL_BYTE * SMALL_BATCH_BYTES)
-"""So many small batches are always few enough to be checked at once."""
+"""This many small batches can always be checked at once."""
 
-# What a batch needs before it is appended, as bits; TRANSACTIONAL is one of them: it must be registered.
+# What a batch needs before it is appended, as bits. TRANSACTIONAL is one of them: the partition must be registered.
 _TO_OPEN: Final = 0x100
 _TO_INSPECT: Final = 0x200
 assert PARTITIONS_AT_ONCE % _BETWEEN_LOOKS == 0
@@ -75,7 +75,7 @@ assert not TRANSACTIONAL & (_TO_OPEN | _TO_INSPECT)
 @handles(ProduceRequest, announced_from=0)
 def handle(context: RequestContext, request: ProduceRequest) -> Reply:
     if request.acks not in (-1, 0, 1):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all).")
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}: set it to 0, 1 or -1 (all).")
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
     partitions = 0
@@ -117,7 +117,7 @@ def _append_known(
     appends: list[ProduceAppend],
     transactional: bool,
 ) -> Reply:
-    """Look into the batches of partitions that are known, then append them."""
+    """Inspect the batches of the prepared partitions, then append them."""
     unfinished = _inspect(appends)
     if unfinished:
         return _append_inspected(context, request, response, appends, unfinished, transactional)
@@ -125,9 +125,9 @@ def _append_known(
 
 
 def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
-    """Check what is inside the batches, as far as that is done at once; returns those whose check is not finished.
+    """Check the contents of the batches as far as that is cheap; returns the batches whose check is unfinished.
 
-    Small batches are left to the log, which checks them when it appends them: it costs little.
+    Small batches are left to the log, which checks them at little cost when it appends them.
     """
     unfinished: list[ProduceAppend] = []
     left = AT_ONCE_BYTES
@@ -167,12 +167,12 @@ def _admit(
     appends: list[ProduceAppend],
     transactional: bool,
 ) -> Reply:
-    """Append what may be appended now, or return the coroutine that waits until it may."""
+    """Append the batches if they may be appended now, else return the coroutine that waits until they may."""
     if transactional:
         if request.transactional_id is None:
             error = KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "A transactional batch came without a transactional id.",
+                "A transactional batch needs a transactional id in the request.",
             )
             for append in appends:
                 append.fail(error)
@@ -184,7 +184,7 @@ def _admit(
 def _prepare_in_steps(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Steps[bool]:
-    """Find the partitions; True when a batch is transactional."""
+    """Find the partitions; returns whether a batch is transactional."""
     needs = 0
     for topic in request.topic_data:
         answers = TopicProduceResponse(topic.name, topic.topic_id)
@@ -217,7 +217,7 @@ def _prepare(
     answers: TopicProduceResponse,
     appends: list[ProduceAppend],
 ) -> int:
-    """Find partitions of one topic; returns what their batches need, all bits together."""
+    """Find partitions of one topic; returns the needs of their batches, as bits."""
     by_id = context.api_version >= FIRST_VERSION_BY_ID
     manager = context.broker.replica_manager
     needs = 0
@@ -239,11 +239,13 @@ def _prepare(
 
 
 def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:
-    """Refuse what the log cannot know to refuse; returns what the batch needs."""
+    """Make the checks that the log cannot make; returns the needs of the batch, as bits."""
     if partition.topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker only.")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} cannot be produced to: only the broker writes it."
+        )
     if records is None or len(records) <= ATTRIBUTES:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch in the request.")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "The request has no record batch for the partition.")
     attributes = records[ATTRIBUTES]
     codec = attributes & _CODEC
     if codec == _ZSTD and context.api_version < FIRST_VERSION_WITH_ZSTD:
@@ -276,7 +278,7 @@ def _append(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Reply:
     crowding = context.broker.log_manager.crowding
-    if len(appends) <= _BETWEEN_LOOKS and crowding.end is None:  # as below, for nearly every request
+    if len(appends) <= _BETWEEN_LOOKS and crowding.end is None:  # the fast path, for nearly every request
         return _answer(context, request, response, appends, _append_each(context, request, appends))
     waiting: list[ProduceAppend] = []
     for start in range(0, len(appends), _BETWEEN_LOOKS):
@@ -294,7 +296,7 @@ async def _append_in_portions(
     begin: int,
     waiting: list[ProduceAppend],
 ) -> Answer:
-    """Append what is left from `begin` on, while others come in between."""
+    """Append the batches from `begin` on, letting other requests run in between."""
     crowding = context.broker.log_manager.crowding
     for start in range(begin, len(appends), _BETWEEN_LOOKS):
         portion = appends[start : start + _BETWEEN_LOOKS]
@@ -308,7 +310,7 @@ async def _append_in_portions(
 
 
 def _append_each(context: RequestContext, request: ProduceRequest, appends: list[ProduceAppend]) -> list[ProduceAppend]:
-    """Append the batches; returns those of which the flush has to be awaited."""
+    """Append the batches; returns those whose flush must be awaited."""
     acks = request.acks
     registering = context.api_version >= FIRST_VERSION_REGISTERING and request.transactional_id is not None
     waiting: list[ProduceAppend] = []
@@ -340,7 +342,7 @@ def _append_each(context: RequestContext, request: ProduceRequest, appends: list
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 wrote(context, request.transactional_id, append)
             append.fail(error)
-        except Exception:  # a bug, behind which the batch may be in the log all the same
+        except Exception:  # a bug, but the batch may be in the log all the same
             wrote(context, request.transactional_id, append)
             raise
         append.records = append.inspection = None  # the frame's buffer is reused
@@ -356,7 +358,7 @@ def _answer(
 ) -> Answer:
     if request.acks == 0:
         if any(append.answer.error_code for append in appends):
-            # Nobody waits for an answer: only a closed connection tells the producer (as Kafka does).
+            # There is no response: as in Kafka, only a closed connection reports the error to the producer.
             failed = next(append.answer for append in appends if append.answer.error_code)
             context.connection.close(f"Produce with acks=0 failed: {failed.error_message}")
         return None
@@ -366,11 +368,11 @@ def _answer(
 
 
 def _all_flushed(waiting: list[ProduceAppend]) -> asyncio.Future[None]:
-    """Done when every flush is, however it went."""
+    """Return a future that is done when every flush has ended, successfully or not."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     left = len(waiting)
 
-    def one(_: asyncio.Future[None]) -> None:
+    def flushed(_: asyncio.Future[None]) -> None:
         nonlocal left
         left -= 1
         if not left and not done.done():
@@ -378,7 +380,7 @@ def _all_flushed(waiting: list[ProduceAppend]) -> asyncio.Future[None]:
 
     for append in waiting:
         assert append.flush is not None
-        append.flush.add_done_callback(one)
+        append.flush.add_done_callback(flushed)
     return done
 
 

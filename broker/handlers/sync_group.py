@@ -1,6 +1,6 @@
-"""SyncGroup v0-5: the leader hands in the assignment of its generation, every member gets its own part.
+"""SyncGroup v0-5: the leader submits the assignment of its generation; every member receives its own part.
 
-v3: static members. v5: names the protocol, so that a member of another opinion is found out (KIP-559).
+v3: static members. v5: the request names the protocol, so that a mismatch is detected (KIP-559).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PROTOCOL_REQUIRED_FROM = 5
 
 @handles(SyncGroupRequest)
 def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
-    """Parked until the assignment is durable; the connection goes on meanwhile."""
+    """Wait until the assignment is durable; the connection's other requests are served meanwhile."""
     if context.api_version >= PROTOCOL_REQUIRED_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):

@@ -1,10 +1,10 @@
-"""TxnOffsetCommit v0-5: offsets that count when the producer's transaction commits.
+"""TxnOffsetCommit v0-5: commits offsets with the producer's transaction.
 
 v3: the group's generation and member are checked (KIP-447). Up to v4 the group's offsets partition must have been
 added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
 
-A partition that another producer has claimed, in a newer generation than the commit's or when that names none, refuses
-the whole request. A client that knows the extension is told CONCURRENT_PRODUCER_COMMIT, any other what it understands.
+The whole request is refused if another producer has claimed one of the partitions, and the commit has an older
+generation or none. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
 MAX_ADMISSIONS = 20
-"""How often the transaction may end and begin anew between registering the partition and appending to it."""
+"""How often the transaction may end and begin again between registering the partition and appending to it."""
 
 
 @handles(TxnOffsetCommitRequest)
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
-    """Nothing is written unless the partition is, right then, part of the producer's ongoing transaction."""
+    """Append the offsets only if the partition is part of the producer's ongoing transaction at that moment."""
     groups = context.broker.group_coordinator
-    with _told_as_understood(context, request):
+    with _with_code_for_client(context, request):
         groups.check_txn_commit(
             request.group_id,
             _committer(context, request),
@@ -52,7 +52,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
 def _admit_now(
     context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition
 ) -> asyncio.Future[None] | Step | None:
-    """None when the offsets may be appended in this very step, else what has to be awaited first."""
+    """Return None if the offsets may be appended now, before the next await, else what to wait for."""
     return context.broker.transaction_coordinator.admit_now(
         request.transactional_id,
         request.producer_id,
@@ -75,7 +75,7 @@ async def _admit_and_commit(
             await asyncio.shield(admitted)
         else:
             await context.broker.transaction_coordinator.until_settled(request.transactional_id, deadline, context)
-        # Between its registration and this moment the transaction may have been ended by a time-out or a fencing.
+        # Since the registration a timeout or fencing may have ended the transaction.
         again = _admit_now(context, request, home)
         if again is None:
             return _commit(context, request, home)
@@ -88,8 +88,8 @@ def _committer(context: RequestContext, request: TxnOffsetCommitRequest) -> Comm
 
 
 @contextmanager
-def _told_as_understood(context: RequestContext, request: TxnOffsetCommitRequest) -> Iterator[None]:
-    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is fatal as well, for who does not know it."""
+def _with_code_for_client(context: RequestContext, request: TxnOffsetCommitRequest) -> Iterator[None]:
+    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED (also fatal) for clients without the extension."""
     try:
         yield
     except KafkaError as error:
@@ -108,14 +108,16 @@ def _told_as_understood(context: RequestContext, request: TxnOffsetCommitRequest
 
 def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition) -> Answer:
     coordinator = context.broker.group_coordinator
-    context.broker.transaction_coordinator.wrote(request.transactional_id, home)  # or is about to, in this step
+    context.broker.transaction_coordinator.wrote(
+        request.transactional_id, home
+    )  # it is appended below, with no await before
     commits = [
         Commit((topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
         for topic in request.topics
         for p in topic.partitions
     ]
-    with _told_as_understood(context, request):
-        told = coordinator.commit_txn_offsets(
+    with _with_code_for_client(context, request):
+        commit_codes = coordinator.commit_txn_offsets(
             request.group_id,
             _committer(context, request),
             request.producer_id,
@@ -123,7 +125,7 @@ def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: Topi
             commits,
             request.transactional_id,
         )
-    codes = iter(told)
+    codes = iter(commit_codes)
     response = TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(

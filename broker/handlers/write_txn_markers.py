@@ -1,6 +1,6 @@
-"""WriteTxnMarkers v1: an operator's markers, which may end a transaction that hangs (KIP-664).
+"""WriteTxnMarkers v1: an operator's markers, which may end a hanging transaction (KIP-664).
 
-The transaction coordinator decides what each of them may do: `coordinator/transaction/external_markers.py`.
+The transaction coordinator decides what each marker may do: `coordinator/transaction/external_markers.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..markers import Marker
 
 @handles(WriteTxnMarkersRequest)
 def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred[list[dict[TopicPartition, ErrorCode]]]:
-    """Answered when everything that the markers did is durable."""
+    """Apply the markers; the response is sent when their effects are durable."""
     markers = [
         Marker(
             marker.producer_id,
