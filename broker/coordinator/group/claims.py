@@ -1,7 +1,7 @@
-"""The reverse map of claims, partition → owner, as the group coordinator has it: who is refused to commit.
+"""The claims by partition, by which the group coordinator refuses commits of fenced producers.
 
-The group's home makes and drops claims, and installs them here (`coordinator/claims.py`). Never written from here; what
-is in force is durable, or about to be before anyone is told of it.
+The group's home makes and drops claims, and installs them here (`coordinator/claims.py`). Nothing is written to a log
+here: an installed claim is durable, or becomes so before any response reports it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class ClaimMap:
         self._groups: dict[str, dict[TopicPartition, Claim]] = {}
 
     def install(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
-        """These are the group's claims now."""
+        """Replace all claims of the group."""
         if claims:
             self._groups[group_id] = dict(claims)
         else:
             self._groups.pop(group_id, None)
 
     def change(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
-        """These are the group's claims on these partitions now, None: there is none any more. The others stay."""
+        """Replace the group's claims on these partitions; None removes a claim. Other partitions keep theirs."""
         of_group = self._groups.setdefault(group_id, {})
         for partition, claim in claims.items():
             if claim is None:
@@ -41,7 +41,7 @@ class ClaimMap:
             del self._groups[group_id]
 
     def groups(self) -> Iterable[str]:
-        """Groups with claims."""
+        """The groups with claims."""
         return self._groups.keys()
 
     def of_group(self, group_id: str) -> Mapping[TopicPartition, Claim]:
@@ -49,14 +49,14 @@ class ClaimMap:
         return self._groups.get(group_id, _NONE)
 
     def get(self, group_id: str, partition: TopicPartition) -> Claim | None:
-        """Who owns the partition, if anyone."""
+        """The claim on the partition, None if there is none."""
         claims = self._groups.get(group_id)
         return None if claims is None else claims.get(partition)
 
     def check(
         self, group_id: str, partitions: Iterable[TopicPartition], transactional_id: str, generation_id: int
     ) -> None:
-        """Raise KafkaError CONCURRENT_PRODUCER_COMMIT when the owner of one of the partitions fences the commit."""
+        """Raise KafkaError CONCURRENT_PRODUCER_COMMIT if the owner of one of the partitions fences the commit."""
         claims = self._groups.get(group_id)
         if claims is None:
             return

@@ -1,10 +1,10 @@
-"""A group of the classic protocol: its members, its generation, what they agreed on. Plain data and pure rules.
+"""A group of the classic protocol: its members, its generation, its protocol. Plain data and pure rules.
 
 Never waits, logs, answers or sets a timer; `rebalance` and `membership` do. Time is passed in.
 
 Invariants: all members have the group's protocol type and share at least one protocol; a static instance id belongs to
 one member; the leader is a member; a member id is either pending or a member, never both; EMPTY has no members,
-COMPLETING_REBALANCE and STABLE have some; the generation never falls.
+COMPLETING_REBALANCE and STABLE have at least one; the generation never decreases.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 class ClassicGroup:
-    """One group. `state_timestamp_ms` is when it came into its state (wall clock), None if that is not recorded.
+    """One group. `state_timestamp_ms` is when it entered its state (wall clock), None if that is not recorded.
 
-    `protocol_type` is None for a group that only ever stored offsets ("simple" consumers). `subscribed_topics` is None
-    where the coordinator cannot know them. `storing_generation` is the generation whose assignment is on its way to the
-    log, or -1.
+    `protocol_type` is None for a group that has only stored offsets ("simple" consumers). `subscribed_topics` is None
+    if the coordinator cannot know them. `storing_generation` is the generation whose assignment is being written to
+    the log, or -1.
     """
 
     __slots__ = (
@@ -74,18 +74,18 @@ class ClassicGroup:
     # ---- state
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Go to `state`, which must be allowed to follow the current one."""
+        """Enter `state`, which must be a valid successor of the current one."""
         assert may_follow(state, self.state), f"{self.group_id}: {self.state} -> {state}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin (and has not yet)."""
+        """Whether a rebalance may begin, and has not begun yet."""
         return may_follow(GroupState.PREPARING_REBALANCE, self.state)
 
     def next_generation(self, now_ms: int) -> None:
-        """Everyone who had to join has: begin the next generation, with what its members vote for."""
+        """Begin the next generation, with the protocol that its members vote for; all of them have joined."""
         self.generation_id += 1
         self.pending_sync.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -94,20 +94,20 @@ class ClassicGroup:
 
     @property
     def was_never_stored(self) -> bool:
-        """Whether the log has no record of the group itself, and nobody is in it."""
+        """Whether the log has no record of the group itself, and the group has no members."""
         return self.state is GroupState.EMPTY and self.generation_id == 0 and self.protocol_type is None
 
     # ---- members
 
     def count_in(self, footprint: GroupFootprint) -> None:
-        """Count the members of a group that was read from the log."""
+        """Add the members of a replayed group to the footprint."""
         assert self.footprint is None
         self.footprint = footprint
         for member in self.members.values():
             self._count(member)
 
     def _count(self, member: ClassicGroupMember) -> None:
-        """The member is in the group, or is in it with something else than before."""
+        """Add the member to the footprint, or update its size there."""
         if self.footprint is not None:
             size = member.size
             self.footprint.member_bytes += size - member.counted_size
@@ -119,7 +119,7 @@ class ClassicGroup:
             member.counted_size = 0
 
     def expect(self, member_id: str) -> None:
-        """A member id was handed out to somebody who is to join with it."""
+        """Add a pending member id: it was assigned to a client that must join with it."""
         self.pending_join.add(member_id)
         if self.footprint is not None:
             self.footprint.add_pending(self.group_id, member_id)
@@ -136,7 +136,7 @@ class ClassicGroup:
         self._count(member)
 
     def add(self, member: ClassicGroupMember) -> None:
-        """Take a member in; the first one gives the group its protocol type and leads it."""
+        """Add a member; the first one determines the group's protocol type and becomes its leader."""
         assert self.supports_protocols(member.protocol_type, [offered.name for offered in member.protocols])
         assert member.member_id not in self.members
         if member.group_instance_id is not None:
@@ -152,7 +152,7 @@ class ClassicGroup:
         self._count(member)
 
     def remove(self, member_id: str) -> None:
-        """Let a member, or one that is pending, go; another one becomes leader where needed."""
+        """Remove a member or a pending one; if it was the leader, another member becomes leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._discount(member)
@@ -165,7 +165,7 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicGroupMember:
-        """Give a static member's place to a new member id; returns the member that has it now."""
+        """Replace a static member by one with a new member id; returns the new member."""
         old = self.members.pop(self.static_members[group_instance_id])
         new = ClassicGroupMember(
             new_member_id,
@@ -189,18 +189,18 @@ class ClassicGroup:
         return new
 
     def update_protocols(self, member: ClassicGroupMember, protocols: Sequence[OfferedProtocol]) -> None:
-        """A member joins again, with what it offers now."""
+        """Replace the protocols of a member that joins again."""
         self._offers.subtract({offered.name for offered in member.protocols})
         member.protocols = tuple(protocols)
         self._offers.update({offered.name for offered in member.protocols})
         self._count(member)
 
     def is_leader(self, member_id: str) -> bool:
-        """Whether that member computes the assignment."""
+        """Whether the member is the leader, which computes the assignment."""
         return self.leader_id == member_id
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one that has joined; False when nobody has."""
+        """Make sure that the leader has joined, electing another one if needed; returns False if no member has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is None:
@@ -212,27 +212,27 @@ class ClassicGroup:
 
     @property
     def awaiting_join_count(self) -> int:
-        """How many members have joined the coming generation."""
+        """How many members have joined the next generation."""
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether nobody has to be waited for."""
+        """Whether all members have joined and no member id is pending."""
         return not self.pending_join and all(member.awaiting_join is not None for member in self.members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks to be waited for."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Raise KafkaError FENCED_INSTANCE_ID when another member took the instance id over, UNKNOWN_MEMBER_ID."""
+        """Raise KafkaError FENCED_INSTANCE_ID if another member has the instance id now, or UNKNOWN_MEMBER_ID."""
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)
             if holder is not None and holder != member_id:
                 raise KafkaError(
                     ErrorCode.FENCED_INSTANCE_ID,
-                    f"Group {self.group_id!r}: instance {group_instance_id!r} is member {holder!r} now.",
+                    f"Group {self.group_id!r}: instance {group_instance_id!r} now belongs to member {holder!r}.",
                 )
             if holder is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -242,7 +242,7 @@ class ClassicGroup:
     # ---- protocols
 
     def supports_protocols(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether someone who offers these can be a member: an empty group takes anybody with a type and an offer."""
+        """Whether a member with these protocols can join; an empty group accepts any type with one or more."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         if protocol_type != self.protocol_type:
@@ -250,14 +250,14 @@ class ClassicGroup:
         return any(self._offers[name] == len(self.members) for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol with most votes among those that all members offer; on a tie, the one that was named first."""
+        """The protocol with most votes among those that all members offer; on a tie, the one voted for first."""
         size = len(self.members)
         candidates = {name for name, count in self._offers.items() if count == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def joined_members(self) -> list[JoinGroupResponseMember]:
-        """The members with their metadata, as the leader is told them."""
+        """The members with their metadata, for the leader's JoinGroup response."""
         assert self.protocol_name is not None
         return [
             JoinGroupResponseMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
@@ -270,13 +270,13 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to it; assumed when the members' subscriptions cannot be read."""
+        """Whether a member subscribes to the topic; True if a consumer group's subscriptions cannot be read."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members of this generation subscribe to; None when that cannot be known."""
+        """The topics to which the members of this generation subscribe; None if that cannot be known."""
         if not self.is_consumer_group:
             return None
         if not self.members:
@@ -286,9 +286,7 @@ class ClassicGroup:
         try:
             return frozenset(_subscribed(member.metadata(self.protocol_name) for member in self.members.values()))
         except DecodeError:
-            return (
-                None  # the metadata is the members' business; whoever calls itself a consumer may still send anything
-            )
+            return None  # not an error: a member may send any metadata, even if it says that it is a consumer
 
 
 def _subscribed(subscriptions: Iterable[bytes]) -> Iterable[str]:

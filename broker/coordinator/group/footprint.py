@@ -1,10 +1,10 @@
-"""Counts the memory of groups and their members, over all groups, so that no client can use up the broker's.
+"""Counts the memory of all groups and their members, so that no client can exhaust the broker's.
 
-Owns two totals: bytes of members (`group.members.max.bytes`), and of member ids that were handed out and that nobody
-has joined with yet (`group.pending.members.max.bytes`). The first is full when it is full. Of the second the oldest id
-gives way to a new one: whoever asks for an id comes back with it at once, and one that was given up asks anew.
+Owns two totals: the bytes of members (`group.members.max.bytes`), and of assigned member ids with which no member has
+joined yet (`group.pending.members.max.bytes`). When the first limit is reached, new members are refused. When the
+second is, the oldest id is discarded: a client joins with its id at once, and one whose id was discarded gets another.
 
-Records of the log are taken as they are: the bounds hold for what clients add.
+The limits apply to additions by clients; records of the log are always accepted.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from typing import Final
 
 MEMBER_OVERHEAD: Final = 2_000
-"""Bytes that a member takes beside its strings: objects, its timer, its place in the group's maps."""
+"""The bytes of a member besides its strings: objects, its timer, its entries in the group's maps."""
 
 PENDING_OVERHEAD: Final = 1_500
-"""The same for a pending member id, with the group that may exist for it alone."""
+"""The bytes of a pending member id, including a group that may exist for it alone."""
 
 PendingMember = tuple[str, str]
 """(group id, member id)."""
 
 
 class GroupFootprint:
-    """The totals of one group coordinator."""
+    """The memory totals of one group coordinator, and their limits."""
 
     def __init__(self, max_member_bytes: int, max_pending_bytes: int) -> None:
         self.max_member_bytes = max_member_bytes
@@ -31,15 +31,15 @@ class GroupFootprint:
         self.member_bytes = 0
         self.pending_bytes = 0
         self.on_given_up: Callable[[str, str], None] = lambda group_id, member_id: None
-        """Called with group and member id of a pending member that gives way to a new one."""
+        """Called with the group and member id of a pending member that is discarded for a new one."""
         self._pending: dict[PendingMember, int] = {}
 
     def has_room(self, size: int) -> bool:
-        """Whether members may take so many bytes more."""
+        """Whether members may take `size` more bytes."""
         return self.member_bytes + size <= self.max_member_bytes
 
     def add_pending(self, group_id: str, member_id: str) -> None:
-        """Count a member id that was handed out; the oldest ones give way."""
+        """Count an assigned member id; discards the oldest ones above the limit."""
         size = PENDING_OVERHEAD + len(group_id) + len(member_id)
         self._pending[group_id, member_id] = size
         self.pending_bytes += size
@@ -49,5 +49,5 @@ class GroupFootprint:
             self.on_given_up(*oldest)
 
     def remove_pending(self, group_id: str, member_id: str) -> None:
-        """The member id has been joined with, or given up."""
+        """Stop counting a member id that was used to join, or discarded."""
         self.pending_bytes -= self._pending.pop((group_id, member_id), 0)

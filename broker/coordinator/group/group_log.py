@@ -1,11 +1,11 @@
-"""The groups' log: what is appended, what of it is durable, and how it is read at start.
+"""The groups' log: appending to it, its durability, and its replay at start.
 
-Memory follows the log, not the disk: a record takes effect when it is appended, so that memory is at any moment what a
-replay would give. Therefore nobody may be told of anything before the log is durable that far, readers included:
-`settled` is what they wait for. Under durability=os that is never a wait.
+Memory follows the log, not the disk: a record takes effect when it is appended, so memory always equals the result of
+a replay. Therefore no response, to readers included, may be sent before the log is durable that far; `settled` is the
+future to wait for. With durability=os there is never a wait.
 
-Failures are told in a coordinator's codes. After a failed flush nothing more can be settled, so nobody is told of what
-may be lost.
+Errors have a coordinator's codes. After a failed flush nothing more can be settled, so no response reports records
+that may be lost.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .records import decode_group, encode_group, encode_offset, group_key, offse
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 _TOMBSTONES_PER_BATCH: Final = 30
-"""As many as fit into a batch, however long the group's name is."""
+"""Few enough that a batch is never too large, however long the group id is."""
 _DECODED_AT_ONCE: Final = 100
-"""Values that are decoded between two turns of the event loop."""
+"""How many values are decoded before other tasks run."""
 
 _COORDINATOR_CODES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -41,19 +41,19 @@ _COORDINATOR_CODES: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a failure of the log means to a client of the coordinator."""
+"""Log error codes mapped to the codes of a coordinator."""
 
 
 class GroupLog:
-    """The partitions of `__consumer_offsets`, and the offsets that follow from them."""
+    """The partitions of `__consumer_offsets`: appends, durability and replay."""
 
     def __init__(
         self, state_log: StateLog, offsets: OffsetStore, clock: Clock, commit_timeout_ms: int, logger: Any
     ) -> None:
         self.unreadable: dict[int, str] = {}
-        """Partitions that could not be replayed, and why. Nothing may be concluded from what is not known of them."""
+        """Partitions that could not be replayed, with the reason. A group that is absent may still be in them."""
         self.unreadable_groups: dict[str, str] = {}
-        """Groups with a record that cannot be understood, and why: their offsets are not what they seem to be."""
+        """Groups with an undecodable record, with the reason: their offsets in memory may be wrong."""
         self._state_log = state_log
         self._offsets = offsets
         self._clock = clock
@@ -62,11 +62,11 @@ class GroupLog:
         self._end_offsets: dict[int, int] = {}
 
     def partition_for(self, group_id: str) -> int:
-        """The partition where a group lives."""
+        """The partition that holds the group."""
         return self._state_log.partition_for(group_id)
 
     def is_unreadable(self, group_id: str) -> bool:
-        """Whether something of the group could not be read, and it is not served for that."""
+        """Whether the group is not served because some of its records could not be read."""
         if not (self.unreadable or self.unreadable_groups):
             return False
         return group_id in self.unreadable_groups or self.partition_for(group_id) in self.unreadable
@@ -95,7 +95,7 @@ class GroupLog:
             self._offsets.replay(group_id, target, value, record_offset, producer)
 
     def remove(self, group_id: str, partitions: Iterable[TopicPartition], *, group_too: bool) -> None:
-        """Append tombstones for a group's offsets and, where `group_too`, for the group itself, which comes last."""
+        """Append tombstones for a group's offsets and, with `group_too`, a last one for the group itself."""
         targets: list[tuple[TopicPartition, None]] = [(target, None) for target in partitions]
         for start in range(0, len(targets), _TOMBSTONES_PER_BATCH):
             self.put_offsets(group_id, targets[start : start + _TOMBSTONES_PER_BATCH])
@@ -105,7 +105,7 @@ class GroupLog:
     def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
         """Append a group's metadata; see `rebalance.GroupStore`.
 
-        However slow the disk is, it has not failed: the record is in the log, and memory must say the same.
+        There is no timeout: even if the disk is slow, the record is in the log, and memory must agree with it.
         """
         try:
             partition = self.partition_for(group.group_id)
@@ -120,7 +120,7 @@ class GroupLog:
             flush.add_done_callback(lambda done: stored(_failure(done)))
 
     def marker_appended(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """A transaction's marker is in the log: settle what is pending, and let readers wait for it."""
+        """Apply an appended marker: commit or drop pending offsets, and make readers wait until it is durable."""
         self._end_offsets[partition] = max(self._end_offsets.get(partition, 0), marker_offset + 1)
         self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)
 
@@ -151,17 +151,17 @@ class GroupLog:
     def _pending_flush(self, partition: int) -> asyncio.Future[None] | None:
         end_offset = self._end_offsets.get(partition)
         if end_offset is None:
-            return None  # nothing was ever written there; asking would create the partition
+            return None  # nothing was ever appended; asking the log would create the partition
         try:
             return self._state_log.pending_flush(partition, end_offset)
         except KafkaError as error:
             raise _coordinator_error(error) from error
 
     def settled(self, partition: int) -> asyncio.Future[None] | None:
-        """None when all that was appended to the partition so far is durable; else a future that says so.
+        """Return None if everything appended to the partition so far is durable, else a future for it.
 
-        The future belongs to the caller; it fails with KafkaError in a coordinator's codes, COORDINATOR_NOT_AVAILABLE
-        when the disk takes longer than `offsets.commit.timeout.ms`. Raises KafkaError as it would.
+        The future belongs to the caller. It fails, or the call raises, with KafkaError in a coordinator's codes,
+        COORDINATOR_NOT_AVAILABLE if the flush takes longer than `offsets.commit.timeout.ms`.
         """
         flush = self._pending_flush(partition)
         if flush is None:
@@ -171,8 +171,9 @@ class GroupLog:
 
         def timed_out() -> None:
             if not settled.done():
-                settled.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The disk takes too long."))
-                settled.exception()  # whoever waited may be gone
+                message = "The flush takes longer than offsets.commit.timeout.ms: retry, or raise the setting."
+                settled.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+                settled.exception()  # mark it as retrieved: the caller may be gone
 
         timeout = loop.call_later(self._commit_timeout_ms / 1000, timed_out)
 
@@ -195,8 +196,8 @@ class GroupLog:
     async def load(self) -> dict[str, ClassicGroup]:
         """Replay every partition; returns the groups whose metadata was found, and fills the offsets.
 
-        A partition that cannot be read is noted in `unreadable`, the last record of a key that cannot be understood
-        makes its group unreadable; the rest is served.
+        A partition that cannot be read is recorded in `unreadable`, a group with an undecodable last record of a key in
+        `unreadable_groups`; everything else is served.
         """
         groups: dict[str, ClassicGroup] = {}
         reader = OffsetReader()
@@ -214,13 +215,13 @@ class GroupLog:
         return groups
 
     async def _load_partition(self, partition: int, groups: dict[str, ClassicGroup], reader: OffsetReader) -> None:
-        read = LastOffsets()
+        last_offsets = LastOffsets()
         async for batches in in_slices(self._state_log.replay(partition), 1):
-            read.take(batches)
-            self._end_offsets[partition] = read.end_offset
-        async for producer_id, record in in_slices(read.records(), _DECODED_AT_ONCE):
+            last_offsets.take(batches)
+            self._end_offsets[partition] = last_offsets.end_offset
+        async for producer_id, record in in_slices(last_offsets.records(), _DECODED_AT_ONCE):
             self._take_up(partition, producer_id, record, groups, reader)
-        self._logger.info("group_state_loaded", partition=partition, records=read.count)
+        self._logger.info("group_state_loaded", partition=partition, records=last_offsets.count)
 
     def _take_up(
         self,
@@ -230,7 +231,7 @@ class GroupLog:
         groups: dict[str, ClassicGroup],
         reader: OffsetReader,
     ) -> None:
-        """Decode the last record of a key; with a producer it is an offset of an open transaction."""
+        """Apply the last record of a key; with a producer id it is an offset of an open transaction."""
         offset, _, raw_key, value = record
         if value is None:
             return

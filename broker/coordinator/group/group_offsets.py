@@ -1,7 +1,7 @@
-"""The committed offsets of one group, in little memory: a coordinator has hundreds of thousands of them.
+"""The committed offsets of one group, in compact form: a coordinator has hundreds of thousands of them.
 
-Owns the rule that the newest record counts. What a group commits at a time differs in the offsets alone, which are kept
-as plain numbers; the rest is one tuple for all of them. An `OffsetAndMetadata` is made when somebody asks for it.
+Owns the rule that the newest record is valid. Offsets committed together differ only in their offsets, which are kept
+as plain numbers; they share one tuple of the other fields. An `OffsetAndMetadata` is created on access.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..claims import Claim, TopicPartition
 class OffsetAndMetadata(NamedTuple):
     """A committed position.
 
-    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client asked for
+    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client requested
     its own retention. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
     written; a later claim does not change it.
     """
@@ -36,13 +36,13 @@ _Rest: TypeAlias = tuple[object, ...]
 """The fields of an `OffsetAndMetadata` between the first and the last one."""
 
 _SPARE: Final = 8
-"""Places of removed offsets that a group may have beyond as many as it has offsets."""
+"""How many places of removed offsets a group may have, besides one for each of its offsets."""
 
 
 class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
-    """Offsets by partition, in the order in which the partitions were first committed on.
+    """The offsets of a group by partition, in the order of the partitions' first commits.
 
-    Each partition has a place; at it are its committed offset and record offset, and the rest.
+    Each partition has a place, which holds its committed offset, its record offset, and the other fields.
     """
 
     __slots__ = ("_numbers", "_places", "_rests")
@@ -67,7 +67,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
 
     def put(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
-        """Keep the value, unless one from a later record of the log is already kept."""
+        """Store the value, unless one from a later record is already stored."""
         numbers, rests, rest = self._numbers, self._rests, value[1:-1]
         place = self._places.get(partition)
         if place is None:
@@ -77,13 +77,13 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
             rests.append(rest)
             numbers.extend((value[0], value[-1]))
         elif numbers[2 * place + 1] < value[-1]:
-            neighbour = rests[place - 1]  # which was most likely committed together with this one
+            neighbour = rests[place - 1]  # most likely committed together with this one
             rests[place] = neighbour if neighbour == rest else rest
             numbers[2 * place] = value[0]
             numbers[2 * place + 1] = value[-1]
 
     def remove(self, partition: TopicPartition, record_offset: int) -> None:
-        """A record at `record_offset` says that nothing is committed: it counts unless there is a later one."""
+        """Apply a tombstone at `record_offset`: remove the offset unless its record is later."""
         place = self._places.get(partition)
         if place is None or self._numbers[2 * place + 1] > record_offset:
             return
@@ -92,7 +92,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
             self._close_up()
 
     def _close_up(self) -> None:
-        """Leave no place empty."""
+        """Compact the arrays, removing empty places."""
         old_numbers, old_rests = self._numbers, self._rests
         self._numbers, self._rests = array("q"), []
         for new, (partition, old) in enumerate(self._places.items()):

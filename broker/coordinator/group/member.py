@@ -1,4 +1,4 @@
-"""One member of a group: what it offered when it joined, what it was assigned, and which answers it waits for."""
+"""One member of a group: its offered protocols, its assignment, and its parked requests."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SyncAnswer: TypeAlias = Callable[[SyncGroupResponse], None]
 
 
 class OfferedProtocol(NamedTuple):
-    """An assignment strategy that a member can follow, with its metadata for it (for consumers: its subscription)."""
+    """An assignment strategy that a member supports, with the member's metadata for it (a consumer's subscription)."""
 
     name: str
     metadata: bytes
 
 
 def size_of_protocols(protocols: Iterable[OfferedProtocol]) -> int:
-    """Bytes that what a member offers takes in memory, about."""
+    """The approximate memory of offered protocols, in bytes."""
     return sum(len(offered.name) + len(offered.metadata) for offered in protocols)
 
 
 class ClientIdentity(NamedTuple):
-    """Who a request came from, as DescribeGroups shows it."""
+    """The client of a member, as DescribeGroups returns it."""
 
     client_id: str
     client_host: str
 
 
 class ClassicGroupMember:
-    """A member; timeouts in ms. `protocols` is in the member's order of preference.
+    """A member of a classic group; timeouts in ms. `protocols` is in the member's order of preference.
 
     `awaiting_join` and `awaiting_sync` take the response to the parked JoinGroup or SyncGroup, at most one of each.
     `is_new` holds until its first generation: such a member cannot send heartbeats, so a parked JoinGroup does not keep
@@ -78,7 +78,7 @@ class ClassicGroupMember:
         self.awaiting_join: JoinAnswer | None = None
         self.awaiting_sync: SyncAnswer | None = None
         self.is_new = False
-        self.counted_size = 0  # what the footprint of groups has of it
+        self.counted_size = 0  # the bytes that the groups' footprint has counted for it
 
     @property
     def is_static(self) -> bool:
@@ -87,12 +87,12 @@ class ClassicGroupMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a parked request shows that it is alive, although no heartbeat came."""
+        """Whether a parked request shows that the member is alive without a heartbeat."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     @property
     def size(self) -> int:
-        """Bytes that the member takes in memory, about."""
+        """The approximate memory of the member, in bytes."""
         return (
             MEMBER_OVERHEAD
             + len(self.member_id)
@@ -103,9 +103,9 @@ class ClassicGroupMember:
         )
 
     def metadata(self, protocol: str) -> bytes:
-        """What it offered for `protocol`, which it must have offered."""
+        """The member's metadata for `protocol`, which it must have offered."""
         return next(offered.metadata for offered in self.protocols if offered.name == protocol)
 
     def vote(self, candidates: Container[str]) -> str:
-        """The first protocol it prefers among those that every member can follow."""
+        """The candidate that the member prefers; candidates are the protocols that every member supports."""
         return next(offered.name for offered in self.protocols if offered.name in candidates)

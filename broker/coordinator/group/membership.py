@@ -1,11 +1,11 @@
-"""What a member may ask of its group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""The requests of group members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Decides whether a request is acceptable in the group's state, and what it sets in motion; how a generation comes about
-is `rebalance`. Owns the map of groups. Every method is a plain call: it runs to its end before the next one begins.
+Decides whether a request is acceptable in the group's state, and what follows from it; `rebalance` runs the
+generations. Owns the map of groups. Every method is a plain call without an await.
 
-KIP-394: a member without id is given one and asked to join with it (v4+). KIP-345: a static member that comes back
-without its id takes its place over, and the one that had it is fenced; in a stable group that costs no rebalance as
-long as the protocol stays the same. KIP-814: the leader that comes back this way is told not to assign (v9+).
+KIP-394: a member without an id gets one and must join again with it (v4+). KIP-345: a static member that rejoins
+without its member id replaces the previous one, which is fenced; in a stable group this causes no rebalance if the
+protocol stays the same. KIP-814: a leader that rejoins this way is told to skip the assignment (v9+).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .state import GroupState
 
 
 class Join(NamedTuple):
-    """A JoinGroup request, whatever its version. `rebalance_timeout_ms` is the session timeout where v0 has none."""
+    """A JoinGroup request of any version. For v0, `rebalance_timeout_ms` is the session timeout."""
 
     group_id: str
     member_id: str
@@ -59,7 +59,7 @@ class Join(NamedTuple):
 
 
 class GroupMembership:
-    """The groups of this coordinator, by id."""
+    """The groups of this coordinator by id, and the requests of their members."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class GroupMembership:
         max_groups: int = INT32_MAX,
         footprint: GroupFootprint | None = None,
     ) -> None:
-        """`new_member_id` gives the part of a member id that nobody else has."""
+        """`new_member_id` returns the unique part of a new member id."""
         self._max_groups = max_groups
         self._footprint = footprint or GroupFootprint(INT32_MAX, INT32_MAX)
         self._footprint.on_given_up = self._give_up_pending
@@ -86,14 +86,14 @@ class GroupMembership:
         self._logger = logger
 
     def get_or_create(self, group_id: str) -> ClassicGroup:
-        """The group, made where there is none."""
+        """Return the group, creating it if there is none."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = self._new(group_id)
         return group
 
     def check_room(self, group_id: str) -> None:
-        """Raise KafkaError GROUP_MAX_SIZE_REACHED if the group is new and there are too many."""
+        """Raise KafkaError GROUP_MAX_SIZE_REACHED if the group is new and there are group.max.groups already."""
         if group_id not in self.groups and len(self.groups) >= self._max_groups:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -109,12 +109,12 @@ class GroupMembership:
             self._rebalance.give_up_pending(group, member_id)
 
     def resume(self, group: ClassicGroup) -> None:
-        """Take up a group that was replayed."""
+        """Add a replayed group."""
         group.count_in(self._footprint)
         self.groups[group.group_id] = group
 
     def begin_sessions(self) -> None:
-        """Give every member that was replayed a whole session timeout to show up again."""
+        """Start the session timer of every replayed member, with a full session timeout."""
         for group in list(self.groups.values()):
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member)
@@ -135,7 +135,7 @@ class GroupMembership:
             except KafkaError as error:
                 answer(failed_join(error.code))
                 return
-            group = self._new(request.group_id)  # remembered only if somebody is let in
+            group = self._new(request.group_id)  # added to the map only if a member is accepted
         names = [offered.name for offered in request.protocols]
         if not self._has_room(group, request):
             if request.member_id in group.members:
@@ -160,14 +160,14 @@ class GroupMembership:
             return True
         member = group.members.get(request.member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # By those who have joined, not by size: a group that became too large must be able to shrink.
+            # Count the members that have joined, not all: a group that became too large must be able to shrink.
             return (member is not None and member.awaiting_join is not None) or (
                 group.awaiting_join_count < self._max_size
             )
         return member is not None or len(group.members) < self._max_size
 
     def _has_memory(self, group: ClassicGroup, request: Join) -> bool:
-        """Whether what the member brings fits into the memory for members; a member that is in may shrink."""
+        """Whether the member's data fits into the memory for members; an existing member may always shrink."""
         protocols = size_of_protocols(request.protocols)
         member = group.members.get(request.member_id)
         if member is not None:
@@ -220,18 +220,18 @@ class GroupMembership:
         member = group.members[member_id]
         unchanged = member.protocols == tuple(request.protocols)
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-            # It may have missed the answer to its first JoinGroup.
+            # The response to its first JoinGroup may have been lost.
             answer(joined(group, member_id))
         elif group.state is GroupState.STABLE and unchanged and not group.is_leader(member_id):
             answer(joined(group, member_id))
         else:
-            # In a stable group the leader may ask for a new assignment whenever it sees fit.
+            # In a stable group the leader may trigger a new assignment at any time.
             self._update(group, member, request, answer)
             self._rebalance.prepare_or_complete(group, f"member {member_id} joins again: {request.reason}")
 
     def _update(self, group: ClassicGroup, member: ClassicGroupMember, request: Join, answer: JoinAnswer) -> None:
-        # A member that asks twice without waiting has given up on the first request; Kafka's clients do so when their
-        # connection breaks.
+        # A member that sends a second request has abandoned the first one, as Kafka's clients do when their connection
+        # breaks.
         answer_join(member, failed_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         group.update_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -265,7 +265,7 @@ class GroupMembership:
             else:
                 self._rebalance.prepare_or_complete(group, f"static member {instance} came back with another protocol")
         elif group.state is GroupState.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old member id right now.
+            # The leader may be assigning partitions to the old member id at this moment.
             self._rebalance.prepare(group, f"static member {instance} came back as {member_id}")
         else:
             self._rebalance.complete_if_all_joined(group)
@@ -278,25 +278,25 @@ class GroupMembership:
         old_leader: str | None,
         request: Join,
     ) -> None:
-        """The group stays stable: the new member id takes the assignment over as soon as that is durable."""
+        """Keep the group stable and give the assignment to the new member id as soon as that is durable."""
         generation_id = group.generation_id
 
         def stored(error: KafkaError | None) -> None:
             if group.members.get(member.member_id) is not member:
-                return  # replaced or removed meanwhile, and answered then
+                return  # it was replaced or removed meanwhile, and answered then
             if group.state is not GroupState.STABLE or group.generation_id != generation_id:
                 return  # a rebalance has begun meanwhile, and answers it
             if error is not None:
                 self._put_back(group, old, member, error)
                 return
-            # Its session may have ended while it waited for the disk, which a parked JoinGroup outlives.
+            # Its session timer may have expired during the flush; the parked JoinGroup kept the member in the group.
             self._rebalance.keep_alive(group, member)
             if request.supports_skipping_assignment:
                 response = joined(group, member.member_id)
                 response.skip_assignment = group.is_leader(member.member_id)
                 answer_join(member, response)
             else:
-                # Told that somebody else leads, it does not assign, which would force a rebalance.
+                # Name another leader, so that the client computes no assignment: that would force a rebalance.
                 leader_id = old_leader if old_leader == old.member_id else group.leader_id
                 answer_join(member, joined(group, member.member_id, leader_id=leader_id))
 
@@ -340,7 +340,7 @@ class GroupMembership:
             self._rebalance.synced(group, member.member_id)
             answer(assigned(group, member))
         else:
-            answer_sync(member, failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # it asked twice: the first is given up
+            answer_sync(member, failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # a second request replaces the first
             member.awaiting_sync = answer
             self._rebalance.synced(group, member.member_id)
             if group.is_leader(member.member_id):
@@ -353,7 +353,7 @@ class GroupMembership:
     # ---- Heartbeat
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises KafkaError for someone who is not a member any more."""
+        """Heartbeat: returns NONE or REBALANCE_IN_PROGRESS; raises KafkaError if the sender is no longer a member."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -363,7 +363,7 @@ class GroupMembership:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
 
     def offsets_committed(self, group: ClassicGroup, member_id: str) -> None:
-        """An OffsetCommit is as good as a heartbeat."""
+        """Extend the member's session: an OffsetCommit counts as a heartbeat."""
         member = group.members.get(member_id)
         if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._rebalance.keep_alive(group, member)
@@ -371,7 +371,7 @@ class GroupMembership:
     # ---- LeaveGroup
 
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """LeaveGroup: members go at once, and the rest is rebalanced; a code for each."""
+        """LeaveGroup: remove members at once and rebalance the others; returns a response for each."""
         group = self.groups.get(group_id)
         responses = []
         gone = []
@@ -406,7 +406,7 @@ class GroupMembership:
     # ---- the end
 
     def release_all(self, code: ErrorCode) -> None:
-        """Answer every parked request with `code`: the broker stops."""
+        """Answer every parked request with `code`: the broker is stopping."""
         for group in self.groups.values():
             for member in group.members.values():
                 answer_join(member, failed_join(code, member.member_id))

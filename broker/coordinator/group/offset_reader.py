@@ -1,8 +1,7 @@
-"""Committed offsets as they are read from the log at a start: quickly, sharing what many of them have in common.
+"""Decodes committed offsets at start, quickly and with shared objects.
 
-A group commits on many partitions, and all groups on the same topics, mostly with the same metadata. The names of group
-and topic are decoded once for all keys of a group on a topic, and (topic, partition) and the topic's id are one object
-in all groups.
+A group commits on many partitions, and groups use the same topics, mostly with the same metadata. The group id and
+topic name are decoded once per group and topic; all groups share the objects of (topic, partition) and of topic ids.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .records import decode_key, decode_offset
 
 _PARTITION: Final = Struct(">i")
 _PLAIN: Final = Struct(">hqiBqBBB16s")
-"""A whole value of version 4 without metadata, whose only tagged field is the topic's id: what most commits are."""
+"""A whole value of version 4 without metadata, whose only tagged field is the topic's id, as in most commits."""
 _PLAIN_SIZE: Final = _PLAIN.size
 
 
 class _Partitions(dict[int, TopicPartition]):
-    """The partitions of a topic, made when they are asked for."""
+    """The partitions of a topic, created on first access."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -33,19 +32,19 @@ class _Partitions(dict[int, TopicPartition]):
 
 
 class OffsetReader:
-    """Reads the keys and values of committed offsets; raises DecodeError as `records` does."""
+    """A decoder of the keys and values of committed offsets; raises DecodeError as `records` does."""
 
     def __init__(self) -> None:
-        # By the bytes of a key in front of the partition's index: the group, and the partitions of the topic.
+        # The group and the topic's partitions, by the bytes of a key that precede the partition's index.
         self._targets: dict[bytes, tuple[str, _Partitions]] = {}
         self._partitions: dict[str, _Partitions] = {}
         self._topic_ids: dict[bytes, bytes] = {}
         self._commit_timestamp_ms = -1
 
     def key(self, raw: bytes) -> tuple[str, TopicPartition | None] | UnknownRecord:
-        """The group of a key, and the partition of an offset's; None for that of the group itself."""
-        found = self._targets.get(raw[:-4])
-        if found is not None:
+        """Decode a key: the group, and the partition of an offset's key, None for a group's metadata."""
+        target = self._targets.get(raw[:-4])
+        if target is not None:
             (index,) = _PARTITION.unpack_from(raw, len(raw) - 4)
         else:
             key = decode_key(raw)
@@ -54,17 +53,17 @@ class OffsetReader:
             if isinstance(key, GroupMetadataKey):
                 return key.group, None
             partitions = self._partitions.setdefault(key.topic, _Partitions(key.topic))
-            found = self._targets[raw[:-4]] = key.group, partitions
+            target = self._targets[raw[:-4]] = key.group, partitions
             index = key.partition
-        return found[0], found[1][index]
+        return target[0], target[1][index]
 
     def offset(self, value: bytes, record_offset: int) -> OffsetAndMetadata:
-        """The offset that lies at `record_offset` in the log."""
+        """Decode the value of the offset record at `record_offset` in the log."""
         if len(value) == _PLAIN_SIZE:
             version, offset, leader_epoch, metadata, timestamp_ms, tags, tag, size, topic_id = _PLAIN.unpack(value)
             if version == 4 and metadata == 1 and tags == 1 and tag == 0 and size == 16:
                 if timestamp_ms == self._commit_timestamp_ms:
-                    timestamp_ms = self._commit_timestamp_ms  # one object for all that were committed together
+                    timestamp_ms = self._commit_timestamp_ms  # share the object among offsets committed together
                 else:
                     self._commit_timestamp_ms = timestamp_ms
                 topic_id = self._topic_ids.setdefault(topic_id, topic_id)

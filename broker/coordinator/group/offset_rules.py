@@ -1,10 +1,10 @@
-"""Who may commit, delete or see offsets, and when they expire: rules only, no state of its own.
+"""The rules for committing, deleting and expiring offsets; no state of its own.
 
-A commit is checked against the group: members name their generation; "simple" consumers (no member id, generation -1)
-may commit only while the group has no members. A transactional commit is not refused because a rebalance is going on
-(KIP-447): its producer is fenced by generation and member id, where the request has them (v3+). An extension-aware
-producer may name a generation without a member: in a group that has members it must be the current one, in one that
-they have left not an older one.
+A commit is checked against the group. Members name their generation; "simple" consumers (no member id, generation -1)
+may commit only while the group has no members. A transactional commit is not refused during a rebalance (KIP-447): its
+producer is fenced by generation and member id, if the request has them (v3+). An extension-aware producer may name a
+generation without a member: it must be the current one in a group with members, and not an older one in a group
+without.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ def check_commit(
     transactional: bool,
     member_optional: bool = False,
 ) -> None:
-    """Raise KafkaError UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS.
+    """Check that this member or client may commit now.
 
-    `member_optional`: a generation may come without a member.
+    `member_optional`: the commit may name a generation without a member. Raises KafkaError UNKNOWN_MEMBER_ID,
+    ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS.
     """
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return
     if member_optional and generation_id >= 0 and not member_id and group_instance_id is None:
-        # In an emptied group nobody has the present generation, and claims went with the last member: without this
-        # a producer that slept through it all would still be let in.
+        # In an emptied group no member has the current generation, and the claims were dropped with the last member.
+        # Without this check a stale producer could still commit.
         if generation_id < group.generation_id or (group.members and generation_id != group.generation_id):
             raise _wrong_generation(group, generation_id)
     elif generation_id >= 0 or member_id or group_instance_id is not None:
@@ -44,7 +45,7 @@ def check_commit(
     elif not transactional:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Group {group.group_id!r} has members: only they can commit its offsets.",
+            f"Group {group.group_id!r} has members, and only they can commit its offsets: use another group id.",
         )
     if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -58,16 +59,16 @@ def _wrong_generation(group: ClassicGroup, generation_id: int) -> KafkaError:
 
 
 def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
-    """The group, if offsets of it may be deleted at all; raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    """Return the group if its offsets may be deleted; raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}.")
     if group.state is not GroupState.EMPTY and not group.is_consumer_group:
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # what its members need, nobody can know
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # the topics that its members use are unknown
     return group
 
 
 def check_group_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
-    """The group, if it may be deleted; raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    """Return the group if it may be deleted; raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}.")
     if group.state is not GroupState.EMPTY:
@@ -81,10 +82,10 @@ def expired(
     now_ms: int,
     retention_ms: int,
 ) -> Iterator[TopicPartition]:
-    """The partitions whose offset has outlived its retention (KIP-211); pending transactions are the caller's matter.
+    """The partitions whose offset has passed its retention (KIP-211); the caller excludes pending transactions.
 
-    In an empty group that counts from when it became empty; in a stable consumer group, and for simple consumers, from
-    the commit, and never for a topic that a member subscribes to. While a rebalance is going on nothing expires.
+    The retention counts from when the group became empty, or, in a stable consumer group and for simple consumers, from
+    the commit. Offsets of a topic to which a member subscribes never expire. During a rebalance no offset expires.
     """
     if group.protocol_type is not None and group.state is GroupState.EMPTY:
         since = group.state_timestamp_ms

@@ -1,15 +1,15 @@
-"""Committed offsets, and those that wait for the end of a transaction: exactly what a replay of the log gives.
+"""Committed offsets, and offsets pending in transactions: always equal to the result of a replay of the log.
 
 Every change is a record that was appended: `replay` and `complete_transaction` are called for records as they are
 appended and again, in the same order, at start. Never appends, never decides what may be committed.
 
 Invariants
 
-* The offset of a partition is that of the newest record in the log which is outside of a transaction, or in one that
-  was committed. Newest means by `record_offset`, not by when a transaction ended: compaction may leave a marker far
-  behind its records.
-* A transaction's offsets are pending from its append to its marker in the same `__consumer_offsets` partition; an
-  aborted one leaves no trace.
+* The offset of a partition is that of the newest record in the log that is outside of a transaction or in a committed
+  one. The newest record has the highest `record_offset`, no matter when its transaction ended: compaction may leave a
+  marker far behind its records.
+* A transaction's offsets are pending from their append until its marker in the same `__consumer_offsets` partition; an
+  abort removes them.
 * A tombstone removes everything with a smaller record offset, pending ones included.
 """
 
@@ -25,25 +25,25 @@ from .group_offsets import GroupOffsets
 from .group_offsets import OffsetAndMetadata as OffsetAndMetadata
 
 ProducerKey: TypeAlias = tuple[int, int]
-"""(partition of `__consumer_offsets`, producer id): what one marker settles."""
+"""(partition of `__consumer_offsets`, producer id): the scope of one marker."""
 
 
 _NONE: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
 
 
 class OffsetStore:
-    """The offsets of all groups of this coordinator."""
+    """The committed and pending offsets of all groups of this coordinator."""
 
     def __init__(self) -> None:
         self._committed: dict[str, GroupOffsets] = {}
         self._pending: dict[ProducerKey, dict[tuple[str, TopicPartition], OffsetAndMetadata]] = {}
-        # By group, which producers have something pending on a partition: what OffsetFetch asks for.
+        # By group and partition, the producers with pending offsets; OffsetFetch needs them.
         self._pending_by_group: dict[str, dict[TopicPartition, set[ProducerKey]]] = {}
 
     # ---- lookups
 
     def get(self, group_id: str, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """The committed offset."""
+        """The committed offset, None if there is none."""
         offsets = self._committed.get(group_id)
         return offsets.get(partition) if offsets is not None else None
 
@@ -56,11 +56,11 @@ class OffsetStore:
         yield from dict.fromkeys((*self._committed, *self._pending_by_group))
 
     def count(self) -> int:
-        """How many offsets there are, about: a pending one counts for its group."""
+        """The approximate number of offsets; a group's pending offsets count as one."""
         return sum(map(len, self._committed.values())) + len(self._pending_by_group)
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that is not decided has committed on the partition."""
+        """Whether an undecided transaction has committed on the partition."""
         return partition in self._pending_by_group.get(group_id, ())
 
     def pending_producers(self, group_id: str, partition: TopicPartition) -> frozenset[int]:
@@ -69,7 +69,7 @@ class OffsetStore:
         return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether any transaction that is not decided has committed offsets of the group."""
+        """Whether an undecided transaction has committed offsets of the group."""
         return group_id in self._pending_by_group
 
     def partitions(self, group_id: str) -> set[TopicPartition]:
@@ -86,7 +86,7 @@ class OffsetStore:
         record_offset: int,
         producer: ProducerKey | None = None,
     ) -> None:
-        """A record was appended: an offset (pending where `producer` is given), or a tombstone."""
+        """Apply an appended record: an offset (pending if `producer` is given) or a tombstone."""
         if value is not None:
             self.put(group_id, partition, value._replace(record_offset=record_offset), producer)
             return
@@ -99,7 +99,7 @@ class OffsetStore:
     def put(
         self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata, producer: ProducerKey | None = None
     ) -> None:
-        """An offset is in the log at its `record_offset`; pending where `producer` is given."""
+        """Store an offset that is in the log at its `record_offset`; it is pending if `producer` is given."""
         if producer is None:
             self._put(group_id, partition, value)
             return
@@ -110,7 +110,7 @@ class OffsetStore:
         offsets[target] = value
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
-        """The producer's marker is in the log: its offsets pending from before become committed, or go."""
+        """Apply the producer's marker: commit or drop its pending offsets from before the marker."""
         for target, value in list(self._pending.get(producer, {}).items()):
             if value.record_offset > marker_offset:
                 continue
@@ -119,7 +119,7 @@ class OffsetStore:
                 self._put(*target, value)
 
     def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
-        """Forget pending offsets that must never count, whatever becomes of their transactions."""
+        """Drop pending offsets that must not become valid even if their transactions commit."""
         for producer, offsets in list(self._pending.items()):
             for target, value in list(offsets.items()):
                 if is_gone(target[1], value):

@@ -1,13 +1,13 @@
-"""How a generation comes about: members are asked to join, then to sync, and the assignment is stored.
+"""The rebalance of a group: members join, then sync, and the assignment is stored.
 
 The cycle is EMPTY or STABLE → PREPARING_REBALANCE (until all have joined or the rebalance timeout is over; the first
 rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members) → COMPLETING_REBALANCE (until
-the leader's assignment is durable) → STABLE. All JoinGroups of a generation are answered together, so are its
-SyncGroups. A member that misses its part, or whose session ends, is removed.
+the leader's assignment is durable) → STABLE. All JoinGroups of a generation are answered together, and so are its
+SyncGroups. A member that does not join or sync in time, or whose session ends, is removed.
 
-Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Answers go through the
-members' `awaiting_join` and `awaiting_sync`, each called at most once. All plain calls: time comes from the clock and
-the timer, the log through `GroupStore`.
+Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Responses go through the
+members' `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls: time comes from
+the clock and the timer, and `GroupStore` is the access to the log.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from .state import GroupState
 from .timer import DeadlineTimer
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a new member's parked JoinGroup keeps it in the group; it has no other way to say that it is alive."""
+"""How long a new member's parked JoinGroup keeps it in the group: such a member cannot send heartbeats."""
 
 SHORTEST_SYNC_MS: Final = 1000
-"""How long members have for their SyncGroup at least, whatever rebalance timeout they ask for: 0 leaves no time."""
+"""The minimum time for a SyncGroup, because members may set a rebalance timeout of 0."""
 
 Stored = Callable[[KafkaError | None], None]
 
 
 class GroupStore(Protocol):
-    """Where a group's metadata goes."""
+    """The storage of a group's metadata."""
 
     def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
         """Append the group with these assignments; `stored` is called once, when it is durable or has failed."""
 
 
 def failed_join(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    """A JoinGroup's answer that carries nothing but an error."""
+    """Return a JoinGroup response with only an error."""
     return JoinGroupResponse(error_code=int(code), member_id=member_id, protocol_name=None)
 
 
 def failed_sync(code: ErrorCode) -> SyncGroupResponse:
-    """A SyncGroup's answer that carries nothing but an error."""
+    """Return a SyncGroup response with only an error."""
     return SyncGroupResponse(error_code=int(code))
 
 
 def joined(group: ClassicGroup, member_id: str, *, leader_id: str | None = None) -> JoinGroupResponse:
-    """The current generation, as a member is told it; the leader also gets the members."""
+    """Return a member's JoinGroup response for the current generation; the leader's also has the members."""
     leader_id = leader_id or group.leader_id or ""
     return JoinGroupResponse(
         generation_id=group.generation_id,
@@ -64,7 +64,7 @@ def joined(group: ClassicGroup, member_id: str, *, leader_id: str | None = None)
 
 
 def assigned(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResponse:
-    """A member's assignment, as it is told it."""
+    """Return a member's SyncGroup response, with its assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
     )
@@ -78,7 +78,7 @@ def answer_join(member: ClassicGroupMember, response: JoinGroupResponse) -> None
 
 
 def answer_sync(member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
-    """Answer the parked SyncGroup; False if there is none."""
+    """Answer the parked SyncGroup; returns False if there is none."""
     answer, member.awaiting_sync = member.awaiting_sync, None
     if answer is not None:
         answer(response)
@@ -86,7 +86,7 @@ def answer_sync(member: ClassicGroupMember, response: SyncGroupResponse) -> bool
 
 
 class Rebalance:
-    """The rebalances of all groups."""
+    """The rebalances and session timers of all groups."""
 
     def __init__(
         self, timer: DeadlineTimer, clock: Clock, store: GroupStore, initial_delay_ms: int, logger: Any
@@ -99,26 +99,26 @@ class Rebalance:
         self.on_emptied: Callable[[ClassicGroup], None] = lambda group: None
         """Called when the last member has left."""
         self.on_generation: Callable[[ClassicGroup], None] = lambda group: None
-        """Called when a generation with members begins, before anyone is told of it."""
+        """Called when a generation with members begins, before the members get their responses."""
         self.on_pending_gone: Callable[[ClassicGroup], None] = lambda group: None
-        """Called when a member id that was handed out is no longer waited for."""
+        """Called when a pending member id is removed."""
 
     # ---- sessions
 
     def keep_alive(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
-        """The member has shown that it is there: its session lasts another `timeout_ms` (its session timeout)."""
+        """Extend the member's session by `timeout_ms` (None: its session timeout)."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self._timer.schedule(_session_key(group, member.member_id), delay_ms, lambda: self._session_over(group, member))
 
     def expect_join(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """A member id was handed out (KIP-394): whoever got it has so long to join."""
+        """Add a pending member id (KIP-394); it is removed unless the client joins within `timeout_ms`."""
         group.expect(member_id)
         self._timer.schedule(
             _session_key(group, member_id), timeout_ms, lambda: self._pending_member_over(group, member_id)
         )
 
     def forget_session(self, group: ClassicGroup, member_id: str) -> None:
-        """The member id is no longer watched."""
+        """Cancel the session timer of the member id."""
         self._timer.cancel(_session_key(group, member_id))
 
     def _session_over(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
@@ -129,7 +129,7 @@ class Rebalance:
         self.after_removal(group, f"the session of member {member.member_id} is over")
 
     def give_up_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """A member id that was handed out is no longer waited for."""
+        """Remove a pending member id."""
         self._pending_member_over(group, member_id)
 
     def _pending_member_over(self, group: ClassicGroup, member_id: str) -> None:
@@ -140,14 +140,14 @@ class Rebalance:
             self.on_pending_gone(group)
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Take a member out; a parked request of it is told to begin anew. `after_removal` is to follow."""
+        """Remove a member; its parked requests get UNKNOWN_MEMBER_ID. The caller must then call `after_removal`."""
         self.forget_session(group, member.member_id)
         answer_join(member, failed_join(ErrorCode.UNKNOWN_MEMBER_ID))
         answer_sync(member, failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def after_removal(self, group: ClassicGroup, reason: str) -> None:
-        """Go on without those who are gone (`reason` is given where members are, not only pending ones)."""
+        """Continue or begin a rebalance after a removal; `reason` is empty if only pending members were removed."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_if_all_joined(group)
         elif reason and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -156,14 +156,14 @@ class Rebalance:
     # ---- joining
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance; when one has begun, see whether this was the last member to join."""
+        """Begin a rebalance; if one has begun already, complete the join phase if all members have joined."""
         if group.can_rebalance:
             self.prepare(group, reason)
         else:
             self.complete_if_all_joined(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance: from now on heartbeats tell the members to join."""
+        """Begin a rebalance: from now on heartbeat responses tell the members to rejoin."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
@@ -187,7 +187,7 @@ class Rebalance:
             self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
 
     def complete_if_all_joined(self, group: ClassicGroup) -> None:
-        """End the joining when nobody is missing; the first rebalance of an empty group waits for its delay."""
+        """Complete the join phase if all have joined; the first rebalance of an empty group waits for its delay."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.previous_state is not GroupState.EMPTY
@@ -195,7 +195,7 @@ class Rebalance:
         ):
             self.complete_join(group)
         elif group.state is GroupState.PREPARING_REBALANCE and not group.members and not group.pending_join:
-            self.complete_join(group)  # everybody left before the first generation
+            self.complete_join(group)  # all members left before the first generation
 
     def _schedule_initial(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         def over() -> None:
@@ -216,13 +216,13 @@ class Rebalance:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """End the joining: dynamic members that are missing go, the others get the new generation."""
+        """Complete the join phase: remove dynamic members that have not joined, and answer the others."""
         self._timer.cancel(_join_key(group))
         for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
             self._logger.info("member_missed_rebalance", group=group.group_id, member=member.member_id)
             self.remove_member(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members, and none of them is back: wait until one is, or their sessions are over.
+            # Only static members are left and none has joined: wait until one does, or their sessions end.
             self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
             return
         group.new_member_added = False
@@ -246,19 +246,19 @@ class Rebalance:
 
     def _stored_empty(self, group: ClassicGroup, error: KafkaError | None) -> None:
         if error is not None:
-            # Nobody is harmed: after a restart the members of the generation before are there, and time out.
+            # This is harmless: after a restart the members of the previous generation reappear and time out.
             self._logger.warning("empty_group_not_stored", group=group.group_id, error=str(error))
 
     # ---- syncing
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """The member has sent its SyncGroup."""
+        """Note that the member has sent its SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timer.cancel(_sync_key(group))
 
     def _sync_over(self, group: ClassicGroup, generation_id: int) -> None:
-        """The rebalance timeout is over: whoever has not sent its SyncGroup is taken for gone."""
+        """At the end of the rebalance timeout, remove the members that have not sent a SyncGroup."""
         if (
             group.generation_id != generation_id
             or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
@@ -272,9 +272,9 @@ class Rebalance:
         self.prepare(group, f"{len(missing)} members sent no SyncGroup in time")
 
     def store_assignment(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """The leader has assigned: when that is durable, the group is stable and everyone is told.
+        """Store the leader's assignment; when it is durable, the group is stable and all members get their response.
 
-        A leader that repeats itself meanwhile is told the same: one generation has one assignment.
+        If the leader repeats its SyncGroup meanwhile, the first assignment is kept: a generation has only one.
         """
         generation_id = group.generation_id
         if group.storing_generation == generation_id:

@@ -1,7 +1,7 @@
-"""How groups and offsets are written in `__consumer_offsets`: keys, values and tombstones, in Kafka's layout.
+"""The records of `__consumer_offsets`: keys, values and tombstones of groups and offsets, in Kafka's layout.
 
-Owns the mapping between our objects and the records; never appends or replays. Kafka's tools read what we write, and
-we read what Kafka wrote. Records of other kinds (KIP-848 groups, share groups) are left alone.
+Owns the mapping between objects and records; never appends or replays. Kafka's tools can read these records, and
+Kafka's own records can be read here. Records of other kinds (KIP-848 groups, share groups) are ignored.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ OFFSET_VALUE_VERSION_WITH_TAGS = 4
 
 
 def group_key(group_id: str) -> bytes:
-    """The key of a group's metadata."""
+    """Encode the key of a group's metadata."""
     return encode_record_key(GroupMetadataKey(group_id))
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    """The key of a committed offset."""
+    """Encode the key of a committed offset."""
     return encode_record_key(OffsetCommitKey(group_id, *partition))
 
 
 def decode_key(key: bytes) -> GroupMetadataKey | OffsetCommitKey | UnknownRecord:
-    """Which kind of record this is. Raises DecodeError on a malformed key."""
+    """Decode a record's key; UnknownRecord stands for other kinds. Raises DecodeError if the key is malformed."""
     decoded = decode_record_key(key, [GroupMetadataKey, OffsetCommitKey, LegacyOffsetCommitKey])
     if isinstance(decoded, LegacyOffsetCommitKey):
         return OffsetCommitKey(decoded.group, decoded.topic, decoded.partition)
@@ -55,7 +55,7 @@ def decode_key(key: bytes) -> GroupMetadataKey | OffsetCommitKey | UnknownRecord
 
 
 def encode_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> bytes:
-    """A group's metadata with the given assignments (of member ids; missing ones are empty)."""
+    """Encode a group's metadata with these assignments by member id; a missing one is empty."""
     protocol = group.protocol_name or ""
     members = [
         MemberMetadata(
@@ -82,9 +82,9 @@ def encode_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> bytes
 
 
 def decode_group(group_id: str, value: bytes) -> ClassicGroup:
-    """Read a group back: EMPTY without members, else STABLE in its generation.
+    """Decode a group: EMPTY without members, else STABLE in its generation.
 
-    Raises DecodeError when it is malformed or of a version newer than known.
+    Raises DecodeError if it is malformed or of a version newer than known.
     """
     read = decode_record_value(GroupMetadataValue, value)
     group = ClassicGroup(group_id, None if read.current_state_timestamp < 0 else read.current_state_timestamp)
@@ -97,7 +97,7 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
                 ClientIdentity(member.client_id, member.client_host),
                 rebalance_timeout_ms=timeout_ms,
                 session_timeout_ms=member.session_timeout,
-                # A group of old may lack what a new member must have; it is taken as it is.
+                # An old group may lack fields that a new member must have; it is accepted as it is.
                 protocol_type=read.protocol_type or "unknown",
                 protocols=[OfferedProtocol(read.protocol or "", bytes(member.subscription))],
                 assignment=bytes(member.assignment),
@@ -115,9 +115,9 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
 
 
 def encode_offset(offset: OffsetAndMetadata) -> bytes:
-    """A committed offset: version 1 where it has its own expiry, else 4 where it has a topic id or a claim, else 3.
+    """Encode a committed offset: version 1 if it has its own expiry, else 4 if it has a topic id or a claim, else 3.
 
-    A claim matters more than an old client's wish for another retention: no version carries both.
+    No version has both a claim and an expiry; the claim takes precedence over an old client's retention.
     """
     value = OffsetCommitValue(
         offset=offset.committed_offset,
@@ -140,7 +140,7 @@ def encode_offset(offset: OffsetAndMetadata) -> bytes:
 
 
 def decode_offset(value: bytes) -> OffsetAndMetadata:
-    """Read an offset back. Raises DecodeError when it is malformed or of a version newer than known."""
+    """Decode an offset. Raises DecodeError if it is malformed or of a version newer than known."""
     read = decode_record_value(OffsetCommitValue, value)
     claim = None
     if read.transactional_id is not None:

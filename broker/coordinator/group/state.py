@@ -1,6 +1,6 @@
-"""The states of a group, and which may follow which.
+"""The states of a group and the valid transitions between them.
 
-Only the table is here; what happens on a transition is in `classic_group` and `rebalance`.
+This is only the table; `classic_group` and `rebalance` implement the transitions.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Final
 
 
 class GroupState(Enum):
-    """The value is the name that DescribeGroups and ListGroups show.
+    """The state of a group; the value is the name that DescribeGroups and ListGroups return.
 
-    EMPTY: no members; the group may still have offsets. PREPARING_REBALANCE: members are asked to join.
-    COMPLETING_REBALANCE: the members of the new generation are known, their assignment is not. STABLE: it is.
-    DEAD: the group was deleted; whoever still holds it must look again.
+    EMPTY: no members; the group may still have offsets. PREPARING_REBALANCE: members must join.
+    COMPLETING_REBALANCE: the members of the new generation are known, their assignment is not. STABLE: both are known.
+    DEAD: the group was deleted; code that still holds the object must look the group up again.
     """
 
     EMPTY = "Empty"

@@ -1,7 +1,7 @@
-"""Named deadlines: at most one per key, each with something to do. Knows the time only through the Clock.
+"""Deadlines with an action each, at most one per key. Reads the time only through the Clock.
 
-Owns no event loop: whoever drives it asks `next_deadline` and calls `run_due`. That makes every time-out of the group
-protocol something that a test reaches by moving a clock.
+Owns no event loop: the caller reads `next_deadline` and calls `run_due`. So a test can reach every timeout of the group
+protocol by moving a clock.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from ...ports import Clock
 Action: TypeAlias = Callable[[], None]
 
 MOST_STALE: Final = 1000
-"""Entries without a deadline that the heap may hold beside one for each deadline."""
+"""How many entries without a deadline the heap may hold, besides one for each deadline."""
 
 
 class DeadlineTimer:
-    """Deadlines on the monotonic clock. `on_earlier` is called when the next deadline comes before what was known."""
+    """The deadlines, on the monotonic clock. `on_earlier` is called when the next deadline becomes earlier."""
 
     def __init__(self, clock: Clock, on_earlier: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
         self._on_earlier = on_earlier
         self._deadlines: dict[Hashable, tuple[float, Action]] = {}
-        # Entries that were cancelled or overtaken by a later schedule() stay in the heap until they come up, or until
-        # they are too many: a heartbeat costs no heap push.
+        # Entries that were cancelled or rescheduled stay in the heap until they are due, or until there are too many
+        # of them. So a heartbeat costs no heap push.
         self._heap: list[tuple[float, int, Hashable]] = []
         self._queued: dict[Hashable, float] = {}
         self._counter = 0
 
     def schedule(self, key: Hashable, delay_ms: float, action: Action) -> None:
-        """Do `action` in `delay_ms`, instead of what `key` stood for before."""
+        """Schedule `action` in `delay_ms`, replacing the previous action of `key`."""
         deadline = self._clock.monotonic() + delay_ms / 1000
         self._deadlines[key] = (deadline, action)
         queued = self._queued.get(key)
@@ -40,22 +40,22 @@ class DeadlineTimer:
             self._push(key, deadline)
 
     def cancel(self, key: Hashable) -> None:
-        """Forget what `key` stood for, if anything."""
+        """Cancel the action of `key`, if there is one."""
         self._deadlines.pop(key, None)
         self._drop_stale()
 
     def is_scheduled(self, key: Hashable) -> bool:
-        """Whether something is to be done under that key."""
+        """Whether the key has a scheduled action."""
         return key in self._deadlines
 
     def next_deadline(self) -> float | None:
-        """When `run_due` is to be called, in seconds of the monotonic clock: never later than the next deadline."""
+        """When to call `run_due`, in seconds of the monotonic clock: never later than the next deadline."""
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, most: int = 1 << 30) -> None:
-        """Do what is due, `most` actions at most. What they schedule anew is left for the next call.
+        """Run at most `most` due actions. Actions that they schedule are left to the next call.
 
-        Raises ExceptionGroup when actions failed, after all of them ran.
+        Raises ExceptionGroup if actions failed, after all of them ran.
         """
         now = self._clock.monotonic()
         due: list[Hashable] = []
@@ -74,18 +74,18 @@ class DeadlineTimer:
         failures: list[Exception] = []
         for key in due:
             entry = self._deadlines.get(key)
-            # An action before this one may have cancelled or moved it.
+            # An earlier action may have cancelled or rescheduled this one.
             if entry is not None and entry[0] <= now and key not in self._queued:
                 del self._deadlines[key]
                 try:
                     entry[1]()
                 except Exception as error:
-                    failures.append(error)  # a bug in one group must not stop the clock of all others
+                    failures.append(error)  # a bug in one group must not stop the timers of others
         if failures:
             raise ExceptionGroup("timed actions failed", failures)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Cancel all actions."""
         self._deadlines.clear()
         self._heap.clear()
         self._queued.clear()
@@ -100,7 +100,7 @@ class DeadlineTimer:
             self._on_earlier()
 
     def _drop_stale(self) -> None:
-        """Drop the entries of cancelled keys, and of deadlines that moved, once they are more than the others."""
+        """Drop stale entries (of cancelled keys and changed deadlines) once there are more of them than valid ones."""
         if len(self._heap) <= 2 * len(self._deadlines) + MOST_STALE:
             return
         self._heap = [entry for entry in self._heap if self._is_queued(entry)]

@@ -1,10 +1,11 @@
-"""How groups, offsets and claims go: by a request, with their topic, with their last member, or because time passed.
+"""The removal of groups, offsets and claims: by request, with their topic, with the last member, or by expiry.
 
-Owns what goes together: a claim goes with its offset, with its group and with the group's last member; a group without
-members goes when nothing of it is left. Never decides whether a request to delete is acceptable; `offset_rules` does.
+Owns the dependencies: a claim is removed with its offset, with its group and with the group's last member; a group
+without members is removed when it has no offsets and claims left. Never decides whether a request to delete is
+acceptable; `offset_rules` does.
 
-A claim is dropped before its offset is removed: where the first fails nothing has changed, and a crash in between
-leaves what a repetition finishes.
+A claim is dropped before its offset is removed. If the drop fails, nothing has changed; after a crash in between, a
+repeated removal completes it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 
 _EXPIRED_AT_ONCE: Final = 50
-"""Groups that are looked at between two turns of the event loop; one may cost an append."""
+"""How many groups are checked before other tasks run; each may cost an append."""
 
 
 _REMOVED_AT_ONCE: Final = 300
-"""Offsets that are removed between two turns of the event loop."""
+"""How many offsets are removed before other tasks run."""
 
 _EXAMINED_AT_ONCE: Final = 2000
-"""Offsets that are looked at between two turns of the event loop."""
+"""How many offsets are checked before other tasks run."""
 
 
 class GroupUpkeep:
@@ -69,7 +70,7 @@ class GroupUpkeep:
     # ---- by request
 
     def delete_group(self, group: ClassicGroup) -> None:
-        """Forget the group, its offsets and its claims. Raises KafkaError; then what is left can be deleted again."""
+        """Delete the group, its offsets and its claims. If it raises KafkaError, deleting again removes the rest."""
         self.forget_if_unused(group)
         if group.state is GroupState.DEAD:
             return
@@ -80,7 +81,7 @@ class GroupUpkeep:
         self._logger.info("group_deleted", group=group.group_id)
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Forget a group of which nothing is in the log, nor in memory but its name."""
+        """Remove a group that has no records in the log and no data in memory besides its id."""
         group_id = group.group_id
         used = (
             not group.was_never_stored
@@ -95,7 +96,7 @@ class GroupUpkeep:
             del self._membership.groups[group_id]
 
     def remove_offsets(self, group_id: str, partitions: Collection[TopicPartition], reason: str) -> None:
-        """Forget what the group committed on these partitions, pending or not, and the claims on them."""
+        """Remove the group's offsets on these partitions, committed or pending, and the claims on them."""
         claims = self._claims.of_group(group_id)
         claimed = [partition for partition in partitions if partition in claims]
         if claimed:
@@ -106,7 +107,7 @@ class GroupUpkeep:
             self._log.remove(group_id, doomed, group_too=False)
 
     def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
-        """The drop of claims that is not durable yet, None: all are. The future is shared: shield it."""
+        """The future of a drop of claims that is not durable yet, None if all are. It is shared: shield it."""
         return self._unsettled.get(group_id)
 
     def _drop(
@@ -126,17 +127,17 @@ class GroupUpkeep:
     # ---- with the last member
 
     def group_emptied(self, group: ClassicGroup) -> None:
-        """The last member has left: nobody's claims are worth anything to the next ones."""
+        """Drop the group's claims after the last member has left: they do not apply to future members."""
         try:
             self._drop(group.group_id, None, "the group's last member left")
         except KafkaError as error:  # tried again with `expire`
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def generation_began(self, group: ClassicGroup) -> None:
-        """Generations are counted anew in a group that was lost or deleted, or that never had members before.
+        """Drop claims of generations above the group's own.
 
-        Claims of a generation that the members have yet to reach were made when there were none, and would lock them
-        all out until they reach it.
+        The generation starts again in a group that was lost or deleted, or never had members. Claims of a later
+        generation were made when there were no members, and would fence all members until they reach it.
         """
         keeper = self.claim_keeper
         if keeper is None or keeper.newest_generation(group.group_id) <= group.generation_id:
@@ -148,12 +149,12 @@ class GroupUpkeep:
 
     @classmethod
     def is_outlived(cls, group: ClassicGroup | None, claim: Claim) -> bool:
-        """Whether the group's last member left after the claim was made. Not of a group that never had members."""
+        """Whether the group's last member left after the claim was made; False if it never had members."""
         return 0 <= claim.made_ms < cls.emptied_ms(group)
 
     @staticmethod
     def emptied_ms(group: ClassicGroup | None) -> int:
-        """When the group's last member left, since the epoch; -1 where it has members or never had any."""
+        """When the group's last member left, in ms since the epoch; -1 if it has members or never had any."""
         if group is None or group.state is not GroupState.EMPTY or group.protocol_type is None:
             return -1
         return -1 if group.state_timestamp_ms is None else group.state_timestamp_ms
@@ -161,10 +162,11 @@ class GroupUpkeep:
     # ---- with the topic
 
     def topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
-        """Topics are gone: their offsets go too, or a new topic of the same name would be read from the wrong place.
+        """Remove the offsets of deleted topics; otherwise a new topic of the same name would inherit them.
 
-        Where there are many offsets that is done in slices, when awaited; until then the names must not be used anew.
-        Nor after a KafkaError, raised here or there when what can be removed is: the rest goes with the next call.
+        If there are many offsets, returns an awaitable that removes them in slices. The names must not be reused until
+        it is done. Nor may they after a KafkaError, which the call or the await raises once everything removable is
+        removed: the next call removes the rest.
         """
         gone = set(topics)
         if self._offsets.count() + len(self._membership.groups) <= _REMOVED_AT_ONCE:
@@ -176,7 +178,7 @@ class GroupUpkeep:
 
     async def _remove_in_slices(self, topics: Collection[str]) -> None:
         groups = list(dict.fromkeys((*self._offsets.groups(), *self._claims.groups())))
-        looked_at = 0
+        examined = 0
         failure: KafkaError | None = None
         for group_id in groups:
             known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
@@ -185,15 +187,15 @@ class GroupUpkeep:
                 await asyncio.sleep(0)
                 portion = doomed[start : start + _REMOVED_AT_ONCE]
                 failure = self._remove(group_id, [p for p in portion if self._is_known(group_id, p)]) or failure
-            looked_at += 1 + len(known)
-            if looked_at >= _EXAMINED_AT_ONCE:
-                looked_at = 0
+            examined += 1 + len(known)
+            if examined >= _EXAMINED_AT_ONCE:
+                examined = 0
                 await asyncio.sleep(0)
         if failure is not None:
             raise failure
 
     def _is_known(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether the group has an offset there, decided or not, or a claim."""
+        """Whether the group has a committed or pending offset, or a claim, on the partition."""
         return (
             self._offsets.get(group_id, partition) is not None
             or self._offsets.is_pending(group_id, partition)
@@ -201,10 +203,10 @@ class GroupUpkeep:
         )
 
     def remove_offsets_of_lost_topics(self) -> None:
-        """A crash may have come between a topic's deletion and the removal of its offsets.
+        """At start, remove offsets of deleted topics that a crash left behind.
 
-        Pending offsets of a topic that was replaced are dropped from memory only: a tombstone would take those of the
-        new topic along. A later start meets them again, pending or committed.
+        Pending offsets of a replaced topic are dropped from memory only: a tombstone would also remove those of the new
+        topic. A later start finds them again, pending or committed.
         """
 
         def is_replaced(partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
@@ -228,7 +230,7 @@ class GroupUpkeep:
         return failure
 
     def _remove(self, group_id: str, doomed: Collection[TopicPartition]) -> KafkaError | None:
-        """Remove the offsets of a topic that is gone; returns why that failed."""
+        """Remove a group's offsets of deleted topics; returns the error, None if it succeeded."""
         if not doomed:
             return None
         try:
@@ -242,13 +244,13 @@ class GroupUpkeep:
     # ---- with time
 
     async def expire(self) -> None:
-        """Remove offsets that have outlived their retention, and groups that have nothing left and nobody in them."""
+        """Remove offsets past their retention, and groups without members, offsets and claims."""
         now_ms = self._clock.now_ms()
         async for group in in_slices(list(self._membership.groups.values()), _EXPIRED_AT_ONCE):
             if self._membership.groups.get(group.group_id) is not group:
                 continue  # deleted meanwhile
             if self._log.is_unreadable(group.group_id):
-                continue  # what is known of it is not all
+                continue  # its state is incomplete
             try:
                 self._expire(group, now_ms)
             except KafkaError as error:
