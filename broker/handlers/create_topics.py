@@ -46,7 +46,7 @@ def _partitions(context: RequestContext, topic: CreatableTopic) -> int:
 
 
 class _Creation:
-    """One CreateTopics request being executed."""
+    """One CreateTopics request being processed."""
 
     def __init__(self, context: RequestContext, request: CreateTopicsRequest, times: Counter[str]) -> None:
         self.context = context

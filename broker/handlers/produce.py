@@ -199,7 +199,7 @@ def _prepare_in_steps(
 
 
 def _open_in_steps(appends: list[ProduceAppend], transactional: bool) -> Steps[bool]:
-    """Open the logs that are not open yet; returns `transactional`."""
+    """Open the logs that are not open yet; returns `transactional` unchanged."""
     for append in appends:
         partition = append.partition
         if partition is not None and not partition.is_open:

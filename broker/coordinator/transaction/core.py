@@ -101,7 +101,7 @@ class TransactionCore:
                 self._timers.expect(entry.metadata.deadline_ms)
 
     async def stop(self) -> None:
-        """Stop timers and marker writing; nothing that a client received a response for is lost."""
+        """Stop timers and marker writing; everything that a response has reported is durable."""
         self._waits.close()
         await self._timers.stop()
         await self.upkeep.stop()

@@ -55,7 +55,7 @@ GroupAssignmentReplay: TypeAlias = Callable[[int, GroupAssignmentKey, StateRecor
 
 
 class _TooLarge(KafkaError):
-    """The record does not fit into a batch."""
+    """The error of a record that does not fit into a batch."""
 
 
 class TransactionStateManager:
