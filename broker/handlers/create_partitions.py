@@ -60,7 +60,7 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{topic.name} cannot get more partitions: its keys would move to other partitions.",
+            f"{topic.name} is internal and cannot get more partitions: its keys would move to others.",
         )
     current = broker.metadata.newest(topic).partitions
     if item.count <= current:

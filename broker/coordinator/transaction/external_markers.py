@@ -19,8 +19,8 @@ abort of the coordinator's ongoing transaction      the whole transaction is abo
 abort of a transaction that no coordinator knows    the marker is written: this transaction hangs
 =================================================== =========================================================
 
-The recorded coordinator epoch is that of the producer's last marker in the partition. Without a marker, 0 and -1 are
-both accepted: DescribeProducers shows the epoch, and the operators' tools send it.
+The recorded coordinator epoch is that of the producer's last marker in the partition, or 0 if there is none; then -1 is
+also accepted if the log knows the producer. DescribeProducers shows the epoch, and the operators' tools send it.
 """
 
 from __future__ import annotations
