@@ -466,10 +466,11 @@ class BrokerConfig(ConfigTable):
     group_min_session_timeout_ms: int = integer(6000, at_least(1), doc="Smallest session timeout of a member.")
     group_max_session_timeout_ms: int = integer(1800000, at_least(1), doc="Largest session timeout of a member.")
     group_initial_rebalance_delay_ms: int = integer(
-        0,
+        150,
         at_least(0),
-        doc="How long the first rebalance of an empty group waits for more members. Kafka's default is 3000 and its"
-        " quickstart sets 0: no wait before the first record; set it where many members of a group start at once.",
+        doc="How long the first rebalance of an empty group waits for more members. Kafka's default is 3000, and its"
+        " quickstart sets 0. With less than 100, a consumer of kafka-python 3.0 joins before it knows the partitions"
+        " and may then get none; set more where many members of a group start at once.",
     )
     group_max_size: int = integer(INT32_MAX, at_least(1), doc="Most members of a group.")
     group_max_groups: int = integer(
