@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from oncelog import Admin, Producer, ProducerFencedError
 from support.hanging import broker_where_transactions_hang
+from support.topics import created_topic
 
 Names = Callable[[str], str]
 Run = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -42,10 +43,9 @@ def oncelog(bootstrap: str) -> Run:
 
 @pytest.fixture
 async def topic(bootstrap: str, fresh_name: Names) -> str:
-    name = fresh_name("a-topic-with-a-name-that-is-much-longer-than-what-a-narrow-column-would-hold")
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topic(name, 2)
-    return name
+    return await created_topic(
+        bootstrap, fresh_name("a-topic-with-a-name-that-is-much-longer-than-what-a-narrow-column-would-hold"), 2
+    )
 
 
 @pytest.fixture

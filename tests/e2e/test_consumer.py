@@ -13,16 +13,14 @@ from oncelog.client.cluster import Cluster, KeyType
 from oncelog.client.consumer import NoOffsetForPartitionError, OffsetAndTimestamp, OffsetOutOfRangeError
 from oncelog.client.errors import IllegalStateError, error_for
 from oncelog.protocol.errors import ErrorCode
+from support.topics import created_topic
 
 Names = Callable[[str], str]
 
 
 @pytest.fixture
 async def topic(bootstrap: str, fresh_name: Names) -> str:
-    name = fresh_name("topic")
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topic(name, 2)
-    return name
+    return await created_topic(bootstrap, fresh_name("topic"), 2)
 
 
 def reader(bootstrap: str, **settings: object) -> Consumer:

@@ -13,6 +13,7 @@ from oncelog.client.errors import IllegalStateError
 from oncelog.protocol.messages.join_group import JoinGroupRequest
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest
 from support.proxy import FaultProxy
+from support.topics import created_topic
 
 Names = Callable[[str], str]
 PARTITIONS = 4
@@ -22,10 +23,7 @@ STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 @pytest.fixture
 async def topic(bootstrap: str, fresh_name: Names) -> str:
-    name = fresh_name("topic")
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topic(name, PARTITIONS)
-    return name
+    return await created_topic(bootstrap, fresh_name("topic"), PARTITIONS)
 
 
 async def fill(bootstrap: str, topic: str, count: int, start: int = 0) -> None:

@@ -14,6 +14,7 @@ from oncelog.protocol.messages.list_offsets import ListOffsetsRequest
 from oncelog.protocol.messages.metadata import MetadataResponse
 from oncelog.protocol.schema import Request, Response
 from support.proxy import FaultProxy
+from support.topics import created_topic
 
 Names = Callable[[str], str]
 WAIT_S = 15.0
@@ -27,10 +28,7 @@ async def proxy(bootstrap: str) -> AsyncIterator[FaultProxy]:
 
 @pytest.fixture
 async def topic(bootstrap: str, fresh_name: Names) -> str:
-    name = fresh_name("topic")
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topic(name, 2)
-    return name
+    return await created_topic(bootstrap, fresh_name("topic"), 2)
 
 
 class Lost(RebalanceListener):

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from oncelog import Admin, Consumer, Producer, ProducerFencedError
+from oncelog import Consumer, Producer, ProducerFencedError
 from oncelog.client.errors import CommitUnknownError, ConfigError, IllegalStateError
 from oncelog.client.pool import PoolExhaustedError, TransactionalProducerPool
 from oncelog.client.pool.pooled_producer import Loan
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from support.proxy import FaultProxy
+from support.topics import created_topic
 
 Names = Callable[[str], str]
 WAIT_S = 30.0
@@ -22,10 +23,7 @@ WAIT_S = 30.0
 
 @pytest.fixture
 async def topic(bootstrap: str, fresh_name: Names) -> str:
-    name = fresh_name("topic")
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topic(name, 1)
-    return name
+    return await created_topic(bootstrap, fresh_name("topic"), 1)
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as StockProducer
-from oncelog import Admin, ConsumerGroupMetadata, Producer, TopicPartition
+from oncelog import ConsumerGroupMetadata, Producer, TopicPartition
 from support.back_to_back import PATIENT
 from support.broker import BrokerProcess
 from support.proxy import FaultProxy
+from support.topics import created_topic
 
 Names = Callable[[str], str]
 FIRST, MORE = 3, 20
@@ -42,10 +43,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def topic(address: str, fresh_name: Names) -> str:
-    name = fresh_name("topic")
-    async with Admin(bootstrap_servers=address) as admin:
-        await admin.create_topic(name, 3)
-    return name
+    return await created_topic(address, fresh_name("topic"), 3)
 
 
 async def test_one_partition_takes_two_requests(address: str, topic: str, fresh_name: Names) -> None:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
-from oncelog.client.config import ProducerConfig
 from oncelog.client.errors import KafkaError
-from oncelog.client.metadata import PartitionMetadata, TopicMetadata
-from oncelog.client.producer.accumulator import RecordAccumulator
 from oncelog.client.producer.batch import Delivery
-from oncelog.client.producer.sender import Sender
-from oncelog.protocol.errors import ErrorCode
 from support.simulated_leader import Fate, SimulatedCluster
+from support.simulated_producer import TOPIC, SimulatedProducer
 from support.virtual_time import VirtualTimeLoop
 
-TOPIC = "t"
 F = Fate
 
 
@@ -26,40 +19,17 @@ async def produce(
     fates: list[tuple[Fate, float]], records: int, partitions: int, pause_s: float, delivery_timeout_ms: int
 ) -> tuple[SimulatedCluster, list[tuple[int, Delivery]]]:
     """Send numbered records, two to a batch, while `fates` befall the requests; afterwards all requests are served."""
-    loop = asyncio.get_running_loop()
     waiting = iter(fates)
     cluster = SimulatedCluster(lambda: next(waiting, (F.SERVED, 0.001)))
-    config = ProducerConfig.of(
-        {"linger.ms": 0, "request.timeout.ms": 500, "delivery.timeout.ms": delivery_timeout_ms, "batch.size": 80}
-    )
-    tasks: set[asyncio.Task[None]] = set()
-
-    def spawn(work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    def crashed(what: str, cause: Exception) -> None:
-        raise cause
-
-    accumulator = RecordAccumulator(config, loop.time, lambda: sender.wake())
-    sender = Sender(config, cluster, accumulator, None, spawn, crashed)  # type: ignore[arg-type]
-    sender.producer_id, sender.producer_epoch = 7, 0
-    metadata = TopicMetadata(
-        TOPIC, bytes(16), ErrorCode.NONE, False, tuple(PartitionMetadata(index, 0, 0) for index in range(partitions))
-    )
-    topic = accumulator.use_topic(metadata)
+    config = {"request.timeout.ms": 500, "delivery.timeout.ms": delivery_timeout_ms, "batch.size": 80}
     deliveries: list[tuple[int, Delivery]] = []
-    for number in range(records):
-        delivery = accumulator.append(topic, number % partitions, 0, None, b"%06d" % number, ())
-        assert delivery is not None
-        deliveries.append((number % partitions, delivery))
-        if pause_s and number % 5 == 4:
-            await asyncio.sleep(pause_s)
-    await accumulator.flush()
-    await asyncio.sleep(5)  # what arrives late arrives now
-    sender.close()
-    await asyncio.gather(*tasks)
+    async with SimulatedProducer(cluster, config, partitions) as producer:
+        for number in range(records):
+            deliveries.append((number % partitions, producer.append(number % partitions, b"%06d" % number)))
+            if pause_s and number % 5 == 4:
+                await asyncio.sleep(pause_s)
+        await producer.accumulator.flush()
+        await asyncio.sleep(5)  # what arrives late arrives now
     return cluster, deliveries
 
 

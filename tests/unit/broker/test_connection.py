@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -183,23 +183,28 @@ async def test_the_frame_of_a_parked_request_stays_as_it_is() -> None:
         assert await peer.answers(21) == [b"park" * 100, *[b"X" * 9000] * 20]
 
 
+def endless(cancelled: asyncio.Event) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return a request that is executed until it is cancelled; then it sets the event."""
+
+    async def parked() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    return parked
+
+
 async def test_a_parked_request_is_cancelled_when_its_connection_closes() -> None:
     async with House() as house:
-        ended = asyncio.Event()
-
-        async def parked() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-
-        house.dispatcher.replies[b"park"] = parked
+        cancelled = asyncio.Event()
+        house.dispatcher.replies[b"park"] = endless(cancelled)
         peer = await house.connect()
         peer.ask(b"park", b"behind")
         await settle(lambda: bool(house.dispatcher.executed))
         peer.writer.close()
         async with asyncio.timeout(5):
-            await ended.wait()
+            await cancelled.wait()
         assert house.dispatcher.executed == [b"park"]
 
 
@@ -231,14 +236,7 @@ async def test_a_request_that_must_not_be_done_by_halves_outlives_its_connection
 async def test_a_stop_waits_for_a_request_that_outlives_its_connection_as_long_as_for_any() -> None:
     async with House() as house:
         cancelled = asyncio.Event()
-
-        async def parked() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-
-        house.dispatcher.replies[b"do"] = parked
+        house.dispatcher.replies[b"do"] = endless(cancelled)
         peer = await house.connect()
         peer.ask(b"do")
         await settle(lambda: bool(house.dispatcher.executed))

@@ -44,6 +44,16 @@ async def alone(cluster: Cluster, tasks: int = 0, **settings: str) -> Herder:
     return herder
 
 
+async def stopped(tasks: int) -> Herder:
+    """Start a worker that leads a group of one, and stop its connector c once that had so many tasks."""
+    herder = await alone(Cluster(), tasks=tasks)
+    await herder.work.checks[C0].fence_others()
+    await herder.herder.set_target_state("c", TargetState.STOPPED)
+    herder.assign(["c"])
+    await herder.settle()
+    return herder
+
+
 async def pair() -> tuple[Herder, Herder]:
     """Start a leader that runs connector c and its first task, and a follower that runs the second."""
     cluster = Cluster()
@@ -585,11 +595,7 @@ def test_a_leader_that_the_group_has_dropped_does_not_fence_tasks_of_the_next_on
 
 def test_a_leader_that_the_group_has_dropped_changes_no_offsets() -> None:
     async def scenario() -> None:
-        herder = await alone(Cluster(), tasks=1)
-        await herder.work.checks[C0].fence_others()
-        await herder.herder.set_target_state("c", TargetState.STOPPED)
-        herder.assign(["c"])
-        await herder.settle()
+        herder = await stopped(tasks=1)
         await herder.herder.alter_offsets("c", [({"task": 0}, {"count": 1})])
         herder.work.forget()
         herder.member.counted_in = False
@@ -718,11 +724,7 @@ def test_without_exactly_once_tasks_start_without_checks() -> None:
 
 def test_offsets_of_a_stopped_connector_change_behind_a_round_of_fencing() -> None:
     async def scenario() -> None:
-        herder = await alone(Cluster(), tasks=2)
-        await herder.work.checks[C0].fence_others()
-        await herder.herder.set_target_state("c", TargetState.STOPPED)
-        herder.assign(["c"])
-        await herder.settle()
+        herder = await stopped(tasks=2)
         answer = await herder.herder.alter_offsets("c", [({"task": 0}, {"count": 3}), ({"task": 1}, None)])
         assert answer["message"].startswith(
             "The Connect framework-managed offsets for this connector have been altered"
@@ -730,6 +732,8 @@ def test_offsets_of_a_stopped_connector_change_behind_a_round_of_fencing() -> No
         assert herder.work.forget() == ["fence 2 of c", "write 2 offsets"]
         assert herder.cluster.configs.records[-1].value == b'{"task-count":0}'
         herder.work.fence_error = ConnectError("not authorised")
+        await herder.herder.alter_offsets("c", [({"task": 0}, {"count": 4})])
+        assert herder.work.forget() == ["write 1 offsets"], "one round is enough for the tasks before"
         await herder.stop()
 
     simulate(scenario())
