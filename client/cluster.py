@@ -13,9 +13,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -57,6 +57,17 @@ class KeyType(IntEnum):
     """The transaction coordinator that is a consumer group's home (transaction extension)."""
 
 
+class _Refresh:
+    """A refresh of the metadata: its task, the topics that its callers named, and whether the question was sent."""
+
+    __slots__ = ("is_sent", "names", "task")
+
+    def __init__(self, refresh: Callable[[_Refresh], Coroutine[Any, Any, ClusterMetadata]]) -> None:
+        self.is_sent = False
+        self.names: set[str] = set()
+        self.task = asyncio.create_task(refresh(self), name="metadata refresh")
+
+
 class Cluster:
     """The cluster, for one client. `start` before use, `close` after it; all calls on one event loop."""
 
@@ -85,8 +96,7 @@ class Cluster:
         self._track_all = False
         self._coordinators: dict[tuple[int, str], Node] = {}
         self._listeners: list[Callable[[ClusterMetadata], None]] = []
-        self._refreshing: asyncio.Task[ClusterMetadata] | None = None
-        self._refresh_again = False
+        self._refreshing: _Refresh | None = None
         self._wanted = asyncio.Event()
         self._maintenance: asyncio.Task[None] | None = None
         self._closed = False
@@ -104,7 +114,8 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        tasks = [task for task in (self._maintenance, self._refreshing) if task is not None]
+        refreshing = None if self._refreshing is None else self._refreshing.task
+        tasks = [task for task in (self._maintenance, refreshing) if task is not None]
         for task in tasks:
             task.cancel()
         try:
@@ -154,16 +165,22 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Ask a broker once for `topics` and the tracked ones; returns the new snapshot.
 
+        Calls share a question until it is sent. A later call waits for its answer, and then sends a question of its
+        own, because that answer may lack its topics or be older than what the caller has learned since.
+
         Raises NetworkError or KafkaTimeoutError if no broker responds. Topics that do not exist have an error_code.
         """
-        if topics is not None:
-            self._tracked.update([topic_of(topic) for topic in topics])
-        if self._refreshing is not None and not self._refreshing.done():
-            self._refresh_again = True  # the answer under way may be to an older question
-        else:
-            self._refreshing = asyncio.create_task(self._refresh(), name="metadata refresh")
-            self._refreshing.add_done_callback(self._refreshed)
-        return await outcome_of(self._refreshing)
+        names = set() if topics is None else {topic_of(topic) for topic in topics}
+        self._tracked |= names
+        while (refreshing := self._refreshing) is not None and refreshing.is_sent:
+            await asyncio.wait({refreshing.task})
+            if self._closed:
+                raise IllegalStateError("the client was closed meanwhile")
+        if refreshing is None:
+            self._refreshing = refreshing = _Refresh(self._refresh)
+            refreshing.task.add_done_callback(self._refreshed)
+        refreshing.names |= names
+        return await outcome_of(refreshing.task)
 
     async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
         """Wait until the topic is known, with a leader for at least one partition; refreshes as often as needed.
@@ -338,7 +355,7 @@ class Cluster:
             )
         return Node(found.node_id, found.host, found.port)
 
-    async def _refresh(self) -> ClusterMetadata:
+    async def _refresh(self, refreshing: _Refresh) -> ClusterMetadata:
         nodes = self._nodes_to_ask()
         failure: KafkaError | None = None
         for node_id in nodes:
@@ -346,7 +363,8 @@ class Cluster:
                 connection = await self.connection(node_id)
                 version = connection.version_of(MetadataRequest)
                 everything = self._track_all
-                asked = sorted(self._tracked)
+                refreshing.is_sent = True
+                asked = sorted(self._tracked | refreshing.names)
                 answer = await connection.send(self._metadata_request(None if everything else asked, version), version)
             except KafkaError as error:
                 if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
@@ -384,11 +402,7 @@ class Cluster:
             listener(self.metadata)
 
     def _refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
-        if self._refreshing is task:
-            self._refreshing = None
-        if self._refresh_again:
-            self._refresh_again = False
-            self._wanted.set()
+        self._refreshing = None
         if not task.cancelled():
             task.exception()  # its waiters raise it; a background refresh logs it
 

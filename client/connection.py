@@ -87,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._has_read = False
+        """Whether bytes have arrived since the timer fired."""
         self._why: str | None = None
         self._speaks_kafka = False
         """Whether the peer has answered a request: what it sends before that may be another protocol."""
@@ -102,18 +104,19 @@ class Connection(asyncio.BufferedProtocol):
         address = f"{host}:{port}"
         loop = asyncio.get_running_loop()
         connection = cls(address, options)
+        scope = asyncio.timeout(options.connect_timeout_s)
         try:
-            async with asyncio.timeout(options.connect_timeout_s):
+            async with scope:
                 await loop.create_connection(lambda: connection, host, port)
-        except TimeoutError:
+        except (OSError, ValueError, OverflowError) as error:  # not OSError: a host or port that cannot be looked up
+            if not scope.expired():
+                reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+                raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
             raise KafkaTimeoutError(
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"no connection to {address} within socket.connection.setup.timeout.ms = "
                 f"{options.connect_timeout_s * 1000:.0f}",
             ) from None
-        except (OSError, ValueError, OverflowError) as error:  # not OSError: a host or port that cannot be looked up
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
         try:
             await connection._negotiate()
         except BaseException:
@@ -254,6 +257,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
+        self._has_read = True
         large = self._large
         if large is not None:
             if self._filled == len(large):
@@ -294,7 +298,9 @@ class Connection(asyncio.BufferedProtocol):
             self._filled = rest
 
     def eof_received(self) -> None:
-        self._why = self._why or _CLOSED_BY_PEER
+        # Not left to the transport, which first sends what is buffered: a peer that reads nothing would keep the
+        # connection open, and further requests would be written to it.
+        self.close(_CLOSED_BY_PEER)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._why is None:
@@ -342,10 +348,27 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_at(deadline, self._expire)
+        self._timer = self._loop.call_at(deadline, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        """Expire requests after what the socket has was read.
+
+        A program that blocks the loop may let a deadline pass while the answer waits in the socket. uvloop runs timers
+        before it polls, and asyncio reads one buffer per poll.
+        """
+        self._has_read = False
+        # A callback runs before the poll of its turn of the loop, so the second one runs after a poll.
+        self._loop.call_soon(self._loop.call_soon, self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
+        if self._transport is None:
+            return
+        if self._has_read:
+            self._timer_fired()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         now = self._loop.time()
         late = [one for one in self._unanswered if one.deadline <= now]
         for one in late:
@@ -372,6 +395,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _lost(self) -> None:
         self._transport = None
+        self._large, self._filled = None, 0
         self._have_left()
         if self._timer is not None:
             self._timer.cancel()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ..protocol.errors import ErrorCode
 from .backoff import ExponentialBackoff
 from .connection import Connection, ConnectionOptions
+from .errors import NetworkError
 from .metadata import Node
 from .shared_task import outcome_of
 
@@ -93,12 +95,18 @@ class Links:
         wait = link.next_attempt_at - loop.time()
         if wait > 0:
             await asyncio.sleep(wait)
+        node = link.node
         try:
-            connection = await Connection.open(link.node.host, link.node.port, self._options)
+            connection = await Connection.open(node.host, node.port, self._options)
         except Exception:
             link.next_attempt_at = loop.time() + self._backoff(link.failures)
             link.failures += 1
             raise
+        if link.node[1:3] != node[1:3]:
+            connection.close("the broker has another address now")
+            raise NetworkError(
+                ErrorCode.NETWORK_EXCEPTION, f"{connection.address}: node {node.id} has moved to another address"
+            )
         # The back-off goes on after a connection that breaks at once; the first use of a connection resets it.
         link.failures = 0
         link.next_attempt_at = loop.time() + self._backoff(0)

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+import uvloop
 from oncelog.client.connection import Connection, ConnectionOptions
 from oncelog.client.errors import KafkaTimeoutError, NetworkError, UnsupportedVersionError
 from oncelog.protocol.framing import decode_request_header, encode_response
 from oncelog.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from oncelog.protocol.messages.fetch import FetchRequest
-from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from oncelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 
 Handler = Callable[[int, int, int, asyncio.StreamWriter], Awaitable[None]]
 OPTIONS = ConnectionOptions(client_id="test", request_timeout_s=5, connect_timeout_s=5, max_response_bytes=1_000_000)
+
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+BOTH_LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+"""They differ in when timers run, in how much a poll reads, and in how a half-closed socket ends."""
 
 
 @contextlib.asynccontextmanager
@@ -153,3 +167,109 @@ async def test_a_caller_that_was_cancelled_does_not_disturb_the_others() -> None
         first.cancel()
         assert (await second).cluster_id == "c"
         await closed(connection)
+
+
+@BOTH_LOOPS
+def test_an_answer_that_arrived_while_the_program_blocked_the_loop_is_no_timeout(new_loop: NewLoop) -> None:
+    """A plain function of the program may take longer than the request's timeout."""
+
+    async def work() -> None:
+        asked, answered = threading.Event(), threading.Event()
+
+        def serve(listener: socket.socket) -> None:
+            peer, _ = listener.accept()
+            with peer:
+                hello, _ = decode_request_header(_frame(peer))
+                offered = ApiVersionsResponse(0, [ApiVersion(3, 0, 12), ApiVersion(18, 0, 4)])
+                peer.sendall(b"".join(encode_response(offered, 4, hello.correlation_id)))
+                header, _ = decode_request_header(_frame(peer))
+                asked.set()
+                answer = MetadataResponse(brokers=[MetadataResponseBroker(host="x" * 100)] * 2000)  # several reads
+                peer.sendall(b"".join(encode_response(answer, 12, header.correlation_id)))
+                answered.set()
+                with contextlib.suppress(ConnectionError):
+                    peer.recv(1)
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            thread = threading.Thread(target=serve, args=(listener,))
+            thread.start()
+            connection = await opened(listener.getsockname()[1])
+            loop = asyncio.get_running_loop()
+            answer = connection.send(MetadataRequest(), timeout_s=0.5)
+            deadline = loop.time() + 0.5
+            while not asked.is_set():
+                await asyncio.sleep(0)
+            assert answered.wait(10)
+            while loop.time() <= deadline:  # what a program does that takes long
+                pass
+            assert len((await answer).brokers) == 2000
+            await closed(connection)
+            thread.join()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(work())
+
+
+def _frame(peer: socket.socket) -> bytes:
+    size = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
+    return peer.recv(size, socket.MSG_WAITALL)
+
+
+@BOTH_LOOPS
+def test_a_connection_is_over_when_the_broker_ends_its_side_though_bytes_wait_to_be_sent(new_loop: NewLoop) -> None:
+    """Nothing can be answered any more, and a peer that reads nothing would hold the rest up for ever."""
+
+    async def work() -> None:
+        release = asyncio.Event()
+
+        async def end_its_side(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+            writer.write_eof()
+            await release.wait()
+
+        async with server(end_its_side) as port:
+            connection = await opened(port)
+            large = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 30_000)] * 1000)
+            try:
+                async with asyncio.timeout(3):
+                    with pytest.raises(NetworkError, match="the broker closed the connection"):
+                        await asyncio.gather(connection.send(MetadataRequest()), connection.send(large))
+                    await connection.wait_closed()
+                assert connection.is_closed
+            finally:
+                connection.close()
+                release.set()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(work())
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_an_opening_that_is_cancelled_leaves_no_socket(steps: int) -> None:
+    async with server(nothing) as port:
+        watcher = await opened(port)  # the server ends when a connection has
+        listening = set(os.listdir("/proc/self/fd"))
+        opening = asyncio.create_task(opened(port))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait({opening})
+        if not opening.cancelled():
+            await closed(opening.result())
+        async with asyncio.timeout(5):
+            while len(os.listdir("/proc/self/fd")) > len(listening):
+                await asyncio.sleep(0)
+        await closed(watcher)
+
+
+async def test_a_half_received_answer_is_not_kept_with_a_closed_connection() -> None:
+    async def half(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        writer.write((900_000).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + bytes(200_000))
+        await writer.drain()
+        writer.close()
+
+    async with server(half) as port:
+        connection = await opened(port)
+        with pytest.raises(NetworkError):
+            await connection.call(MetadataRequest())
+        await connection.wait_closed()
+        assert sum(len(kept) for kept in vars(connection).values() if isinstance(kept, bytearray)) <= 65_536
