@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextlib
+import contextvars
 import re
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 from ..client.config import ConsumerConfig
 from ..client.consumer import Consumer as AsyncConsumer
 from ..client.consumer import ConsumerRecord, RebalanceListener
+from ..client.consumer.listener import check_listener, settle
 from ..client.values import TopicPartition
 from .facade import Facade, blocking, on_loop
 
@@ -31,13 +34,42 @@ class _ThreadListener(RebalanceListener):
         await self._call("on_partitions_lost", partitions)
 
     async def _call(self, name: str, partitions: set[TopicPartition]) -> None:
-        outcome = await asyncio.to_thread(getattr(self._listener, name), partitions)
-        if inspect.isawaitable(outcome):
-            await outcome
+        method = getattr(self._listener, name)
+        await settle(method, await _call_in_thread(method, partitions))
 
 
 def _in_thread(listener: RebalanceListener | None) -> RebalanceListener | None:
+    check_listener(listener)
     return None if listener is None else _ThreadListener(listener)
+
+
+async def _call_in_thread(function: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> object:
+    """Call a function in a daemon thread of its own, and return its result.
+
+    The loop's executor has few threads, and the interpreter waits for them at exit: listeners that wait for each other,
+    or for ever, would hold up other consumers, and the exit.
+    """
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    ended: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
+
+    def settle_future(outcome: tuple[object, BaseException | None]) -> None:
+        if not ended.done():
+            ended.set_result(outcome)
+
+    def work() -> None:
+        outcome: tuple[object, BaseException | None]
+        try:
+            outcome = context.run(function, partitions), None
+        except BaseException as error:
+            outcome = None, error
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile, at the interpreter's exit
+            loop.call_soon_threadsafe(settle_future, outcome)
+
+    threading.Thread(target=work, name="oncelog-listener", daemon=True).start()
+    result, error = await ended
+    if error is not None:
+        raise error
+    return result
 
 
 class Consumer(Facade[AsyncConsumer]):
@@ -51,8 +83,8 @@ class Consumer(Facade[AsyncConsumer]):
 
     The iteration asks the event loop for each record; `poll` and `getmany` return many at a time. One thread reads at a
     time; other calls may be made beside it. The methods of a rebalance listener run in a thread of their own while
-    `poll` waits, and may call the consumer. At the end of a `with` block offsets are committed, if enable.auto.commit,
-    unless an exception ends it.
+    `poll` or `close` waits, and may call the consumer. They must not wait for a lock that the waiting thread holds. At
+    the end of a `with` block offsets are committed, if enable.auto.commit, unless an exception ends it.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ from ..offset_lookup import list_offsets
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .coordinator import ConsumerCoordinator
 from .fetcher import Fetcher
-from .listener import RebalanceListener
+from .listener import RebalanceListener, check_listener
 from .missing_topics import MissingTopics
 from .positions import Positions
 from .record import ConsumerRecord, OffsetAndTimestamp
@@ -55,8 +55,9 @@ class Consumer:
                 print(record.value)
 
     Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. `topics`, or a `pattern` that has
-    to match the whole topic name, subscribe from the start. Raises ConfigError for invalid settings. At the end of the
-    block offsets are committed, if enable.auto.commit, unless an exception ends it.
+    to match the whole topic name, subscribe from the start. Raises ConfigError for invalid settings, and
+    IllegalStateError for a listener that cannot be called. At the end of the block offsets are committed, if
+    enable.auto.commit, unless an exception ends it.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Consumer:
         **settings: object,
     ) -> None:
         self.config = ConsumerConfig.of(config, **settings)
+        check_listener(listener)
         self._wish = (topics_of(topics), pattern, listener)
         self._subscription = SubscriptionState()
         self._read_committed = self.config.isolation_level == "read_committed"
@@ -130,8 +132,8 @@ class Consumer:
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). After that, records that were not committed come again, and the group waits for the
-        session timeout. A rebalance listener is bounded only by a `timeout_s` that is given. Raises IllegalStateError
-        in a rebalance listener that a poll has called.
+        session timeout. A rebalance listener has as long, and max.poll.interval.ms in addition unless `timeout_s` is
+        given; then it is cancelled. Raises IllegalStateError in a rebalance listener that a poll has called.
         """
         if self._open and self._coordinator is not None:
             self._coordinator.refuse_in_listener("close()")
@@ -140,7 +142,8 @@ class Consumer:
             return
         self._awake.set()
         usual_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
-        scope = asyncio.timeout(timeout_s)
+        # A listener that takes longer than the application may take between two polls does not return at all.
+        scope = asyncio.timeout(usual_s + self.config.max_poll_interval_ms / 1000 if timeout_s is None else timeout_s)
         try:
             async with scope:
                 await self._positions.close()
@@ -150,7 +153,7 @@ class Consumer:
         except TimeoutError:
             if not scope.expired():
                 raise
-            log.warning("the consumer was closed before its group had answered: its session will time out")
+            log.warning("the consumer was closed before its rebalance listener returned, or its group responded")
         finally:
             self._open = False
             self._repeated_refresh.close()
@@ -168,8 +171,12 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share these topics, or those that match the pattern, with the group; replaces the former subscription."""
+        """Share these topics, or those that match the pattern, with the group; replaces the former subscription.
+
+        Raises IllegalStateError for a listener without the methods of RebalanceListener, or with a generator as one.
+        """
         self._check_open()
+        check_listener(listener)
         if (topics is None) == (pattern is None):
             raise IllegalStateError("subscribe() takes either topics or a pattern")
         names = [] if topics is None else topics_of(topics)

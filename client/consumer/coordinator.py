@@ -16,9 +16,9 @@ with it.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextvars import ContextVar
 from enum import Enum
 from typing import Any
 
@@ -31,7 +31,7 @@ from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, assignors_of
 from .commits import Commits
 from .errors import RebalanceInProgressError
-from .listener import RebalanceListener
+from .listener import RebalanceListener, settle
 from .membership import Generation, GroupMembership, Joined, JoinMember, MemberState
 from .offsets import CommittedOffsets
 from .protocol import (
@@ -53,6 +53,20 @@ class Step(Enum):
     PREPARE = "prepare"
     JOIN = "join"
     COMPLETE = "complete"
+
+
+class _ListenerCall:
+    """A call of the listener by a step of a rebalance."""
+
+    __slots__ = ("coordinator", "is_over")
+
+    def __init__(self, coordinator: ConsumerCoordinator) -> None:
+        self.coordinator = coordinator
+        self.is_over = False
+
+
+_listener_call: ContextVar[_ListenerCall | None] = ContextVar("listener call", default=None)
+"""A context and not the current task: a listener may call the consumer in a task or a thread, and wait for that."""
 
 
 class ConsumerCoordinator:
@@ -280,7 +294,7 @@ class ConsumerCoordinator:
             self._assigned_in = generation
             self._attention()
         if self.listener is not None:
-            await _call(self.listener.on_partitions_assigned, assigned - before)
+            await self._call(self.listener.on_partitions_assigned, assigned - before)
         return None
 
     async def _give_up(self, partitions: set[TopicPartition], *, lost: bool) -> None:
@@ -293,10 +307,22 @@ class ConsumerCoordinator:
                 state.revoking = True
         try:
             if self.listener is not None:
-                told = self.listener.on_partitions_lost if lost else self.listener.on_partitions_revoked
-                await _call(told, set(partitions))
+                method = self.listener.on_partitions_lost if lost else self.listener.on_partitions_revoked
+                await self._call(method, set(partitions))
         finally:
             subscription.assign(one for one in subscription.assigned if one not in partitions)
+
+    async def _call(self, method: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> None:
+        """Call a method of the listener."""
+        if asyncio.current_task() not in self._steps:
+            return await settle(method, method(partitions))
+        call = _ListenerCall(self)
+        token = _listener_call.set(call)
+        try:
+            await settle(method, method(partitions))
+        finally:
+            call.is_over = True
+            _listener_call.reset(token)
 
     # -- what members tell each other
 
@@ -403,8 +429,11 @@ class ConsumerCoordinator:
         await self.membership.close()
 
     def refuse_in_listener(self, what: str) -> None:
-        """Raise IllegalStateError in the task of a step: `what` would wait for the step, and so for itself."""
-        if asyncio.current_task() in self._steps:
+        """Raise IllegalStateError inside of a listener that a step calls: `what` would wait for the step, and so for
+        itself.
+        """
+        call = _listener_call.get()
+        if call is not None and call.coordinator is self and not call.is_over:
             raise IllegalStateError(
                 f"{what} cannot be called in a rebalance listener: it waits for the rebalance, which waits for the "
                 "listener. Return from the listener first"
@@ -437,9 +466,3 @@ def _counts(metadata: ClusterMetadata, topics: Sequence[str] | set[str] | dict[s
         topic = metadata.topics.get(name)
         counts[name] = len(topic.partitions) if topic is not None else 0
     return counts
-
-
-async def _call(told: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> None:
-    result = told(partitions)
-    if inspect.isawaitable(result):
-        await result

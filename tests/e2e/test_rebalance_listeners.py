@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from oncelog import Consumer, IllegalStateError, Producer, TopicPartition
+from oncelog import Consumer, IllegalStateError, Producer, TopicPartition, sync
 from oncelog.client.consumer import RebalanceListener
 
 Names = Callable[[str], str]
@@ -139,3 +139,91 @@ async def test_closing_ends_every_task_however_short_the_time(
         await consumer.poll(0)
         await consumer.close(timeout_s=timeout_s)
     assert asyncio.all_tasks() - before == set()
+
+
+class Forever(RebalanceListener):
+    """Never gives up its partitions."""
+
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_closing_does_not_wait_for_ever_for_a_listener(bootstrap: str, fresh_name: Names) -> None:
+    topic = fresh_name("topic")
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.send(topic, b"record")
+    consumer = Consumer(
+        bootstrap_servers=bootstrap,
+        group_id=fresh_name("group"),
+        topics=[topic],
+        listener=Forever(),
+        auto_offset_reset="earliest",
+        max_poll_interval_ms=300,
+        default_api_timeout_ms=300,
+    )
+    async with asyncio.timeout(WAIT_S):
+        await consumer.start()
+        await anext(consumer)
+        await consumer.close()
+
+
+async def _generates(partitions: set[TopicPartition]) -> Any:
+    yield partitions
+
+
+class AsyncGenerator(RebalanceListener):
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Any:  # type: ignore[override]
+        yield partitions
+
+
+class Generator(RebalanceListener):
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Any:
+        yield partitions
+
+
+class Half:
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("listener", "words"),
+    [
+        (AsyncGenerator(), "on_partitions_revoked returns a generator"),
+        (Generator(), "on_partitions_assigned returns a generator"),
+        (Half(), "has no method on_partitions_revoked"),
+    ],
+)
+async def test_a_listener_that_could_not_be_called_is_refused(
+    bootstrap: str, fresh_name: Names, listener: Any, words: str
+) -> None:
+    with pytest.raises(IllegalStateError, match=words):
+        Consumer(bootstrap_servers=bootstrap, group_id="g", topics=["t"], listener=listener)
+    with pytest.raises(IllegalStateError, match=words):
+        sync.Consumer(bootstrap_servers=bootstrap, group_id="g", topics=["t"], listener=listener)
+    async with Consumer(bootstrap_servers=bootstrap, group_id=fresh_name("group")) as consumer:
+        with pytest.raises(IllegalStateError, match=words):
+            consumer.subscribe([fresh_name("topic")], listener=listener)
+
+
+async def test_a_listener_that_returns_a_generator_fails_the_poll(bootstrap: str, fresh_name: Names) -> None:
+    listener = RebalanceListener()
+    listener.on_partitions_assigned = lambda partitions: _generates(partitions)  # type: ignore[method-assign]
+    consumer, _ = await member(bootstrap, fresh_name, listener)
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(IllegalStateError, match="returns a generator"):
+            await anext(consumer)
+        await consumer.close()
+
+
+async def test_a_call_in_a_task_that_the_listener_waits_for_is_refused(bootstrap: str, fresh_name: Names) -> None:
+    class Waiting(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            await asyncio.create_task(consumer.close())
+
+    consumer, topic = await member(bootstrap, fresh_name, Waiting())
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(IllegalStateError, match="rebalance listener"):
+            await anext(consumer)
+        assert (await anext(consumer)).topic == topic
+        await consumer.close()

@@ -176,6 +176,83 @@ def test_a_listener_may_use_the_consumer(bootstrap: str, topic: str, fresh_name:
         assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 3
 
 
+@pytest.mark.parametrize("name", ["close", "unsubscribe", "poll"])
+def test_a_call_that_would_wait_for_its_own_listener_is_refused(
+    bootstrap: str, topic: str, fresh_name: Names, name: str
+) -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "close": lambda: consumer.close(),
+        "unsubscribe": lambda: consumer.unsubscribe(),
+        "poll": lambda: consumer.poll(1000),
+    }
+    may, refused = threading.Event(), threading.Event()
+
+    class Listener(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            assert may.wait(20)  # until the poll that began the rebalance has returned
+            with contextlib.suppress(IllegalStateError):
+                calls[name]()
+                return
+            refused.set()
+
+    with Consumer(
+        bootstrap_servers=bootstrap, topics=[topic], listener=Listener(), group_id=fresh_name("group")
+    ) as consumer:
+        while not any(thread.name == "oncelog-listener" for thread in threading.enumerate()):
+            consumer.poll(10)
+        may.set()
+        assert refused.wait(10)
+
+
+def test_listeners_of_many_consumers_may_wait_for_each_other(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    consumers = 2 * min(32, (os.cpu_count() or 1) + 4)
+    together = threading.Barrier(consumers, timeout=20)
+    passed: list[threading.Thread] = []
+
+    class Listener(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            together.wait()
+            passed.append(threading.current_thread())
+
+    def read() -> None:
+        settings = {"bootstrap.servers": bootstrap, "group.id": fresh_name("group")}
+        with Consumer(settings, topics=[topic], listener=Listener()) as consumer:
+            while not consumer.assignment():
+                consumer.poll(50)
+
+    with ThreadPoolExecutor(consumers) as threads:
+        for reading in [threads.submit(read) for _ in range(consumers)]:
+            reading.result()
+    assert len(passed) == consumers
+
+
+def test_exit_does_not_wait_for_a_listener_that_never_returns(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    program = script(
+        """
+import sys, threading
+from oncelog import RebalanceListener
+from oncelog.sync import Consumer
+entered = threading.Event()
+class Listener(RebalanceListener):
+    def on_partitions_assigned(self, partitions):
+        entered.set()
+        threading.Event().wait()
+consumer = Consumer(bootstrap_servers=sys.argv[1], group_id=sys.argv[3], topics=[sys.argv[2]], listener=Listener())
+consumer.start()
+while not entered.is_set():
+    consumer.poll(50)
+""",
+        bootstrap,
+        topic,
+        fresh_name("group"),
+    )
+    try:
+        program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert program.returncode == 0
+
+
 def test_a_call_in_the_event_loop_of_the_clients_is_refused(bootstrap: str, topic: str, fresh_name: Names) -> None:
     class Listener(RebalanceListener):
         async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
