@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from support.connect_session import MALFORMED, Step, odd_requests, session
-from support.connect_workers import Rest, group, states
+from support.connect_workers import Rest, group
 
 Names = Callable[[str], str]
 
@@ -27,7 +27,7 @@ async def answers(rest: Rest, steps: list[Step]) -> list[tuple[int, Any]]:
         if step.until is None:
             given.append(await rest.settled(step.method, step.path, step.body, step.headers))
         else:
-            given.append((200, await rest.until(step.path, states(*step.until))))
+            given.append((200, await rest.until(step.path, step.until)))
     return given
 
 

@@ -1,13 +1,15 @@
 """One session of a user with the REST interface of a worker, as data: what is asked, in order.
 
-Each step is (method, path, body). `WAIT` asks until the answer has settled, and is compared like the others.
+Each step is (method, path, body); with `until` it is asked again until the answer is so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
+
+from support.connect_workers import states
 
 FILE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 
@@ -20,14 +22,18 @@ MALFORMED = (
 
 
 class Step(NamedTuple):
-    """A request; `until` names the state that a connector and its tasks are to show before the answer counts."""
+    """A request; it is sent until its answer satisfies `until`, if that is given, and only the last answer counts."""
 
     method: str
     path: str
     body: Any = None
-    until: tuple[str, ...] | None = None
+    until: Callable[[Any], bool] | None = None
     headers: Mapping[str, str | None] | None = None
     """Headers besides the content type JSON; None takes one away."""
+
+
+def has_topics(active: Any) -> bool:
+    return bool(active["files"]["topics"])
 
 
 def session(source: str, topic: str) -> list[Step]:
@@ -89,7 +95,7 @@ def session(source: str, topic: str) -> list[Step]:
         Step("PUT", "/connectors/files/fence"),
         Step("POST", "/connectors/files/tasks", []),
         Step("POST", "/connectors", {"name": "files", "config": config, "initial_state": "STOPPED"}),
-        Step("GET", "/connectors/files/status", until=("STOPPED",)),
+        Step("GET", "/connectors/files/status", until=states("STOPPED")),
         Step("GET", "/connectors/files/tasks"),
         Step("GET", "/connectors/files/offsets"),
         Step("PATCH", "/connectors/files/offsets", {"offsets": []}),
@@ -112,7 +118,7 @@ def session(source: str, topic: str) -> list[Step]:
         Step("DELETE", "/connectors/files/offsets"),
         Step("GET", "/connectors/files/offsets"),
         Step("PUT", "/connectors/files/resume"),
-        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("GET", "/connectors/files/status", until=states("RUNNING", "RUNNING")),
         Step("POST", "/connectors", {"name": "files", "config": config}),
         Step("GET", "/connectors?expand=info&expand=status"),
         Step("GET", "/connectors/files"),
@@ -123,14 +129,14 @@ def session(source: str, topic: str) -> list[Step]:
         Step("GET", "/connectors/files/tasks/1/status"),
         Step("GET", "/connectors/files/tasks/x/status"),
         Step("GET", "/connectors/files/tasks/0"),
-        Step("GET", "/connectors/files/topics"),
+        Step("GET", "/connectors/files/topics", until=has_topics),
         Step("PATCH", "/connectors/files/offsets", {"offsets": []}),
         Step("PATCH", "/connectors/files/offsets", {"offsets": [{"partition": {"filename": source}, "offset": None}]}),
         Step("DELETE", "/connectors/files/offsets"),
         Step("PUT", "/connectors/files/fence"),
         Step("POST", "/connectors/files/tasks", []),
         Step("PUT", "/connectors/files/config", {**config, "batch.size": "10"}),
-        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("GET", "/connectors/files/status", until=states("RUNNING", "RUNNING")),
         Step("PUT", "/connectors/files/config", {**config, "batch.size": "none"}),
         Step("PUT", "/connectors/files/config", {**config, "name": "other"}),
         Step("PUT", "/connectors/files/config", b"{"),
@@ -138,23 +144,23 @@ def session(source: str, topic: str) -> list[Step]:
         Step("PATCH", "/connectors/files/config", {"batch.size": "20", "tasks.max": None}),
         Step("GET", "/connectors/files/config"),
         Step("PATCH", "/connectors/files/config", {"topic": None}),
-        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("GET", "/connectors/files/status", until=states("RUNNING", "RUNNING")),
         Step("PUT", "/connectors/files/pause"),
-        Step("GET", "/connectors/files/status", until=("PAUSED", "PAUSED")),
+        Step("GET", "/connectors/files/status", until=states("PAUSED", "PAUSED")),
         Step("PUT", "/connectors/files/resume"),
-        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("GET", "/connectors/files/status", until=states("RUNNING", "RUNNING")),
         Step("POST", "/connectors/files/restart"),
-        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("GET", "/connectors/files/status", until=states("RUNNING", "RUNNING")),
         Step("POST", "/connectors/files/restart?onlyFailed=true"),
         Step("POST", "/connectors/files/restart?includeTasks=maybe"),
-        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("GET", "/connectors/files/status", until=states("RUNNING", "RUNNING")),
         Step("POST", "/connectors/files/restart?includeTasks=true"),
         Step("POST", "/connectors/files/tasks/0/restart"),
         Step("POST", "/connectors/files/tasks/7/restart"),
-        Step("GET", "/connectors/files/status", until=("RUNNING", "RUNNING")),
+        Step("GET", "/connectors/files/status", until=states("RUNNING", "RUNNING")),
         Step("PUT", "/connectors/files/topics/reset"),
         Step("PUT", "/connectors/files/stop"),
-        Step("GET", "/connectors/files/status", until=("STOPPED",)),
+        Step("GET", "/connectors/files/status", until=states("STOPPED")),
         Step("GET", "/admin/loggers"),
         Step("GET", "/admin/loggers/root"),
         Step("GET", "/admin/loggers/no.such.logger"),
@@ -280,7 +286,7 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         ),
         # offsets of a stopped connector
         Step("POST", "/connectors", {**named, "initial_state": "Stopped"}),
-        Step("GET", "/connectors/odd/status", until=("STOPPED",)),
+        Step("GET", "/connectors/odd/status", until=states("STOPPED")),
         *(
             Step("PATCH", offsets, body)
             for body in (
