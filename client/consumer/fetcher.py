@@ -318,10 +318,11 @@ class Fetcher:
                 topic_id = wanted[partition].topic_id
                 if data.error_code:
                     self._partition_failed(state, error_code(data.error_code))
-                elif state.topic_id not in (topic_id, NO_UUID):
+                elif topic_id != state.topic_id and NO_UUID not in (topic_id, state.topic_id):
                     self._out_of_range(state, f"topic {name} was deleted and made anew")
                 else:
-                    state.topic_id = topic_id
+                    if topic_id != NO_UUID:  # a broker before Kafka 2.8 does not know it
+                        state.topic_id = topic_id
                     state.failures = 0
                     self._partition_arrived(state, data)
         self._arrived()

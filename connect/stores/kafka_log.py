@@ -121,7 +121,7 @@ class KafkaLog:
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Wait until everything that the topic holds now is applied.
 
-        Raises TimeoutError, what ended the reading, or ConnectError where it was stopped.
+        Raises TimeoutError, ConnectError if the log was stopped, or the error that ended the reading.
         """
         if self._stopped:
             raise self._closed()

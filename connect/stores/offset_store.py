@@ -72,7 +72,7 @@ class OffsetStore:
         return pairs
 
     async def write(self, connector: str, offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]) -> None:
-        """Write offsets, None forgets one; they are applied when this returns."""
+        """Write offsets, None forgets one; they are applied when this returns. Raises DataError, TimeoutError."""
         await self._topic.append(self.records(connector, offsets))
         await self.refresh()
 

@@ -13,6 +13,7 @@ from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from oncelog.protocol.schema import NO_UUID
 from support.proxy import FaultProxy
 
 WAIT_S = 20.0
@@ -114,6 +115,34 @@ async def test_a_topic_made_anew_between_two_refreshes_is_not_read_from_the_old_
                 await values(consumer, 1)
             consumer.seek(partition, 0)
         assert await values(consumer, 5) == [b"new %d" % number for number in range(5)]
+
+
+async def test_a_topic_whose_id_a_broker_does_not_know_is_not_taken_for_a_new_one(
+    proxy: FaultProxy, admin: Admin
+) -> None:
+    """In a cluster of several releases, one broker may give topic ids and another one, before Kafka 2.8, none."""
+    await admin.create_topic("named", 1)
+    await send(proxy, "named", b"first")
+    hidden = asyncio.Event()
+
+    def without_ids(answer: MetadataResponse) -> None:
+        for topic in answer.topics:
+            topic.topic_id = NO_UUID
+        hidden.set()
+
+    async with (
+        asyncio.timeout(15),
+        Consumer(bootstrap_servers=proxy.address, auto_offset_reset="none", metadata_max_age_ms=100) as consumer,
+    ):
+        consumer.assign([("named", 0)])
+        consumer.seek(TopicPartition("named", 0), 0)
+        assert await values(consumer, 1) == [b"first"]
+        proxy.change(MetadataRequest, without_ids, times=1000)
+        while not hidden.is_set():
+            await consumer.poll(50)
+        for value in b"second", b"third":  # a fetch that was waiting already may bring the second
+            await send(proxy, "named", value)
+            assert await values(consumer, 1) == [value]
 
 
 def without_leaders(answer: MetadataResponse) -> None:
