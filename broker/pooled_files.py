@@ -209,9 +209,9 @@ class PooledFile:
                 if self.order is pool.clean:
                     pool.move(self, pool.dirty)
                 return inner
+            failure = self._earlier(self.failure)  # a sync in a thread may take it back meanwhile
         self.unpin()
-        self._check_failure()
-        raise AssertionError("a failure is never taken back")
+        raise failure
 
     def _end_write(self) -> None:
         with self._pool.lock:
@@ -223,7 +223,10 @@ class PooledFile:
 
     def _check_failure(self) -> None:
         if self.failure is not None:
-            raise OSError(self.failure.errno, f"an earlier sync failed: {self.failure.strerror}", self.path)
+            raise self._earlier(self.failure)
+
+    def _earlier(self, failure: OSError) -> OSError:
+        return OSError(failure.errno, f"an earlier sync failed: {failure.strerror}", self.path)
 
 
 class DescriptorPool:

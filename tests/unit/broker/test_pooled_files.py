@@ -256,6 +256,52 @@ def test_a_sync_that_found_no_space_is_raised_by_one_sync_and_the_next_one_may_s
     assert below._get("/data/a").disk == b"kept"
 
 
+class ObservedLock:
+    """Calls `released` after each release, as if another thread took the lock then."""
+
+    released: Callable[[], None] | None = None
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if ObservedLock.released is not None:
+            ObservedLock.released()
+
+
+@pytest.mark.parametrize("moment", range(1, 5))
+def test_a_write_beside_the_sync_that_raises_no_space_fails_as_that_one(
+    disk: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    fs = PooledFileSystem(disk, 1, ObservedLock)
+    file = fs.open("/d/a", create=True)
+    file.write_at([b"lost"], 0)
+    disk.fail("fdatasync", errno.ENOSPC)
+    fs.open("/d/b", create=True).close()
+    left = moment
+    synced: list[int | None] = []
+
+    def sync_in_between() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            with pytest.raises(OSError, match="space") as raised:
+                file.fdatasync()
+            synced.append(raised.value.errno)
+
+    monkeypatch.setattr(ObservedLock, "released", staticmethod(sync_in_between))
+    if moment < 3:  # the error was taken back before the write looked for it
+        file.write_at([b"kept"], 0)
+    else:
+        with pytest.raises(OSError, match="an earlier sync failed"):
+            file.write_at([b"kept"], 0)
+    assert synced == [errno.ENOSPC]
+
+
 async def room(fs: PooledFileSystem) -> None:
     """Wait until the pool is not crowded."""
     async with asyncio.timeout(10):
