@@ -20,6 +20,7 @@ from ..sink.produce import CLIENT_DEFAULTS as SINK_DEFAULTS
 from ..source.range_reader import CLIENT_DEFAULTS as SOURCE_DEFAULTS
 from .failures import told_of
 from .spec import AVAILABLE_NOW, Job, JobError, Sink, Source
+from .waiting import pause_s
 
 REACH_S: Final = 3.0
 PROBE_S: Final = 1.0
@@ -46,7 +47,7 @@ def prepare(job: Job, tell: Callable[[str], None]) -> None:
             if attempt == job.max_restarts:
                 raise
             tell(f"{failure}. Trying again")
-            time.sleep(min(2.0**attempt, 10.0))
+            time.sleep(pause_s(1.0, attempt))
 
 
 def check_directories(job: Job) -> None:

@@ -23,7 +23,7 @@ from .failures import SPARK_FAILURES, JobSupersededError, SparkGoneError, final,
 from .frames import JobFrames
 from .progress import JobMetrics, Progress, progress_of
 from .spec import Job, JobError, Sink
-from .waiting import FIRST_S, Waiting, activity
+from .waiting import FIRST_S, Waiting, activity, pause_s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,7 +175,7 @@ class JobRunner:
             raise SparkGoneError
         self._on_restart(one.sink.name, reason(why))
         self.metrics.restarted(one.sink.name)
-        self._pause(min(0.1 * 2 ** (len(one.restarts) - 1), 10.0))
+        self._pause(pause_s(0.1, len(one.restarts) - 1))
         if not self.stopping:
             self._start(one)
 

@@ -12,6 +12,14 @@ FIRST_S: Final = 8.0
 """A micro-batch that takes so long is told of; again after twice the time, and so on."""
 
 
+LONGEST_PAUSE_S: Final = 10.0
+
+
+def pause_s(first_s: float, attempt: int) -> float:
+    """Return the pause before a restart, in seconds: doubled for each attempt, however many there are."""
+    return min(first_s * 2.0 ** min(attempt, 30), LONGEST_PAUSE_S)
+
+
 class Waiting:
     """When it is time to say that a query has told of no micro-batch for long. Times are in seconds, of one clock."""
 
