@@ -12,9 +12,9 @@ class Metrics:
     records_in: int = 0
     """Input records of committed transactions."""
     records_out: int = 0
-    """Output records of committed transactions, dead letters included."""
+    """Output records of committed transactions, without dead letters."""
     dead_letters: int = 0
-    """Input records that went to the dead-letter topic."""
+    """Input records that went to the dead-letter topic, in committed transactions."""
     commits: int = 0
     aborts: int = 0
     reinitialisations: int = 0

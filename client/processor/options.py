@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
+from ..config import ClientConfig, ConsumerConfig, ProducerConfig
 from ..consumer import ConsumerRecord
 from ..errors import ConfigError
 from .metrics import Metrics
@@ -84,6 +85,16 @@ class ProcessorOptions:
             own = {instance: f"{self.consumer_settings[instance]}-{number}"}
             names["consumer_settings"] = {**self.consumer_settings, **own}
         return replace(self, **names)  # type: ignore[arg-type]
+
+
+def shared_settings(settings: Mapping[str, object], kind: type[ClientConfig]) -> dict[str, object]:
+    """Return the settings for one of the two clients, without those that only the other one knows.
+
+    A setting that neither knows is left for the client to refuse.
+    """
+    other = ProducerConfig if kind is ConsumerConfig else ConsumerConfig
+    mine, its = ({row.name for row in config.settings()} for config in (kind, other))
+    return {name: value for name, value in settings.items() if name.replace("_", ".") not in its - mine}
 
 
 def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]) -> dict[str, object]:

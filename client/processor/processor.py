@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from ..config import ConsumerConfig, ProducerConfig
 from ..errors import ConfigError, IllegalStateError
 from ..settings import mapping_of
 from .metrics import Metrics
-from .options import GroupAware, Process, ProcessorOptions, Transform, each, settings_without
+from .options import GroupAware, Process, ProcessorOptions, Transform, each, settings_without, shared_settings
 from .processes import WorkerProcesses
 from .worker import Worker
 
@@ -50,8 +51,8 @@ class Processor:
 
     `workers` of them run as tasks, with `transactional_id` and group.instance.id followed by their number;
     `run_processes` runs them as processes. A batch ends with `max_batch_records`, or `max_batch_ms` after its first
-    record. `settings` are for both clients, `consumer_settings` and `producer_settings` for one of them. Without
-    committed offsets it begins with the earliest record, unless auto.offset.reset says otherwise.
+    record. `settings` are for the clients that know them, `consumer_settings` and `producer_settings` for one of them.
+    Without committed offsets it begins with the earliest record, unless auto.offset.reset says otherwise.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Processor:
             process = each(transform, dead_letters=dead_letter_topic is not None)
         both = {**mapping_of(config, "Processor"), **settings}
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": group_id}
-        reading = both | settings_without(consumer_settings, fixed) | fixed
+        reading = shared_settings(both, ConsumerConfig) | settings_without(consumer_settings, fixed) | fixed
         if not {"auto.offset.reset", "auto_offset_reset"} & reading.keys():
             reading["auto_offset_reset"] = "earliest"  # every input counts
         own = ("transactional_id", "consumer_group_aware_transaction")
@@ -104,7 +105,7 @@ class Processor:
             max_batch_records=max_batch_records,
             max_batch_s=max_batch_ms / 1000,
             consumer_settings=reading,
-            producer_settings=both | settings_without(producer_settings, own),
+            producer_settings=shared_settings(both, ProducerConfig) | settings_without(producer_settings, own),
             on_progress=on_progress,
         )
         self.metrics = Metrics()

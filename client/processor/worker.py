@@ -264,7 +264,7 @@ class Worker(RebalanceListener):
         metrics = self._metrics
         metrics.commits += 1
         metrics.records_in += len(batch.records)
-        metrics.records_out += transaction.records
+        metrics.records_out += transaction.records - transaction.dead_letters
         metrics.dead_letters += transaction.dead_letters
 
     async def _call(

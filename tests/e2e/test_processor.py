@@ -379,6 +379,21 @@ async def test_a_function_that_is_a_generator_is_refused_and_skips_nothing(job: 
             await running
 
 
+async def test_settings_of_one_client_may_be_given_for_both(job: Job) -> None:
+    await job.fill(range(30))
+    settings = {"group.instance.id": "worker", "linger_ms": 1, "client_id": "copier"}
+    async with job.processor(**settings) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(30)
+        processor.stop()
+        await running
+
+
+async def test_a_setting_that_neither_client_knows_is_refused(job: Job) -> None:
+    with pytest.raises(ConfigError, match="is not a setting"):
+        job.processor(group_instance="worker")
+
+
 def test_settings_that_the_processor_owns_are_refused() -> None:
     for settings in ({"isolation_level": "read_uncommitted"}, {"enable.auto.commit": True}, {"group_id": "other"}):
         with pytest.raises(ConfigError, match="set by the processor"):

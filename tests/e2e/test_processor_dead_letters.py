@@ -97,6 +97,7 @@ async def test_a_transformation_that_fails_costs_no_abort(job: Job) -> None:
         await stop(processor, running)
         assert processor.metrics.aborts == 0
         assert processor.metrics.dead_letters == len(BAD)
+        assert processor.metrics.records_out == 200 - len(BAD)
     await check(job, 200)
 
 
