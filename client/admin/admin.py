@@ -103,7 +103,11 @@ class Admin:
     async def create_topics(
         self, new_topics: Iterable[NewTopic], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Create topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic."""
+        """Create topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic.
+
+        A request whose response was lost is sent again. If it turns out then that a topic exists, which did not exist
+        when the call began and has the wanted number of partitions, this call has created it.
+        """
         outcomes = await topics.create_topics(self._calls, new_topics, validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
@@ -118,7 +122,10 @@ class Admin:
         await self.create_topics([NewTopic(name, partitions, replication_factor, configs or {})])
 
     async def delete_topics(self, names: Iterable[str], *, raise_errors: bool = True) -> dict[str, KafkaError | None]:
-        """Delete topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic."""
+        """Delete topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic.
+
+        A request whose response was lost is sent again; a topic that does not exist then counts as deleted.
+        """
         outcomes = await topics.delete_topics(self._calls, names_of(names, "topics"))
         return _raised(outcomes) if raise_errors else outcomes
 
@@ -148,13 +155,14 @@ class Admin:
         return described
 
     async def create_partitions(
-        self, totals: Mapping[str, int], *, raise_errors: bool = True
+        self, totals: Mapping[str, int], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
         """Add partitions to topics: {topic: new total}. The partition of a key changes.
 
-        Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
+        `validate_only` adds none. A request whose response was lost is sent again; a topic that has the wanted total
+        then counts as done. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
         """
-        outcomes = await topics.create_partitions(self._calls, totals)
+        outcomes = await topics.create_partitions(self._calls, totals, validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -10,7 +10,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.schema import Request, Response
 from ..cluster import MISSING_TOPIC_ATTEMPTS, Cluster, KeyType
 from ..connection import Connection
-from ..errors import InvalidTopicError, KafkaTimeoutError, error_for
+from ..errors import InvalidTopicError, KafkaTimeoutError, NetworkError, error_for
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -60,11 +60,21 @@ class AdminCalls:
 
     async def any(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> R:
         """Send a request to any broker, which forwards what only a controller can do."""
+        return (await self.any_again(build, what))[0]
 
-        async def ask() -> R:
+    async def any_again(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> tuple[R, bool]:
+        """As `any`; returns also whether an earlier response was lost: its request may have been executed."""
+        lost = False
+
+        async def ask() -> tuple[R, bool]:
+            nonlocal lost
             connection = await self.cluster.connection(self.cluster.any_node())
             request, version = build(connection)
-            return await connection.send(request, version)
+            try:
+                return await connection.send(request, version), lost
+            except (NetworkError, KafkaTimeoutError):
+                lost = True
+                raise
 
         return await self.retrying(ask, what)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ...protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ...protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -17,6 +17,7 @@ from ...protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ..connection import Connection
 from ..errors import error_for
 from ..metadata import Node
@@ -28,12 +29,18 @@ from .values import ClusterDescription, ConfigEntry, ConfigResource, NewTopic, R
 Outcomes = dict[str, KafkaError | None]
 
 LAST_DELETE_BY_NAME: Final = 5
+NO_CREATION: Final = 4
+"""The first version of Metadata that can ask for topics without creating them."""
 SET, DELETE = 0, 1
 """IncrementalAlterConfigs' operations."""
 
 
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
-    """Create topics; returns None or the failure by topic."""
+    """Create topics; returns None or the failure by topic.
+
+    A topic that exists after a lost response counts as created if it was absent before and has the wanted partitions.
+    """
+    wanted = list(topics)
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -42,17 +49,47 @@ async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, valida
                 replication_factor=topic.replication_factor,
                 configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
             )
-            for topic in topics
+            for topic in wanted
         ],
         timeout_ms=calls.request_timeout_ms,
         validate_only=validate_only,
     )
-    answer = await calls.simple(request, "create topics")
-    return {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.topics}
+    names = [topic.name for topic in wanted]
+    before = {} if validate_only else await _partition_counts(calls, names)
+    answer, lost = await calls.any_again(
+        lambda connection: (request, connection.version_of(CreateTopicsRequest)), "create topics"
+    )
+    outcomes = {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.topics}
+    if lost and not validate_only:
+        now = await _partition_counts(calls, names)
+        for topic in wanted:
+            error = outcomes.get(topic.name)
+            if error is None or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or before.get(topic.name) != 0:
+                continue
+            if now.get(topic.name, 0) > 0 and topic.partitions in (-1, now[topic.name]):
+                outcomes[topic.name] = None
+    return outcomes
+
+
+async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, int]:
+    """Return the number of partitions by topic, 0 for a topic that does not exist; without those that are not known."""
+
+    def build(connection: Connection) -> tuple[MetadataRequest, int]:
+        asked = [MetadataRequestTopic(name=name) for name in names]
+        version = connection.version_of(MetadataRequest)
+        # v0 to v3 would create the topics.
+        return MetadataRequest(asked if version >= NO_CREATION else [], allow_auto_topic_creation=False), version
+
+    answer = await calls.any(build, "look up topics")
+    return {
+        topic.name: len(topic.partitions)
+        for topic in answer.topics
+        if topic.name is not None and topic.error_code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    }
 
 
 async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
-    """Delete topics; returns None or the failure by topic."""
+    """Delete topics; returns None or the failure by topic. After a lost response a missing topic counts as deleted."""
     wanted = list(names)
 
     def build(connection: Connection) -> tuple[DeleteTopicsRequest, int]:
@@ -64,22 +101,36 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
             request.topics = [DeleteTopicState(name=name) for name in wanted]
         return request, version
 
-    answer = await calls.any(build, "delete topics")
+    answer, lost = await calls.any_again(build, "delete topics")
     return {
-        one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}")
+        one.name: None
+        if lost and one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else failure(one.error_code, one.error_message, f"topic {one.name!r}")
         for one in answer.responses
         if one.name is not None
     }
 
 
-async def create_partitions(calls: AdminCalls, totals: Mapping[str, int]) -> Outcomes:
-    """Raise the numbers of partitions; returns None or the failure by topic."""
+async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
+    """Raise the numbers of partitions; returns None or the failure by topic.
+
+    After a lost response a topic that has the wanted total counts as done.
+    """
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in totals.items()],
         timeout_ms=calls.request_timeout_ms,
+        validate_only=validate_only,
     )
-    answer = await calls.simple(request, "create partitions")
-    return {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.results}
+    answer, lost = await calls.any_again(
+        lambda connection: (request, connection.version_of(CreatePartitionsRequest)), "create partitions"
+    )
+    outcomes = {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.results}
+    if lost and not validate_only:
+        now = await _partition_counts(calls, list(totals))
+        for name, error in outcomes.items():
+            if error is not None and error.code is ErrorCode.INVALID_PARTITIONS and now.get(name) == totals[name]:
+                outcomes[name] = None
+    return outcomes
 
 
 async def describe_cluster(calls: AdminCalls) -> ClusterDescription:

@@ -11,6 +11,10 @@ from oncelog.client.admin import ConfigResource, NewTopic
 from oncelog.client.admin.values import ResourceType
 from oncelog.client.errors import IllegalStateError, InvalidTopicError, KafkaTimeoutError
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest
+from oncelog.protocol.messages.create_topics import CreateTopicsRequest
+from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 
@@ -71,6 +75,40 @@ async def test_validate_only_creates_nothing(bootstrap: str, fresh_name: Names) 
     async with Admin(bootstrap_servers=bootstrap) as admin:
         assert await admin.create_topics([NewTopic(name, 1)], validate_only=True) == {name: None}
         assert name not in await admin.list_topics()
+
+
+async def test_validate_only_adds_no_partitions(bootstrap: str, fresh_name: Names) -> None:
+    name = fresh_name("topic")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topic(name, 2)
+        await admin.create_partitions({name: 3}, validate_only=True)
+        with pytest.raises(KafkaError, match="INVALID_PARTITIONS"):
+            await admin.create_partitions({name: 1}, validate_only=True)
+        assert len((await admin.describe_topics([name]))[name].partitions) == 2
+
+
+async def test_changes_whose_response_was_lost_succeed(bootstrap: str, fresh_name: Names) -> None:
+    name = fresh_name("topic")
+    async with FaultProxy(bootstrap) as proxy, Admin(bootstrap_servers=proxy.address) as admin:
+        proxy.break_after(CreateTopicsRequest)
+        await admin.create_topic(name, 2)
+        proxy.break_after(CreatePartitionsRequest)
+        await admin.create_partitions({name: 3})
+        assert len((await admin.describe_topics([name]))[name].partitions) == 3
+        proxy.break_after(DeleteTopicsRequest)
+        await admin.delete_topics([name])
+        assert name not in await admin.list_topics()
+
+
+async def test_a_topic_that_existed_before_is_not_created_however_often_a_response_is_lost(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    name = fresh_name("topic")
+    async with FaultProxy(bootstrap) as proxy, Admin(bootstrap_servers=proxy.address) as admin:
+        await admin.create_topic(name, 2)
+        proxy.break_after(CreateTopicsRequest)
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            await admin.create_topic(name, 2)
 
 
 async def test_the_cluster_is_described(bootstrap: str) -> None:
