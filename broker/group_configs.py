@@ -34,8 +34,10 @@ def describe_group(broker: BrokerServices, group_id: str) -> list[ConfigRow]:
 def check_deletions(broker: BrokerServices, group_id: str, deletions: Iterable[tuple[str, bool]]) -> None:
     """Refuse what is no deletion of `transaction.claims`: (name, whether it is to be deleted). Raises KafkaError."""
     broker.group_initialiser.owned(group_id)
-    for name, is_deletion in deletions:
+    for count, (name, is_deletion) in enumerate(deletions):
         if name != CLAIMS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: a group has no such setting, only {CLAIMS}.")
         if not is_deletion:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{CLAIMS} can only be deleted: producers make the claims.")
+        if count:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLAIMS} is changed more than once.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_configs import (
@@ -16,6 +15,8 @@ from ..config_changes import change_configs
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..slices import in_slices
+from ..steps import repeated, run_in_slices
+from ..topic_config import TopicConfig
 
 CHANGED_AT_A_TIME = 20
 """How many resources are changed, and made durable, together."""
@@ -23,8 +24,8 @@ CHANGED_AT_A_TIME = 20
 
 @handles(AlterConfigsRequest, carried_out=True)
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    times = Counter((item.resource_type, item.resource_name) for item in request.resources)
     items = request.resources
+    twice = await run_in_slices(repeated((item.resource_type, item.resource_name) for item in items))
     response = AlterConfigsResponse()
     async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
         pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []
@@ -32,7 +33,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
             result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
             response.responses.append(result)
             try:
-                if times[item.resource_type, item.resource_name] > 1:
+                if (item.resource_type, item.resource_name) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
                 change = change_configs(
                     context.broker,
@@ -56,6 +57,8 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
 def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
     configs.clear()
     for config in item.configs:
+        if config.name not in TopicConfig.settings:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a topic setting.")
         if config.name in configs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once.")
         if config.value is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_partitions import (
@@ -15,6 +14,7 @@ from ...protocol.messages.create_partitions import (
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..slices import in_slices
+from ..steps import Steps, run_in_slices
 from ..topic_creation import check_assignment, check_new_partitions, check_partition_limit
 
 CHANGED_AT_A_TIME = 20
@@ -24,12 +24,9 @@ CHANGED_AT_A_TIME = 20
 @handles(CreatePartitionsRequest, carried_out=True)
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     metadata = context.broker.metadata
-    times = Counter(item.name for item in request.topics)
-    items = list({item.name: item for item in request.topics}.values())
-    topics = [(item, metadata.topic(item.name)) for item in items]
-    check_new_partitions(
-        context.broker, sum(max(0, item.count - topic.partitions) for item, topic in topics if topic is not None)
-    )
+    items, repeated, additional = await run_in_slices(_sorted_out(context, request))
+    check_new_partitions(context.broker, additional)
+    additional = 0
     response = CreatePartitionsResponse()
     async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
         pending: list[tuple[CreatePartitionsTopicResult, asyncio.Future[Topic]]] = []
@@ -37,9 +34,12 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
             result = CreatePartitionsTopicResult(item.name)
             response.results.append(result)
             try:
-                if times[item.name] > 1:
+                if item.name in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
                 topic = _check(context, item)
+                more = item.count - metadata.newest(topic).partitions
+                check_new_partitions(context.broker, additional + more)  # the topic may be newer than the sum above
+                additional += more
                 if not request.validate_only:
                     pending.append((result, metadata.change_topic(topic, partitions=item.count)))
             except KafkaError as error:
@@ -50,6 +50,26 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
             except KafkaError as error:
                 result.error_code, result.error_message = int(error.code), error.message
     return response
+
+
+def _sorted_out(
+    context: RequestContext, request: CreatePartitionsRequest
+) -> Steps[tuple[list[CreatePartitionsTopic], set[str], int]]:
+    """Return one item per topic, the names that come more than once, and how many partitions would be created."""
+    items: dict[str, CreatePartitionsTopic] = {}
+    repeated: set[str] = set()
+    for item in request.topics:
+        if item.name in items:
+            repeated.add(item.name)
+        items[item.name] = item
+        yield 1
+    additional = 0
+    for item in items.values():
+        topic = context.broker.metadata.topic(item.name)
+        if topic is not None:
+            additional += max(0, item.count - topic.partitions)
+        yield 1
+    return list(items.values()), repeated, additional
 
 
 def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:

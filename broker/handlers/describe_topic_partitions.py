@@ -16,7 +16,7 @@ from ..authorization import TOPIC_OPERATIONS
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..partition import LEADER_EPOCH
-from ..steps import Steps
+from ..steps import Steps, ordered
 from ..topic_names import name_problem
 
 MAX_PARTITIONS = 2000
@@ -26,21 +26,24 @@ MAX_PARTITIONS = 2000
 @handles(DescribeTopicPartitionsRequest)
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps[DescribeTopicPartitionsResponse]:
     metadata = context.broker.metadata
-    names = sorted({topic.name for topic in request.topics} or metadata.topics)
-    first = 0
-    if request.cursor is not None:
-        names = [name for name in names if name >= request.cursor.topic_name]
-        first = max(0, request.cursor.partition_index)
+    requested = (topic.name for topic in request.topics) if request.topics else list(metadata.topics)
+    names = yield from ordered(requested)
+    first = 0 if request.cursor is None else max(0, request.cursor.partition_index)
     left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     response = DescribeTopicPartitionsResponse()
     offline = context.broker.replica_manager.offline_partitions()
     for name in names:
-        yield 2 * context.rows()
+        yield 2
+        if request.cursor is not None and name < request.cursor.topic_name:
+            continue
+        context.rows()
         start = first if request.cursor is not None and name == request.cursor.topic_name else 0
         if left <= 0:
             response.next_cursor = Cursor(name, start)
             break
         topic = metadata.topic(name)
+        if topic is None and not request.topics:
+            continue  # deleted meanwhile
         if topic is None:
             problem = name_problem(name) is not None
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

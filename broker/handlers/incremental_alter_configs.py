@@ -5,7 +5,6 @@ The only change to a group is to delete `transaction.claims`, which drops the cl
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable
 from enum import IntEnum
 from typing import Any
@@ -24,6 +23,7 @@ from ..group_configs import check_deletions
 from ..handling import RequestContext, handles
 from ..settings import ConfigType, format_value
 from ..slices import in_slices
+from ..steps import repeated, run_in_slices
 from ..topic_config import TopicConfig, topic_config
 
 CHANGED_AT_A_TIME = 20
@@ -41,8 +41,8 @@ class Operation(IntEnum):
 
 @handles(IncrementalAlterConfigsRequest, carried_out=True)
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    times = Counter((item.resource_type, item.resource_name) for item in request.resources)
     items = request.resources
+    twice = await run_in_slices(repeated((item.resource_type, item.resource_name) for item in items))
     response = IncrementalAlterConfigsResponse()
     async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
         pending: list[tuple[AlterConfigsResourceResponse, Awaitable[Any]]] = []
@@ -50,7 +50,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
             result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
             response.responses.append(result)
             try:
-                if times[item.resource_type, item.resource_name] > 1:
+                if (item.resource_type, item.resource_name) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
                 change = _change(context, item, validate_only=request.validate_only)
                 if change is not None:
@@ -69,9 +69,9 @@ def _change(context: RequestContext, item: AlterConfigsResource, *, validate_onl
     """Start the change; returns what to await, None for nothing. If it raises KafkaError, nothing has changed."""
     broker = context.broker
     if item.resource_type == ResourceType.GROUP and broker.group_aware:
-        deletions = [(config.name, config.config_operation == Operation.DELETE) for config in item.configs]
+        deletions = ((config.name, config.config_operation == Operation.DELETE) for config in item.configs)
         check_deletions(broker, item.resource_name, deletions)
-        return None if validate_only or not deletions else _unfence(context, item.resource_name)
+        return None if validate_only or not item.configs else _unfence(context, item.resource_name)
     return change_configs(
         broker,
         item.resource_type,
@@ -91,10 +91,12 @@ async def _unfence(context: RequestContext, group_id: str) -> None:
 
 
 def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str, str]) -> None:
-    names = Counter(config.name for config in item.configs)
+    """Apply the operations; refuses the first repeated or unknown name, however many more there are."""
+    names: set[str] = set()
     for config in item.configs:
-        if names[config.name] > 1:
+        if config.name in names:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is changed more than once.")
+        names.add(config.name)
         _edit_one(context, config, configs)
 
 

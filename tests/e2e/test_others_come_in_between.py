@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
@@ -17,7 +18,9 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from oncelog.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
+from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from oncelog.protocol.messages.delete_records import (
@@ -29,8 +32,13 @@ from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteT
 from oncelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from oncelog.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from oncelog.protocol.messages.describe_topic_partitions import TopicRequest as TopicToDescribe
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from oncelog.protocol.messages.incremental_alter_configs import AlterableConfig as IncrementalConfig
+from oncelog.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
+from oncelog.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -219,6 +227,101 @@ async def test_others_come_in_between_the_rows_of_a_request(broker: Broker, name
         counting.cancel()
     (between,) = passed
     assert between >= TURNS
+
+
+ROWS = 40_000
+LINES_AT_ONCE = 30_000
+"""A turn of the event loop executes fewer lines of Python than a large request has rows."""
+
+
+def topic_names() -> list[str]:
+    return missing(ROWS)
+
+
+IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "CreatePartitions": (
+        lambda: CreatePartitionsRequest([CreatePartitionsTopic(name, 2) for name in topic_names()], 1000, False),
+        3,
+    ),
+    "AlterConfigs": (
+        lambda: AlterConfigsRequest([AlterConfigsResource(2, name, []) for name in topic_names()], False),
+        2,
+    ),
+    "AlterConfigs of one topic": (
+        lambda: AlterConfigsRequest(
+            [AlterConfigsResource(2, "wide", [AlterableConfig(name, "1") for name in topic_names()])], False
+        ),
+        2,
+    ),
+    "IncrementalAlterConfigs": (
+        lambda: IncrementalAlterConfigsRequest([IncrementalResource(2, name, []) for name in topic_names()], False),
+        1,
+    ),
+    "IncrementalAlterConfigs of one topic": (
+        lambda: IncrementalAlterConfigsRequest(
+            [IncrementalResource(2, "wide", [IncrementalConfig(name, 0, "1") for name in topic_names()])], False
+        ),
+        1,
+    ),
+    "IncrementalAlterConfigs of one group": (
+        lambda: IncrementalAlterConfigsRequest(
+            [IncrementalResource(32, "g", [IncrementalConfig("transaction.claims", 1, None)] * ROWS)], False
+        ),
+        1,
+    ),
+    "DescribeTopicPartitions": (
+        lambda: DescribeTopicPartitionsRequest([TopicToDescribe(name) for name in topic_names()], 2000, None),
+        0,
+    ),
+    "DescribeTopicPartitions behind all of its topics": (
+        lambda: DescribeTopicPartitionsRequest([TopicToDescribe(name) for name in topic_names()], 2000, Cursor("z", 0)),
+        0,
+    ),
+}
+
+
+async def lines_of_longest_turn(broker: Broker, request: Request[Any], version: int) -> int:
+    """The most lines of Python that one turn executes, from the request's execution to the first byte of its answer."""
+    loop = asyncio.get_running_loop()
+    execute = broker.dispatcher.execute
+    lines = longest = 0
+
+    def line(*_: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        return line
+
+    def next_turn() -> None:
+        nonlocal lines, longest
+        longest = max(longest, lines)
+        lines = 0
+        if not answered.done():
+            loop.call_soon(next_turn)
+
+    def traced(exchange: Any) -> Any:
+        if exchange.context.client_id == "large":
+            sys.settrace(line)
+            loop.call_soon(next_turn)
+        return execute(exchange)
+
+    broker.dispatcher.execute = traced  # type: ignore[method-assign]
+    former = sys.gettrace()
+    async with RawConnection(broker.address, "large") as wire:
+        wire.send(request, version)
+        answered = asyncio.ensure_future(wire._reader.readexactly(4))
+        try:
+            await answered
+        finally:
+            sys.settrace(former)
+            broker.dispatcher.execute = execute  # type: ignore[method-assign]
+    assert longest
+    return longest
+
+
+@pytest.mark.parametrize("name", IN_SHORT_TURNS)
+async def test_no_turn_goes_through_all_rows_of_a_request(broker: Broker, name: str) -> None:
+    build, version = IN_SHORT_TURNS[name]
+    assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
 
 
 async def test_others_are_answered_while_a_large_session_is_looked_through(broker: Broker) -> None:

@@ -1,0 +1,50 @@
+"""What another request changes between two slices of a large one is neither lost, nor done twice, nor half seen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+import pytest
+from oncelog import Broker
+from oncelog.broker.handlers import create_partitions
+from oncelog.broker.handling import RequestContext
+from oncelog.broker.metadata import Topic
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from oncelog.protocol.schema import Request
+from support.dispatching import Peer
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(durability="os", logging_level="error", request_max_new_partitions=40) as broker:
+        yield broker
+
+
+def context_of(broker: Broker, request: Request[Any], version: int) -> RequestContext:
+    return RequestContext(broker, cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
+
+
+async def test_topic_that_appears_in_between_counts_against_the_new_partitions_of_a_request(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t-{number}" for number in range(30)]
+    for name in names:
+        await broker.metadata.create_topic(name, 1, {})
+    change_topic = broker.metadata.change_topic
+    created: list[Any] = []
+
+    def changed(topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> Any:
+        if not created:
+            created.append(broker.metadata.create_topic("late", 1, {}))
+        return change_topic(topic, partitions=partitions, configs=configs)
+
+    monkeypatch.setattr(broker.metadata, "change_topic", changed)
+    items = [*(CreatePartitionsTopic(name, 2, None) for name in names), CreatePartitionsTopic("late", 20, None)]
+    request = CreatePartitionsRequest(items, 1000, False)
+    response = await create_partitions.handle(context_of(broker, request, 3), request)
+    assert [result.error_code for result in response.results] == [0] * 30 + [ErrorCode.POLICY_VIOLATION]
+    late = broker.metadata.topic("late")
+    assert late is not None
+    assert late.partitions == 1
