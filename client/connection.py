@@ -353,8 +353,8 @@ class Connection(asyncio.BufferedProtocol):
     def _timer_fired(self) -> None:
         """Expire requests after what the socket has was read.
 
-        A program that blocks the loop may let a deadline pass while the answer waits in the socket. uvloop runs timers
-        before it polls, and asyncio reads one buffer per poll.
+        A program that blocks the loop may let a deadline pass while the answer waits in the socket, and asyncio reads
+        one buffer per poll.
         """
         self._has_read = False
         # A callback runs before the poll of its turn of the loop, so the second one runs after a poll.
