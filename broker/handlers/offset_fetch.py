@@ -45,7 +45,7 @@ STABILITY_FROM = 7
 SEVERAL_GROUPS_FROM = 8
 NO_OFFSET = -1
 AT_A_TIME = 200
-"""How many partitions are looked up in one step."""
+"""How many partitions are looked up in one step. The offsets of more are copied first, so that none changes between."""
 
 
 @handles(OffsetFetchRequest)
@@ -64,13 +64,16 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
     is_loading = GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM and any(item.is_pending for item in offsets)
     if is_loading:
         response.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    for name, items in _by_topic(offsets).items():
-        topic = OffsetFetchResponseTopic(name)
-        response.topics.append(topic)
-        for item in items:
-            row = (item.partition[1], NO_OFFSET, -1, "", response.error_code) if is_loading else _row(item, unstable)
-            topic.partitions.append(OffsetFetchResponsePartition(*row))
-            yield 1
+    topics: dict[str, OffsetFetchResponseTopic] = {}
+    for item in offsets:
+        name, index = item.partition
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = OffsetFetchResponseTopic(name)
+            response.topics.append(topic)
+        row = (index, NO_OFFSET, -1, "", response.error_code) if is_loading else _row(item, unstable)
+        topic.partitions.append(OffsetFetchResponsePartition(*row))
+        yield 1
     if settled is None:
         return response
     return Deferred(_unless_failed(settled, response, request, context.api_version))
@@ -114,7 +117,8 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
     unstable = _code_of_unstable(context, request)
     response = OffsetFetchResponse()
     waiting: list[tuple[OffsetFetchResponseGroup, asyncio.Future[None]]] = []
-    for group_id, asked in _merged(request.groups).items():
+    merged = yield from _merged(request.groups)
+    for group_id, asked in merged.items():
         group = OffsetFetchResponseGroup(group_id)
         response.groups.append(group)
         yield 5 * context.rows()
@@ -128,16 +132,19 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
             continue
         if settled is not None:
             waiting.append((group, settled))
-        for name, items in _by_topic(offsets).items():
-            topic = OffsetFetchResponseTopics(name=name)
-            group.topics.append(topic)
-            for item in items:
-                topic.partitions.append(OffsetFetchResponsePartitions(*_row(item, unstable)))
-                yield 1
+        topics: dict[str, OffsetFetchResponseTopics] = {}
+        for item in offsets:
+            name = item.partition[0]
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = OffsetFetchResponseTopics(name=name)
+                group.topics.append(topic)
+            topic.partitions.append(OffsetFetchResponsePartitions(*_row(item, unstable)))
+            yield 1
     return Deferred(_when_settled(response, waiting)) if waiting else response
 
 
-def _merged(groups: Iterable[OffsetFetchRequestGroup]) -> dict[str, list[OffsetFetchRequestTopics] | None]:
+def _merged(groups: Iterable[OffsetFetchRequestGroup]) -> Steps[dict[str, list[OffsetFetchRequestTopics] | None]]:
     """The requested topics of each group, None for all."""
     merged: dict[str, list[OffsetFetchRequestTopics] | None] = {}
     for group in groups:
@@ -146,6 +153,7 @@ def _merged(groups: Iterable[OffsetFetchRequestGroup]) -> dict[str, list[OffsetF
             merged[group.group_id] = None
         else:
             known += group.topics
+        yield 1
     return merged
 
 
@@ -166,27 +174,34 @@ def _offsets(
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     unstable: ErrorCode | None,
 ) -> Steps[list[FetchedOffset]]:
-    """The offsets of the requested partitions; with None, of all that have an offset or the code `unstable`."""
+    """The offsets of the requested partitions; with None, of all that have an offset or the code `unstable`.
+
+    All of them are those of one point in time, however many there are.
+    """
     coordinator = context.broker.group_coordinator
-    if topics is None:
-        offsets = coordinator.fetch_offsets(group_id, None)
-        yield context.rows(len(offsets))
-        return [item for item in offsets if item.offset is not None or (unstable is not None and item.is_pending)]
-    wanted = iter(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partition_indexes))
+    wanted: dict[tuple[str, int], None] | None = None
+    if topics is not None:
+        wanted = {}
+        for topic in topics:
+            for start in range(0, len(topic.partition_indexes), AT_A_TIME):
+                indexes = topic.partition_indexes[start : start + AT_A_TIME]
+                wanted.update(dict.fromkeys((topic.name, index) for index in indexes))
+                yield len(indexes)
+            yield 1
+        if len(wanted) <= AT_A_TIME:
+            offsets = coordinator.fetch_offsets(group_id, wanted)
+            yield context.rows(len(wanted))
+            return offsets
+    snapshot = coordinator.offset_snapshot(group_id, wanted)
     offsets = []
-    while (part := list(islice(wanted, AT_A_TIME))) or not offsets:
-        offsets += coordinator.fetch_offsets(group_id, part)
+    while part := list(islice(snapshot, AT_A_TIME)):
+        offsets += [
+            item
+            for item in part
+            if wanted is not None or item.offset is not None or (unstable is not None and item.is_pending)
+        ]
         yield context.rows(len(part))
-        if len(part) < AT_A_TIME:
-            break
     return offsets
-
-
-def _by_topic(offsets: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
-    topics: dict[str, list[FetchedOffset]] = {}
-    for item in offsets:
-        topics.setdefault(item.partition[0], []).append(item)
-    return topics
 
 
 def _row(item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:

@@ -47,7 +47,11 @@ from oncelog.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from oncelog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -276,6 +280,18 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
     "DescribeTopicPartitions behind all of its topics": (
         lambda: DescribeTopicPartitionsRequest([TopicToDescribe(name) for name in topic_names()], 2000, Cursor("z", 0)),
         0,
+    ),
+    "OffsetFetch of one topic": (
+        lambda: OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("missing", list(range(ROWS)))]),
+        7,
+    ),
+    "OffsetFetch of many topics": (
+        lambda: OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(n, [0]) for n in topic_names()]),
+        7,
+    ),
+    "OffsetFetch of many groups": (
+        lambda: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=n, topics=None) for n in topic_names()]),
+        8,
     ),
 }
 

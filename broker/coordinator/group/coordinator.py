@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
@@ -410,14 +411,21 @@ class GroupCoordinator:
 
         An unknown group has no offsets.
         """
+        if wanted is None:
+            return list(self.offset_snapshot(group_id, None))
         self._check(group_id, may_be_empty=True)
         known = self._offsets.of_group(group_id)
-        if wanted is None:
-            pending = self._offsets.partitions(group_id) if self._offsets.has_pending(group_id) else ()
-            partitions: Iterable[TopicPartition] = dict.fromkeys((*known, *sorted(pending)))
-        else:
-            partitions = wanted
-        return [FetchedOffset(p, known.get(p), self._offsets.is_pending(group_id, p)) for p in partitions]
+        return [FetchedOffset(p, known.get(p), self._offsets.is_pending(group_id, p)) for p in wanted]
+
+    def offset_snapshot(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> Iterator[FetchedOffset]:
+        """Return the same offsets as `fetch_offsets`, one by one; all of them are those of the time of this call.
+
+        Raises KafkaError if the group is not served.
+        """
+        self._check(group_id, may_be_empty=True)
+        known, pending = self._offsets.snapshot(group_id)
+        partitions = chain(known, (p for p in pending if p not in known)) if wanted is None else wanted
+        return (FetchedOffset(p, known.get(p), p in pending) for p in partitions)
 
     def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:
         """OffsetDelete (KIP-496): a code for each partition. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, log errors."""

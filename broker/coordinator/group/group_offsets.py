@@ -66,6 +66,12 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         committed_offset, record_offset = self._numbers[2 * place : 2 * place + 2]
         return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
 
+    def copy(self) -> GroupOffsets:
+        """Return a copy, which later changes do not reach."""
+        copy = GroupOffsets()
+        copy._places, copy._numbers, copy._rests = self._places.copy(), self._numbers[:], self._rests.copy()
+        return copy
+
     def put(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
         """Store the value, unless one from a later record is already stored."""
         numbers, rests, rest = self._numbers, self._rests, value[1:-1]

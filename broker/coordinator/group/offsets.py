@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..claims import Claim as Claim
 from ..claims import TopicPartition as TopicPartition
@@ -50,6 +50,16 @@ class OffsetStore:
     def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """All committed offsets of a group."""
         return self._committed.get(group_id, _NONE)
+
+    def snapshot(
+        self, group_id: str
+    ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], Mapping[TopicPartition, Any]]:
+        """The group's committed offsets and the partitions with pending ones, as they are now; cheap for its size."""
+        committed = self._committed.get(group_id)
+        return (
+            _NONE if committed is None else committed.copy(),
+            dict.fromkeys(self._pending_by_group.get(group_id, ())),
+        )
 
     def groups(self) -> Iterator[str]:
         """Groups with committed or pending offsets."""

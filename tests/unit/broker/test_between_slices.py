@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
 import pytest
 from oncelog import Broker
-from oncelog.broker.handlers import create_partitions
+from oncelog.broker.coordinator.group.coordinator import Commit, Committer
+from oncelog.broker.handlers import create_partitions, offset_fetch
 from oncelog.broker.handling import RequestContext
 from oncelog.broker.metadata import Topic
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from oncelog.protocol.schema import Request
 from support.dispatching import Peer
+
+PARTITIONS = 2_000
+COMMITS = 25
+"""More than the slices in which the offsets are looked up."""
 
 
 @pytest.fixture
@@ -24,6 +30,18 @@ async def broker() -> AsyncIterator[Broker]:
 
 def context_of(broker: Broker, request: Request[Any], version: int) -> RequestContext:
     return RequestContext(broker, cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
+
+
+def run(steps: Any, between: Callable[[int], None]) -> Any:
+    """Run a handler's steps to their end; `between` is called at each point where others may come in."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        between(count)
+        count += 1
 
 
 async def test_topic_that_appears_in_between_counts_against_the_new_partitions_of_a_request(
@@ -48,3 +66,23 @@ async def test_topic_that_appears_in_between_counts_against_the_new_partitions_o
     late = broker.metadata.topic("late")
     assert late is not None
     assert late.partitions == 1
+
+
+@pytest.mark.parametrize("wanted", [None, list(range(PARTITIONS))], ids=["all", "named"])
+async def test_offset_fetch_of_many_partitions_returns_no_half_of_a_commit(
+    broker: Broker, wanted: list[int] | None
+) -> None:
+    await broker.metadata.create_topic("t", PARTITIONS, {})
+
+    def commit(offset: int) -> None:
+        commits = [Commit(("t", index), offset, -1, None) for index in range(PARTITIONS)]
+        broker.group_coordinator.commit_offsets("g", Committer(), commits)
+
+    commit(0)
+    topics = None if wanted is None else [OffsetFetchRequestTopic("t", wanted)]
+    request = OffsetFetchRequest(group_id="g", topics=topics)
+    steps = offset_fetch.handle(context_of(broker, request, 7), request)
+    response = run(steps, lambda count: commit(count + 1) if count < COMMITS else None)
+    (topic,) = response.topics
+    assert len(topic.partitions) == PARTITIONS
+    assert len({partition.committed_offset for partition in topic.partitions}) == 1
