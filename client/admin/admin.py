@@ -53,7 +53,7 @@ class Admin:
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         self.config = AdminConfig.of(config, **settings)
         self._timeout_s = self.config.default_api_timeout_ms / 1000
-        self._open_calls: AdminCalls | None = None
+        self._cluster: Cluster | None = None
         self._started = False
         self._closed = False
 
@@ -82,21 +82,21 @@ class Admin:
             self._closed = True
             await cluster.close()
             raise
-        self._open_calls = AdminCalls(cluster, self._timeout_s)
+        self._cluster = cluster
 
     async def close(self) -> None:
         """Close the connections. Safe to call twice."""
         self._closed = True
-        calls, self._open_calls = self._open_calls, None
-        if calls is not None:
-            await calls.cluster.close()
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
 
     @property
     def _calls(self) -> AdminCalls:
-        if self._open_calls is None:
+        if self._cluster is None:
             what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
             raise IllegalStateError(f"the admin client {what}")
-        return self._open_calls
+        return AdminCalls(self._cluster, self._timeout_s)
 
     # -- topics
 
@@ -223,9 +223,8 @@ class Admin:
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist has the state Dead."""
-        return {
-            group_id: await groups.describe_group(self._calls, group_id) for group_id in names_of(group_ids, "groups")
-        }
+        calls = self._calls
+        return {group_id: await groups.describe_group(calls, group_id) for group_id in names_of(group_ids, "groups")}
 
     async def delete_groups(
         self, group_ids: Iterable[str], *, raise_errors: bool = True
@@ -234,9 +233,8 @@ class Admin:
 
         Raises the first failure, or with `raise_errors=False` returns every outcome by group.
         """
-        outcomes = {
-            group_id: await groups.delete_group(self._calls, group_id) for group_id in names_of(group_ids, "groups")
-        }
+        calls = self._calls
+        outcomes = {group_id: await groups.delete_group(calls, group_id) for group_id in names_of(group_ids, "groups")}
         return _raised(outcomes) if raise_errors else outcomes
 
     async def group_offsets(
@@ -361,15 +359,15 @@ class Admin:
         Looks at all partitions of the cluster unless `partitions` are given. Transactions with a record younger than
         `older_than_ms` are left out; 0 leaves none out, and the default is Kafka's transaction.max.timeout.ms.
         """
+        calls = self._calls
         if partitions is None:
-            calls = self._calls
             calls.cluster.track_all()
             metadata = await calls.retrying(calls.cluster.refresh, "list topics")
             wanted = list(metadata.leaders)
         else:
             wanted = sorted(partitions_of(partitions))
         return await transactions.find_hanging(
-            self._calls, wanted, older_than_ms=older_than_ms, now_ms=int(time.time() * 1000)
+            calls, wanted, older_than_ms=older_than_ms, now_ms=int(time.time() * 1000)
         )
 
     def _calls_within(self, timeout_ms: int | None) -> AdminCalls:

@@ -19,11 +19,12 @@ _COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NO
 
 
 class AdminCalls:
-    """A cluster, and the timeout of a call."""
+    """The requests of one call of the admin client: all of them together end within its timeout, in seconds."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s
+        self._deadline = asyncio.get_running_loop().time() + timeout_s
 
     @property
     def request_timeout_ms(self) -> int:
@@ -37,7 +38,7 @@ class AdminCalls:
         """
         attempt, missing, why = 0, 0, None
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout_at(self._deadline):
                 while True:
                     try:
                         return await ask()
@@ -81,6 +82,21 @@ class AdminCalls:
     async def simple(self, request: Request[R], what: str) -> R:
         """Send a request to any broker, in the newest version that both sides speak."""
         return await self.any(lambda connection: (request, connection.version_of(type(request))), what)
+
+    async def of_every_broker(self, ask: Callable[[int], Awaitable[T]], what: str) -> list[T]:
+        """Return what `ask` returns for the id of each broker; where one fails, the others are cancelled."""
+
+        async def ask_all() -> list[T]:
+            await self.cluster.refresh()
+            asked = [asyncio.ensure_future(ask(node_id)) for node_id in self.cluster.metadata.brokers]
+            try:
+                return await asyncio.gather(*asked)
+            finally:
+                for one in asked:
+                    one.cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
+
+        return await self.retrying(ask_all, what)
 
     async def of_group(
         self,

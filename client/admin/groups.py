@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from ...protocol.errors import PENDING_TRANSACTION, ErrorCode, KafkaError
@@ -42,11 +41,7 @@ async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupLis
             raise error_for(answer.error_code, "groups could not be listed")
         return [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in answer.groups]
 
-    async def all_of_them() -> list[list[GroupListing]]:
-        await calls.cluster.refresh()
-        return await asyncio.gather(*(one(node_id) for node_id in calls.cluster.metadata.brokers))
-
-    listed = await calls.retrying(all_of_them, "list groups")
+    listed = await calls.of_every_broker(one, "list groups")
     return sorted({group for groups in listed for group in groups})
 
 

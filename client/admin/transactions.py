@@ -118,11 +118,7 @@ async def list_transactions(
             for state in answer.transaction_states
         ]
 
-    async def all_of_them() -> list[list[TransactionListing]]:
-        await calls.cluster.refresh()
-        return await asyncio.gather(*(one(node_id) for node_id in calls.cluster.metadata.brokers))
-
-    listed = await calls.retrying(all_of_them, "list transactions")
+    listed = await calls.of_every_broker(one, "list transactions")
     return sorted({listing for listings in listed for listing in listings})
 
 
