@@ -145,7 +145,10 @@ class SinkTransaction:
         self._cluster = cluster
         self._config = config
         self._max_block_s = config.max_block_ms / 1000
-        self._admin = AdminCalls(cluster, self._max_block_s)
+
+    def _admin_calls(self) -> AdminCalls:
+        """Return the calls of one question to the cluster: it is answered within max.block.ms."""
+        return AdminCalls(self._cluster, self._max_block_s)
 
     async def claim(
         self,
@@ -277,7 +280,7 @@ class SinkTransaction:
 
     async def _record(self, transactional_id: str, state_topic: str, *, stable: bool) -> Record:
         """`stable` waits for what a transaction has pending; without, the last committed record."""
-        offsets = await group_offsets(self._admin, transactional_id, require_stable=stable)
+        offsets = await group_offsets(self._admin_calls(), transactional_id, require_stable=stable)
         return _record_of(offsets.get(TopicPartition(state_topic, 0)))
 
     @staticmethod
@@ -315,7 +318,7 @@ class SinkTransaction:
     async def _check_nothing_else(self, attempt: Attempt, written: Collection[TopicPartition]) -> None:
         """A task that died may have left records where no other has written (KIP-664; Kafka 3.0 and newer tell)."""
         try:
-            told = await describe_transactions(self._admin, [attempt.transactional_id])
+            told = await describe_transactions(self._admin_calls(), [attempt.transactional_id])
         except UnsupportedVersionError:
             return
         found = told[attempt.transactional_id]
@@ -332,7 +335,7 @@ class SinkTransaction:
         metadata = await self._cluster.refresh([name])
         known = metadata.topics.get(name)
         if known is None or known.error_code:
-            (outcome,) = (await create_topics(self._admin, [NewTopic(name, 1)], validate_only=False)).values()
+            (outcome,) = (await create_topics(self._admin_calls(), [NewTopic(name, 1)], validate_only=False)).values()
             if outcome is not None and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 outcome.add_note(
                     "The sink refers its state to this topic; nothing is written to it. Create it with one partition, "
