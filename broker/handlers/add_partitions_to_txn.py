@@ -3,12 +3,16 @@
 All or nothing per transaction: if a partition is unknown, none is registered, and the others get
 OPERATION_NOT_ATTEMPTED. Up to v3 a request is one transaction, and its error applies to every partition.
 
+All partitions are registered in one turn of the event loop, which looks the topics up again: the rows of a large
+request are looked up in slices, and a topic may be deleted between them, or while the request waits.
+
 Session (extension; in v3, and per transaction in v4+) keeps the partitions registered after this transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.add_partitions_to_txn import (
@@ -23,122 +27,245 @@ from ...protocol.messages.add_partitions_to_txn import (
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
+from ..metadata import Metadata
 from ..slices import in_slices
+from ..steps import Steps, run_in_slices
 
 FIRST_BATCHED_VERSION = 4
 
 TRANSACTIONS_AT_A_TIME = 20
-"""Transactions of one request between two turns of the event loop."""
+"""Transactions of one request between two turns of the event loop; those of many partitions take turns of their own."""
+
+ROWS_AT_ONCE = 50
+"""Partitions between two looks at how much of a slice is left, which cost as much as a partition."""
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+Producer = tuple[str, int, int]
+"""Transactional id, producer id and producer epoch."""
+
+Attempt = tuple[Codes, asyncio.Future[None] | Step | None]
+"""The outcome of an attempt to register partitions: a code for each, and what `add_partitions_now` returned.
+
+None: there is nothing to wait for, because the registration is durable, or because nothing is registered."""
 
 
 @handles(AddPartitionsToTxnRequest)
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
     """Up to v3 the sender is a client, from v4 on a broker that verifies or registers on a client's behalf."""
-    if context.api_version >= FIRST_BATCHED_VERSION:
-        return _add_all(context, request)
-    partitions = _flat(request.v3_and_below_topics)
-    refused = _refused(context, partitions)
-    if refused is not None:
-        return _response(refused)
-    durable = context.broker.transaction_coordinator.add_partitions_now(
+    return _add_all(context, request) if context.api_version >= FIRST_BATCHED_VERSION else _add(context, request)
+
+
+def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[Reply]:
+    topics = request.v3_and_below_topics
+    for done, topic in enumerate(topics, 1):
+        context.rows(len(topic.partitions))
+        if done % ROWS_AT_ONCE == 0:
+            yield ROWS_AT_ONCE
+    producer = (
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
-        partitions,
-        TransactionVersion.TV_0,
-        session=request.session,
-        by=context,
     )
-    if isinstance(durable, Step):
-        return _wait(context, request, partitions)
-    response = _response(dict.fromkeys(partitions, ErrorCode.NONE))
-    return response if durable is None else Deferred(durable, lambda _: response)
+    codes, pending = yield from _attempt(context, producer, topics, session=request.session, writes=False)
+    if isinstance(pending, Step):
+        return _wait(context, request, producer)
+    if pending is not None:
+        return Deferred(pending, lambda _: _response(codes))
+    return (yield from _response(codes))
 
 
 async def _wait(
-    context: RequestContext, request: AddPartitionsToTxnRequest, partitions: list[TopicPartition]
+    context: RequestContext, request: AddPartitionsToTxnRequest, producer: Producer
 ) -> AddPartitionsToTxnResponse:
-    await context.broker.transaction_coordinator.add_partitions(
-        request.v3_and_below_transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
-        partitions,
-        session=request.session,
-        by=context,
+    deadline = context.broker.transaction_coordinator.wait_deadline()
+    codes = await _register(
+        context, producer, request.v3_and_below_topics, deadline, session=request.session, writes=False, waits=True
     )
-    return _response(dict.fromkeys(partitions, ErrorCode.NONE))
+    return await run_in_slices(_response(codes))
 
 
 async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     deadline = context.broker.transaction_coordinator.wait_deadline()  # shared by all transactions of the request
+    await run_in_slices(_counted(context, request))
     response = AddPartitionsToTxnResponse()
     async for transaction in in_slices(request.transactions, TRANSACTIONS_AT_A_TIME):
         codes = await _add_or_verify(context, transaction, deadline)
-        response.results_by_transaction.append(AddPartitionsToTxnResult(transaction.transactional_id, _by_topic(codes)))
+        topics = await run_in_slices(_by_topic(codes))
+        response.results_by_transaction.append(AddPartitionsToTxnResult(transaction.transactional_id, topics))
     return response
 
 
-async def _add_or_verify(
-    context: RequestContext, transaction: AddPartitionsToTxnTransaction, deadline: float
-) -> dict[TopicPartition, ErrorCode]:
+def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[None]:
+    """Count the rows of the answer, before anything is registered."""
+    for transaction in request.transactions:
+        for topic in transaction.topics:
+            context.rows(len(topic.partitions))
+            yield 1
+
+
+async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTxnTransaction, deadline: float) -> Codes:
     """Add or verify the partitions of one transaction of a batch; an error is a code, not an exception.
 
     A producer that registers a session's partitions writes later, by requests that are admitted. A broker that
     registers for a client writes next, so its partitions count as written.
     """
-    partitions = _flat(transaction.topics)
     coordinator = context.broker.transaction_coordinator
+    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.session and transaction.verify_only:
         coordinator.events.refused(
             transaction.transactional_id, ErrorCode.INVALID_REQUEST, context, reason="Session with VerifyOnly"
         )
-        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
-    refused = _refused(context, partitions)
-    if refused is not None:
-        return refused
-    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+        return await run_in_slices(_same(transaction.topics, ErrorCode.INVALID_REQUEST))
     if transaction.verify_only:
-        return coordinator.verify_all(*producer, partitions)
+        return await run_in_slices(_verify(context, producer, transaction.topics))
     try:
-        await coordinator.add_partitions(
-            *producer,
-            partitions,
+        return await _register(
+            context,
+            producer,
+            transaction.topics,
+            deadline,
             session=transaction.session,
             writes=not transaction.session,
-            by=context,
-            deadline=deadline,
         )
     except KafkaError as error:
-        return dict.fromkeys(partitions, error.code)
-    return dict.fromkeys(partitions, ErrorCode.NONE)
+        return await run_in_slices(_same(transaction.topics, error.code))
 
 
-def _refused(context: RequestContext, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode] | None:
-    """Return a code for each partition if one of them does not exist, None if all do."""
+async def _register(
+    context: RequestContext,
+    producer: Producer,
+    topics: list[AddPartitionsToTxnTopic],
+    deadline: float,
+    *,
+    session: bool,
+    writes: bool,
+    waits: bool = False,
+) -> Codes:
+    """Register partitions durably; waits for the previous transaction. `waits`: an attempt said so already.
+
+    Raises KafkaError as `add_partitions_now` and `until_settled` do.
+    """
+    coordinator = context.broker.transaction_coordinator
+    while True:
+        if waits:
+            await coordinator.until_settled(producer[0], deadline, context)
+        codes, pending = await run_in_slices(_attempt(context, producer, topics, session=session, writes=writes))
+        waits = isinstance(pending, Step)
+        if not isinstance(pending, Step):
+            if pending is not None:
+                await asyncio.shield(pending)
+            return codes
+
+
+def _attempt(
+    context: RequestContext,
+    producer: Producer,
+    topics: list[AddPartitionsToTxnTopic],
+    *,
+    session: bool,
+    writes: bool,
+) -> Steps[Attempt]:
+    """Register all partitions if each of them exists, else none. Raises KafkaError as `add_partitions_now` does."""
     metadata = context.broker.metadata
-    unknown = set()
-    for partition in partitions:
-        topic = metadata.topic(partition[0])
-        if topic is None or not 0 <= partition[1] < topic.partitions:
-            unknown.add(partition)
-    if not unknown:
-        return None
-    return {
-        partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-        for partition in partitions
-    }
+    while True:
+        codes, highest = yield from _looked_up(metadata, topics)
+        if highest is None:
+            return codes, None
+        if _still_exist(metadata, highest):
+            break
+    # No yield since the check: a partition that is registered exists.
+    pending = context.broker.transaction_coordinator.add_partitions_now(
+        *producer, codes.keys(), TransactionVersion.TV_0, session=session, writes=writes, by=context
+    )
+    return codes, pending
 
 
-def _flat(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [(topic.name, index) for topic in topics for index in topic.partitions]
+def _verify(context: RequestContext, producer: Producer, topics: list[AddPartitionsToTxnTopic]) -> Steps[Codes]:
+    codes, highest = yield from _looked_up(context.broker.metadata, topics)
+    if highest is None:
+        return codes
+    verified = context.broker.transaction_coordinator.verify_all(*producer, codes.keys())
+    for partition in codes:
+        codes[partition] = verified.code_of(partition)
+        yield 1
+    return codes
 
 
-def _response(codes: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
+def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Steps[tuple[Codes, dict[str, int] | None]]:
+    """Look every partition up: a code for each, and the highest partition of each topic; None if one does not exist."""
+    codes: Codes = {}
+    highest: dict[str, int] = {}
+    done = 0
+    exist, known, unknown = True, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for requested in topics:
+        name = requested.name
+        topic = metadata.topic(name)
+        count = 0 if topic is None else topic.partitions
+        for indexes in _pieces(requested.partitions):
+            if min(indexes) >= 0 and (top := max(indexes)) < count:
+                for index in indexes:
+                    codes[name, index] = known
+                if top >= highest.get(name, 0):
+                    highest[name] = top
+            else:
+                exist = False
+                for index in indexes:
+                    codes[name, index] = known if 0 <= index < count else unknown
+            done += len(indexes)
+            if done >= ROWS_AT_ONCE:
+                yield done
+                done = 0
+        done += 1
+        if done >= ROWS_AT_ONCE:  # many topics may have few partitions, or none
+            yield done
+            done = 0
+    if exist:
+        return codes, highest
+    for partition, code in codes.items():
+        if code is ErrorCode.NONE:
+            codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
+        yield 1
+    return codes, None
 
 
-def _by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
-    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), code in codes.items():
-        topics.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(index, code))
-    return [AddPartitionsToTxnTopicResult(name, results) for name, results in topics.items()]
+def _still_exist(metadata: Metadata, highest: dict[str, int]) -> bool:
+    for name, index in highest.items():
+        topic = metadata.topic(name)
+        if topic is None or index >= topic.partitions:
+            return False
+    return True
+
+
+def _pieces(indexes: list[int]) -> Iterator[list[int]]:
+    if len(indexes) <= ROWS_AT_ONCE:
+        return iter([indexes] if indexes else [])
+    return (indexes[start : start + ROWS_AT_ONCE] for start in range(0, len(indexes), ROWS_AT_ONCE))
+
+
+def _same(topics: list[AddPartitionsToTxnTopic], code: ErrorCode) -> Steps[Codes]:
+    codes: Codes = {}
+    for topic in topics:
+        for index in topic.partitions:
+            codes[topic.name, index] = code
+            yield 1
+    return codes
+
+
+def _response(codes: Codes) -> Steps[AddPartitionsToTxnResponse]:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(yield from _by_topic(codes)))
+
+
+def _by_topic(codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for done, ((name, index), code) in enumerate(codes.items(), 1):
+        results.setdefault(name, []).append(AddPartitionsToTxnPartitionResult(index, code))
+        if done % ROWS_AT_ONCE == 0:
+            yield ROWS_AT_ONCE
+    topics = []
+    for done, (name, partitions) in enumerate(results.items(), 1):
+        topics.append(AddPartitionsToTxnTopicResult(name, partitions))
+        if done % ROWS_AT_ONCE == 0:
+            yield ROWS_AT_ONCE
+    return topics

@@ -11,7 +11,10 @@ from ...protocol.messages.describe_transactions import (
 )
 from ..coordinator.transaction.coordinator import TransactionCoordinator
 from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..steps import Steps, ordered
+
+SORTED_PER_UNIT = 10
+"""Partitions of one topic that are sorted in one unit of work."""
 
 
 @handles(DescribeTransactionsRequest)
@@ -20,29 +23,36 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Ste
     coordinator = context.broker.transaction_coordinator
     response = DescribeTransactionsResponse()
     described: dict[str, TransactionState] = {}
+    rows: dict[str, int] = {}
     for transactional_id in request.transactional_ids:
         state = described.get(transactional_id)
         if state is None:
-            state = described[transactional_id] = _described(coordinator, transactional_id)
+            state = described[transactional_id] = yield from _described(coordinator, transactional_id)
+            rows[transactional_id] = 1 + sum(len(topic.partitions) for topic in state.topics)
         response.transaction_states.append(state)
-        yield 1 + context.rows(1 + sum(len(topic.partitions) for topic in state.topics))
+        yield 1 + context.rows(rows[transactional_id])
     return response
 
 
-def _described(coordinator: TransactionCoordinator, transactional_id: str) -> TransactionState:
+def _described(coordinator: TransactionCoordinator, transactional_id: str) -> Steps[TransactionState]:
     try:
         metadata = coordinator.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(metadata.topic_partitions):
+    for topic, index in metadata.topic_partitions:
         topics.setdefault(topic, []).append(index)
-    return TransactionState(
+        yield 1
+    names = yield from ordered(topics)
+    state = TransactionState(
         transactional_id=transactional_id,
         transaction_state=metadata.state.label,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_start_time_ms=metadata.start_timestamp_ms,
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
-        topics=[TopicData(topic, partitions) for topic, partitions in topics.items()],
     )
+    for name in names:
+        state.topics.append(TopicData(name, sorted(topics[name])))
+        yield 1 + len(topics[name]) // SORTED_PER_UNIT
+    return state

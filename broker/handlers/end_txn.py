@@ -6,17 +6,33 @@ were written. If the client is extension-aware, they stay registered as its sess
 
 from __future__ import annotations
 
-from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from collections.abc import Sequence
+
+from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse, EndTxnTopic
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
+from ..steps import Steps
 
 
 @handles(EndTxnRequest)
 def handle(context: RequestContext, request: EndTxnRequest) -> Reply:
+    """End the transaction."""
+    return _end(context, request, None) if request.topics is None else _end_written(context, request, request.topics)
+
+
+def _end_written(context: RequestContext, request: EndTxnRequest, topics: Sequence[EndTxnTopic]) -> Steps[Reply]:
+    written: set[TopicPartition] = set()
+    for topic in topics:
+        for index in topic.partitions:
+            written.add((topic.name, index))
+            yield 1
+    return _end(context, request, frozenset(written))
+
+
+def _end(context: RequestContext, request: EndTxnRequest, written: frozenset[TopicPartition] | None) -> Reply:
     """End the transaction; version 5 says that the client ends transactions as in KIP-890."""
     version = TransactionVersion.TV_2 if context.api_version >= 5 else TransactionVersion.TV_0
-    written = None if request.topics is None else _flat(request)
     outcome = context.broker.transaction_coordinator.end_txn_now(
         request.transactional_id,
         request.producer_id,
@@ -52,10 +68,6 @@ async def _wait(
         by=context,
     )
     return _response(identity)
-
-
-def _flat(request: EndTxnRequest) -> frozenset[TopicPartition]:
-    return frozenset((topic.name, index) for topic in request.topics or () for index in topic.partitions)
 
 
 def _response(identity: ProducerIdentity) -> EndTxnResponse:

@@ -5,8 +5,6 @@ The transaction coordinator decides what each marker may do: `coordinator/transa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -18,35 +16,54 @@ from ...protocol.messages.write_txn_markers import (
 from ..coordinator.transaction.state import TopicPartition
 from ..handling import Deferred, RequestContext, handles
 from ..markers import Marker
+from ..steps import Steps
+
+Codes = dict[TopicPartition, ErrorCode]
 
 
 @handles(WriteTxnMarkersRequest)
-def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred[list[dict[TopicPartition, ErrorCode]]]:
+def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[Deferred[list[Codes]]]:
     """Apply the markers; the response is sent when their effects are durable."""
-    markers = [
-        Marker(
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            marker.transaction_result,
-            [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
-        )
-        for marker in request.markers
-    ]
+    markers = yield from _markers(context, request)
 
-    def finish(codes: list[dict[TopicPartition, ErrorCode]]) -> WriteTxnMarkersResponse:
-        return WriteTxnMarkersResponse(
-            [
-                WritableTxnMarkerResult(marker.producer_id, _topics(results))
-                for marker, results in zip(markers, codes, strict=True)
-            ]
-        )
+    def finish(codes: list[Codes]) -> Steps[WriteTxnMarkersResponse]:
+        return _response(markers, codes)
 
     return Deferred(context.broker.transaction_coordinator.write_external_markers(markers, context), finish)
 
 
-def _topics(codes: Mapping[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:
-    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-    for (topic, index), code in codes.items():
-        topics.setdefault(topic, []).append(WritableTxnMarkerPartitionResult(index, code))
-    return [WritableTxnMarkerTopicResult(name, results) for name, results in topics.items()]
+def _markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[list[Marker]]:
+    markers = []
+    for requested in request.markers:
+        partitions: list[TopicPartition] = []
+        markers.append(
+            Marker(
+                requested.producer_id,
+                requested.producer_epoch,
+                requested.coordinator_epoch,
+                requested.transaction_result,
+                partitions,
+            )
+        )
+        yield 1
+        for topic in requested.topics:
+            context.rows(len(topic.partition_indexes))
+            for index in topic.partition_indexes:
+                partitions.append((topic.name, index))
+                yield 1
+    return markers
+
+
+def _response(markers: list[Marker], results: list[Codes]) -> Steps[WriteTxnMarkersResponse]:
+    response = WriteTxnMarkersResponse()
+    for marker, codes in zip(markers, results, strict=True):
+        topics: dict[str, WritableTxnMarkerTopicResult] = {}
+        for (name, index), code in codes.items():
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = WritableTxnMarkerTopicResult(name, [])
+            topic.partitions.append(WritableTxnMarkerPartitionResult(index, code))
+            yield 1
+        response.markers.append(WritableTxnMarkerResult(marker.producer_id, list(topics.values())))
+        yield 1
+    return response

@@ -34,11 +34,14 @@ from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from oncelog.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from oncelog.protocol.messages.describe_topic_partitions import TopicRequest as TopicToDescribe
+from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.protocol.messages.incremental_alter_configs import AlterableConfig as IncrementalConfig
 from oncelog.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from oncelog.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -242,6 +245,28 @@ def topic_names() -> list[str]:
     return missing(ROWS)
 
 
+def add_partitions(topics: dict[str, list[int]], producer: tuple[int, int] = (1, 0)) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="id",
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()],
+    )
+
+
+def add_partitions_of_brokers(
+    topics: dict[str, list[int]],
+    producer: tuple[int, int] = (1, 0),
+    *,
+    session: bool = False,
+    verify_only: bool = False,
+) -> AddPartitionsToTxnRequest:
+    rows = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()]
+    return AddPartitionsToTxnRequest(
+        [AddPartitionsToTxnTransaction("id", *producer, verify_only, rows, session=session)]
+    )
+
+
 IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
     "CreatePartitions": (
         lambda: CreatePartitionsRequest([CreatePartitionsTopic(name, 2) for name in topic_names()], 1000, False),
@@ -273,6 +298,35 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
         ),
         1,
     ),
+    "AddPartitionsToTxn": (lambda: add_partitions({"no": list(range(ROWS))}), 3),
+    "AddPartitionsToTxn of topics": (lambda: add_partitions({name: [0] for name in topic_names()}), 3),
+    "AddPartitionsToTxn of an unknown id": (lambda: add_partitions({"wide": [n % 10_000 for n in range(ROWS)]}), 3),
+    "AddPartitionsToTxn of brokers": (lambda: add_partitions_of_brokers({"no": list(range(ROWS))}), 4),
+    "AddPartitionsToTxn of brokers and topics": (
+        lambda: add_partitions_of_brokers({name: [0] for name in topic_names()}),
+        4,
+    ),
+    "AddPartitionsToTxn of brokers and an unknown id": (
+        lambda: add_partitions_of_brokers({"wide": [n % 10_000 for n in range(ROWS)]}),
+        4,
+    ),
+    "AddPartitionsToTxn of brokers that verify a session": (
+        lambda: add_partitions_of_brokers({"no": list(range(ROWS))}, session=True, verify_only=True),
+        4,
+    ),
+    "WriteTxnMarkers": (
+        lambda: WriteTxnMarkersRequest(
+            [WritableTxnMarker(1, 0, False, [WritableTxnMarkerTopic("no", list(range(ROWS)))])]
+        ),
+        1,
+    ),
+    "WriteTxnMarkers of many producers": (
+        lambda: WriteTxnMarkersRequest(
+            [WritableTxnMarker(n, 0, False, [WritableTxnMarkerTopic("no", [0])]) for n in range(ROWS)]
+        ),
+        1,
+    ),
+    "EndTxn": (lambda: EndTxnRequest("id", 1, 0, True, [EndTxnTopic("no", list(range(ROWS)))]), 3),
     "DescribeTopicPartitions": (
         lambda: DescribeTopicPartitionsRequest([TopicToDescribe(name) for name in topic_names()], 2000, None),
         0,
@@ -338,6 +392,34 @@ async def lines_of_longest_turn(broker: Broker, request: Request[Any], version: 
 async def test_no_turn_goes_through_all_rows_of_a_request(broker: Broker, name: str) -> None:
     build, version = IN_SHORT_TURNS[name]
     assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+
+
+LINES_OF_A_RECORD = 4 * ROWS
+"""What the record of a transaction of so many partitions takes; it is made in the turn that registers or ends it."""
+
+
+async def test_no_turn_goes_through_all_partitions_of_a_transaction(broker: Broker) -> None:
+    topics = {f"wide-{number}": list(range(10_000)) for number in range(4)}
+    async with RawConnection(broker.address) as wire:
+        for name in topics:
+            made = await wire.call(CreateTopicsRequest([CreatableTopic(name, 10_000, 1)], 10_000), 7)
+            assert made.topics[0].error_code == 0
+        initialised = await wire.call(InitProducerIdRequest("id", 60_000), 3)
+    producer = initialised.producer_id, initialised.producer_epoch
+    transactions = broker.transaction_coordinator
+    written = [EndTxnTopic(name, indexes) for name, indexes in topics.items()]
+    requests: list[tuple[Request[Any], int]] = [
+        (add_partitions(topics, producer), 3),
+        (add_partitions_of_brokers(topics, producer), 4),
+        (add_partitions_of_brokers(topics, producer, verify_only=True), 4),
+        (DescribeTransactionsRequest(["id"]), 0),
+        (EndTxnRequest("id", *producer, True, written), 3),
+    ]
+    for request, version in requests:
+        assert len(transactions.describe("id").topic_partitions) in (0, ROWS)
+        lines = await lines_of_longest_turn(broker, request, version)
+        assert lines < LINES_OF_A_RECORD, type(request)
+    assert transactions.describe("id").state.is_commit
 
 
 async def test_others_are_answered_while_a_large_session_is_looked_through(broker: Broker) -> None:

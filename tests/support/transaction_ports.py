@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -254,6 +254,9 @@ class SimulatedPartitions:
 
     def is_deleted(self, partition: TopicPartition) -> bool:
         return partition in self.deleted
+
+    def deleted_of(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        return frozenset(filter(self.is_deleted, partitions))
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
         if partition in self.deleted:

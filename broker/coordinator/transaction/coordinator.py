@@ -222,7 +222,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
     ) -> Callable[[TransactionMetadata], Written]:
         def written(metadata: TransactionMetadata) -> Written:
             return session.written(
-                metadata, named, entry.written, begins_session=begins_session, is_deleted=self._gateway.is_deleted
+                metadata, named, entry.written, begins_session=begins_session, deleted=self._gateway.deleted_of
             )
 
         return written

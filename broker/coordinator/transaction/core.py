@@ -183,7 +183,7 @@ class TransactionCore:
         """The partitions of the session that no longer exist."""
         if not metadata.session_partitions:
             return frozenset()
-        return frozenset(filter(self._gateway.is_deleted, metadata.session_partitions))
+        return self._gateway.deleted_of(metadata.session_partitions)
 
     def _transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller

@@ -7,8 +7,9 @@ Never decides anything about a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from ....protocol.errors import ErrorCode
@@ -68,6 +69,9 @@ class PartitionGateway(Protocol):
     def is_deleted(self, partition: TopicPartition) -> bool:
         """Whether the partition no longer exists in the metadata, so that it needs no marker."""
 
+    def deleted_of(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """The partitions of which `is_deleted` is true."""
+
     def open_transactions(self) -> Iterator[OpenTransaction]:
         """Every open transaction in the logs of all reachable partitions; used at start."""
 
@@ -101,6 +105,14 @@ class LocalPartitionGateway:
         """See PartitionGateway."""
         topic = self._metadata.topic(partition[0])
         return topic is None or partition[1] >= topic.partitions
+
+    def deleted_of(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """See PartitionGateway. Each topic is looked up once: a transaction may have very many partitions."""
+        counts: dict[str, int] = {}
+        for name in set(map(itemgetter(0), partitions)):
+            topic = self._metadata.topic(name)
+            counts[name] = 0 if topic is None else topic.partitions
+        return frozenset([partition for partition in partitions if partition[1] >= counts[partition[0]]])
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
         """See PartitionGateway."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from itertools import islice
+from typing import Final, NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from . import session as sessions
@@ -18,7 +20,22 @@ from .decisions import ProducerIdentity, Step, decide_add, verify_partition
 from .entry import TransactionEntry
 from .events import UNKNOWN_CALLER, Caller
 from .metadata import TransactionMetadata
-from .state import TopicPartition, TransactionState, TransactionVersion
+from .state import NO_PARTITIONS, TopicPartition, TransactionState, TransactionVersion
+
+_NOWHERE: Final[TopicPartition] = ("", -1)
+"""A partition that no transaction has."""
+
+
+class Verified(NamedTuple):
+    """The result of a verification: a code for the partitions that are `registered`, and one for all others."""
+
+    registered: frozenset[TopicPartition]
+    code: ErrorCode
+    other: ErrorCode
+
+    def code_of(self, partition: TopicPartition) -> ErrorCode:
+        """The code for one of the verified partitions."""
+        return self.code if partition in self.registered else self.other
 
 
 class PartitionRegistration(TransactionCore):
@@ -191,20 +208,23 @@ class PartitionRegistration(TransactionCore):
 
     def verify_all(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn with VerifyOnly: a code for each partition.
+    ) -> Verified:
+        """AddPartitionsToTxn with VerifyOnly.
 
-        The caller is a partition leader that appends next, so partitions that pass count as written.
+        All are verified at one point in time: between two turns of the event loop a transaction may end, and the next
+        one begin with other partitions. The caller is a partition leader that appends next, so partitions that pass
+        count as written.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         try:
             entry = self._known(transactional_id)
         except KafkaError as error:
-            return dict.fromkeys(partitions, error.code)
-        codes = {partition: _verify(entry, identity, partition) for partition in partitions}
-        if entry.written is not None:
-            entry.written.update(partition for partition, code in codes.items() if code is ErrorCode.NONE)
-        return codes
+            return Verified(NO_PARTITIONS, error.code, error.code)
+        registered = entry.metadata.topic_partitions.intersection(partitions)
+        codes = [_verify(entry, identity, partition) for partition in (*islice(registered, 1), _NOWHERE)]
+        if registered and codes[0] is ErrorCode.NONE and entry.written is not None:
+            entry.written.update(registered)
+        return Verified(registered, codes[0], codes[-1])
 
     def refuse(self, transactional_id: str, producer_id: int, producer_epoch: int, code: ErrorCode, by: Caller) -> None:
         """Log and count a batch that `verify` refused."""

@@ -30,13 +30,13 @@ def written(
     known: Collection[TopicPartition] | None,
     *,
     begins_session: bool,
-    is_deleted: Callable[[TopicPartition], bool],
+    deleted: Callable[[frozenset[TopicPartition]], frozenset[TopicPartition]],
 ) -> Written:
     """Return the partitions that the ending transaction wrote: those its producer `named` and those `known` as written.
 
     `known` is None if the broker restarted during the transaction: then every registered partition counts as written.
-    Deleted partitions are left out. Raises KafkaError INVALID_REQUEST if a named partition is in neither the
-    transaction nor the session.
+    `deleted` selects the deleted partitions; they are left out. Raises KafkaError INVALID_REQUEST if a named partition
+    is in neither the transaction nor the session.
     """
     ongoing = metadata.state is TransactionState.ONGOING
     registered = metadata.topic_partitions if ongoing else frozenset()
@@ -49,7 +49,7 @@ def written(
             f" {metadata.transactional_id!r}; register it first",
         )
     partitions = named | (registered if known is None else registered.intersection(known))
-    gone = frozenset(p for p in partitions | metadata.session_partitions if is_deleted(p))
+    gone = deleted(partitions | metadata.session_partitions)
     return Written(partitions - gone, begins_session, gone)
 
 

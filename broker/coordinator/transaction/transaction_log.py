@@ -6,6 +6,7 @@ Kafka's, so each broker's tools can read the other's log.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import lru_cache
 from typing import Final
 
@@ -116,10 +117,10 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
 
 
 def _sorted(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        topics.setdefault(topic, []).append(partition)
-    return [PartitionsSchema(topic, indexes) for topic, indexes in topics.items()]
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        topics[topic].append(partition)
+    return [PartitionsSchema(topic, sorted(topics[topic])) for topic in sorted(topics)]
 
 
 _remembered = lru_cache(maxsize=128)(_sorted)

@@ -156,4 +156,4 @@ async def test_the_decision_counts_from_its_append_on(world: World) -> None:
             await asyncio.sleep(0)
     assert entry.pending is not None, "appended and not yet on disk"
     assert coordinator.verify(ID, *world.producer, where) is E.INVALID_TXN_STATE
-    assert coordinator.verify_all(ID, *world.producer, [where]) == {where: E.INVALID_TXN_STATE}
+    assert coordinator.verify_all(ID, *world.producer, [where]).code_of(where) is E.INVALID_TXN_STATE

@@ -82,7 +82,7 @@ def named(
 ) -> Callable[[TransactionMetadata], Written]:
     """EndTxn with Topics; `known` None is after a restart."""
     return lambda of: session.written(
-        of, frozenset(partitions), known, begins_session=begins, is_deleted=lambda p: p in deleted
+        of, frozenset(partitions), known, begins_session=begins, deleted=lambda named: named & frozenset(deleted)
     )
 
 
