@@ -121,6 +121,16 @@ class ReplicaManager:
         """The log settings of a topic; topics with equal settings share one object."""
         return self._log_config(tuple(topic.configs.items()), topic.is_internal)
 
+    def largest_batch(self, topic: str) -> int:
+        """The size in bytes of the largest batch that the topic accepts.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if there is no such topic.
+        """
+        known = self._metadata.topic(topic)
+        if known is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.log_config(known).max_batch_bytes
+
     def existing_log(self, topic: str, index: int) -> Log | None:
         """The partition's log, None if the partition was never written to.
 

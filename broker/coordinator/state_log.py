@@ -14,9 +14,10 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.batch_header import TRANSACTIONAL, assemble_batch
 from ...protocol.internal_topics import java_string_hash as java_string_hash
 from ...protocol.internal_topics import partition_for_key as partition_for_key
 from ...protocol.records import Record, encode_batch
@@ -86,6 +87,37 @@ class StateLog:
         return home.log.append(
             bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch, essential=essential
         )
+
+    def largest_batch(self) -> int:
+        """The size in bytes of the largest batch that `append` accepts, unless it is essential."""
+        return self._replica_manager.largest_batch(self.topic)
+
+    def append_encoded(
+        self,
+        partition: int,
+        records: Sequence[bytes],
+        *,
+        timestamp_ms: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        transactional: bool = False,
+    ) -> AppendResult:
+        """Append records that `encode_record` made, with timestamp delta 0 and offset deltas from 0; as `append`."""
+        home = self._replica_manager.partition(self.topic, partition)
+        batch = assemble_batch(
+            b"".join(records),
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=TRANSACTIONAL if transactional else 0,
+            last_offset_delta=len(records) - 1,
+            base_timestamp=timestamp_ms,
+            max_timestamp=timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=-1,
+            record_count=len(records),
+        )
+        return home.log.append(bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch)
 
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if everything below `end_offset` is as durable as `durability` requires, else a future for it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -14,6 +15,7 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ..coordinator.group.coordinator import Commit, Committer
+from ..coordinator.group.prepared_commit import PreparedCommit
 from ..handling import Answer, Deferred, RequestContext, handles
 from ..steps import Steps
 
@@ -24,12 +26,15 @@ LONGEST_RETENTION_MS: Final = 1 << 62
 
 
 _FEW: Final = 100
-"""A request for at most this many partitions is read in one step."""
+"""A request for at most this many partitions is read in one step, and committed without preparation."""
+
+MAX_PREPARATIONS: Final = 20
+"""How often topics or claims may change while the same commits are prepared."""
 
 
 @handles(OffsetCommitRequest)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
-    """Check and append the offsets in one step; the response is sent when they are durable."""
+    """Check and append the offsets in one turn; the response is sent when they are durable."""
     coordinator = context.broker.group_coordinator
     commits: list[Commit] = []
     for topic in request.topics:
@@ -42,15 +47,17 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answe
                 for p in rows
             ]
             yield len(rows)
-    codes = iter(
-        coordinator.commit_offsets(
-            request.group_id,
-            Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
-            commits,
-            retention_ms=min(request.retention_time_ms, LONGEST_RETENTION_MS),
-            knows_missing_groups=context.api_version >= MISSING_GROUP_FROM,
+    committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+    retention_ms = min(request.retention_time_ms, LONGEST_RETENTION_MS)
+    knows_missing_groups = context.api_version >= MISSING_GROUP_FROM
+    if len(commits) <= _FEW:
+        made = coordinator.commit_offsets(
+            request.group_id, committer, commits, retention_ms=retention_ms, knows_missing_groups=knows_missing_groups
         )
-    )
+    else:
+        prepared = yield from _prepared(context, request, commits, retention_ms)
+        made = coordinator.commit_prepared(prepared, committer, knows_missing_groups=knows_missing_groups)
+    codes = iter(made)
     settled = coordinator.settled(request.group_id)
     response = OffsetCommitResponse()
     for topic in request.topics:
@@ -61,3 +68,19 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answe
             result.partitions += [OffsetCommitResponsePartition(p.partition_index, int(next(codes))) for p in rows]
             yield len(rows)
     return response if settled is None else Deferred(settled, lambda _: response)
+
+
+def _prepared(
+    context: RequestContext, request: OffsetCommitRequest, commits: list[Commit], retention_ms: int
+) -> Steps[PreparedCommit]:
+    """Prepare many commits; they are current in the turn in which this ends."""
+    coordinator = context.broker.group_coordinator
+    for _ in range(MAX_PREPARATIONS):
+        prepared = yield from coordinator.prepare_commit(request.group_id, commits, retention_ms=retention_ms)
+        if coordinator.is_current(prepared):
+            return prepared
+    raise KafkaError(
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        f"The topics or claims of the offsets of group {request.group_id!r} change faster than the offsets can be"
+        " committed: try again.",
+    )

@@ -10,8 +10,9 @@ generation or none. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from ...protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode, KafkaError
 from ...protocol.messages.txn_offset_commit import (
@@ -24,9 +25,13 @@ from ..coordinator.group.coordinator import Commit, Committer
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition
 from ..handling import Answer, Deferred, Reply, RequestContext, handles
+from ..steps import Steps, run_in_slices
 from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
+FEW: Final = 100
+"""A request for at most this many partitions is executed in one turn."""
+
 MAX_ADMISSIONS = 20
 """How often the transaction may end and begin again between registering the partition and appending to it."""
 
@@ -35,6 +40,8 @@ MAX_ADMISSIONS = 20
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
     """Append the offsets only if the partition is part of the producer's ongoing transaction at that moment."""
     groups = context.broker.group_coordinator
+    if len(request.topics) > FEW or sum(len(topic.partitions) for topic in request.topics) > FEW:
+        return _commit_many(context, request)
     with _with_code_for_client(context, request):
         groups.check_txn_commit(
             request.group_id,
@@ -71,16 +78,23 @@ async def _admit_and_commit(
 ) -> Answer:
     deadline = context.broker.transaction_coordinator.wait_deadline()
     for _ in range(MAX_ADMISSIONS):
-        if isinstance(admitted, asyncio.Future):
-            await asyncio.shield(admitted)
-        else:
-            await context.broker.transaction_coordinator.until_settled(request.transactional_id, deadline, context)
+        await _until_admissible(context, request, admitted, deadline)
         # Since the registration a timeout or fencing may have ended the transaction.
         again = _admit_now(context, request, home)
         if again is None:
             return _commit(context, request, home)
         admitted = again
     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+async def _until_admissible(
+    context: RequestContext, request: TxnOffsetCommitRequest, admitted: asyncio.Future[None] | Step, deadline: float
+) -> None:
+    """Wait for the registration, or for the end of what it waits for; then ask again."""
+    if isinstance(admitted, asyncio.Future):
+        await asyncio.shield(admitted)
+    else:
+        await context.broker.transaction_coordinator.until_settled(request.transactional_id, deadline, context)
 
 
 def _committer(context: RequestContext, request: TxnOffsetCommitRequest) -> Committer:
@@ -140,3 +154,71 @@ def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: Topi
     )
     settled = coordinator.settled(request.group_id)
     return response if settled is None else Deferred(settled, lambda _: response)
+
+
+# ---- many partitions
+
+
+async def _commit_many(context: RequestContext, request: TxnOffsetCommitRequest) -> Steps[Answer]:
+    """Prepare the offsets in slices; check everything again and append in one turn."""
+    coordinator = context.broker.group_coordinator
+    transactions = context.broker.transaction_coordinator
+    committer = _committer(context, request)
+    home = (OFFSETS_TOPIC, coordinator.partition_for(request.group_id))
+    owner = (request.transactional_id, request.producer_id)
+    deadline = transactions.wait_deadline()
+    commits = await run_in_slices(_commits(request))
+    for _ in range(MAX_ADMISSIONS):
+        prepared = await run_in_slices(coordinator.prepare_commit(request.group_id, commits, owner=owner))
+        # From here to the append there is no await, unless everything is prepared and checked again.
+        if not coordinator.is_current(prepared):
+            continue
+        with _with_code_for_client(context, request):
+            coordinator.check_txn_commit(
+                request.group_id, committer, request.transactional_id, prepared.partitions.keys()
+            )
+        prepared.check_size()
+        admitted = _admit_now(context, request, home)
+        if admitted is None:
+            transactions.wrote(request.transactional_id, home)
+            with _with_code_for_client(context, request):
+                codes = coordinator.commit_txn_prepared(
+                    prepared, committer, request.producer_id, request.producer_epoch, request.transactional_id
+                )
+            return _answer(request, codes, coordinator.settled(request.group_id))
+        await _until_admissible(context, request, admitted, deadline)
+    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _commits(request: TxnOffsetCommitRequest) -> Steps[list[Commit]]:
+    commits: list[Commit] = []
+    for topic in request.topics:
+        for start in range(0, len(topic.partitions), FEW):
+            rows = topic.partitions[start : start + FEW]
+            commits += [
+                Commit(
+                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
+                )
+                for p in rows
+            ]
+            yield len(rows)
+        yield 1
+    return commits
+
+
+def _answer(
+    request: TxnOffsetCommitRequest, commit_codes: Iterable[ErrorCode], settled: asyncio.Future[None] | None
+) -> Steps[Answer]:
+    codes = iter(commit_codes)
+    response = TxnOffsetCommitResponse()
+    for topic in request.topics:
+        result = TxnOffsetCommitResponseTopic(topic.name)
+        response.topics.append(result)
+        for start in range(0, len(topic.partitions), FEW):
+            rows = topic.partitions[start : start + FEW]
+            result.partitions += [TxnOffsetCommitResponsePartition(p.partition_index, int(next(codes))) for p in rows]
+            yield len(rows)
+        yield 1
+    if settled is None:
+        return response
+    return Deferred(settled, lambda _: response)

@@ -56,6 +56,11 @@ from oncelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from oncelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -334,6 +339,26 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
     "DescribeTopicPartitions behind all of its topics": (
         lambda: DescribeTopicPartitionsRequest([TopicToDescribe(name) for name in topic_names()], 2000, Cursor("z", 0)),
         0,
+    ),
+    "OffsetCommit of one partition": (
+        lambda: OffsetCommitRequest(
+            "g", topics=[OffsetCommitRequestTopic("wide", partitions=[OffsetCommitRequestPartition(0, 5)] * ROWS)]
+        ),
+        8,
+    ),
+    "TxnOffsetCommit of one partition": (
+        lambda: TxnOffsetCommitRequest(
+            "tx", "g", topics=[TxnOffsetCommitRequestTopic("wide", [TxnOffsetCommitRequestPartition(0, 5)] * ROWS)]
+        ),
+        3,
+    ),
+    "TxnOffsetCommit of many topics": (
+        lambda: TxnOffsetCommitRequest(
+            "tx",
+            "g",
+            topics=[TxnOffsetCommitRequestTopic(n, [TxnOffsetCommitRequestPartition(0, 5)]) for n in topic_names()],
+        ),
+        3,
     ),
     "OffsetFetch of one topic": (
         lambda: OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("missing", list(range(ROWS)))]),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +25,7 @@ from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...config import BrokerConfig
 from ...ports import Clock, RandomIds
+from ...steps import Steps
 from ..claims import Claim, ClaimKeeper
 from ..state_log import StateLog
 from .claims import ClaimMap
@@ -34,6 +35,7 @@ from .group_log import GroupLog
 from .membership import GroupMembership, Join
 from .offset_rules import check_commit, check_group_delete, check_offset_delete
 from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .prepared_commit import COMMITS_AT_ONCE, ENCODING_UNITS, PreparedCommit
 from .rebalance import Rebalance, failed_join
 from .timer import DeadlineTimer
 from .upkeep import GroupUpkeep
@@ -342,6 +344,75 @@ class GroupCoordinator:
         )
         self._membership.get_or_create(group_id)
         return codes
+
+    def prepare_commit(
+        self,
+        group_id: str,
+        commits: Sequence[Commit],
+        *,
+        retention_ms: int = -1,
+        owner: tuple[str, int] = ("", -1),
+    ) -> Steps[PreparedCommit]:
+        """Check and encode many commits in steps, before `commit_prepared` or `commit_txn_prepared`.
+
+        `owner`: the transactional id and producer id of a TxnOffsetCommit.
+        """
+        prepared = PreparedCommit(group_id, self._log.largest_batch())
+        now_ms = self._clock.now_ms()
+        expire_ms = -1 if retention_ms == -1 else now_ms + retention_ms
+        for start in range(0, len(commits), COMMITS_AT_ONCE):
+            portion = commits[start : start + COMMITS_AT_ONCE]
+            codes, valid = self._sort_out(portion)
+            prepared.codes += codes
+            prepared.partitions.update(dict.fromkeys(commit.partition for commit in portion))
+            for commit in valid:
+                value = self._value(group_id, commit, now_ms, expire_ms, owner)
+                prepared.add(commit.partition, value, self._claims.get(group_id, commit.partition))
+            if prepared.is_too_large:
+                break
+            yield len(portion) + ENCODING_UNITS * len(valid)
+        return prepared
+
+    def is_current(self, prepared: PreparedCommit) -> bool:
+        """Whether prepared commits may be appended in this turn; if not, prepare them again."""
+        return prepared.is_current(self._metadata, self._claims.of_group(prepared.group_id))
+
+    def commit_prepared(
+        self, prepared: PreparedCommit, committer: Committer, *, knows_missing_groups: bool = True
+    ) -> list[ErrorCode]:
+        """Append an OffsetCommit that `is_current` in this turn; otherwise as `commit_offsets`."""
+        group_id = prepared.group_id
+        self._check(group_id, may_be_empty=True)
+        if not prepared.offsets:
+            return prepared.codes
+        self._membership.check_room(group_id)
+        missing = ErrorCode.GROUP_ID_NOT_FOUND if knows_missing_groups else ErrorCode.ILLEGAL_GENERATION
+        group = self._check_committer(group_id, committer, missing, transactional=False)
+        self._log.put_prepared(prepared)
+        group = group or self._membership.get_or_create(group_id)
+        self._membership.offsets_committed(group, committer.member_id)
+        return prepared.codes
+
+    def commit_txn_prepared(
+        self,
+        prepared: PreparedCommit,
+        committer: Committer,
+        producer_id: int,
+        producer_epoch: int,
+        transactional_id: str,
+    ) -> list[ErrorCode]:
+        """Append a TxnOffsetCommit that `is_current` in this turn; otherwise as `commit_txn_offsets`."""
+        group_id = prepared.group_id
+        self._check(group_id)
+        self._membership.check_room(group_id)
+        if not prepared.offsets:
+            return prepared.codes
+        self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
+        partitions = (partition for partition, _ in prepared.offsets)
+        self._claims.check(group_id, partitions, transactional_id, committer.generation_id)
+        self._log.put_prepared(prepared, producer_id=producer_id, producer_epoch=producer_epoch)
+        self._membership.get_or_create(group_id)
+        return prepared.codes
 
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int

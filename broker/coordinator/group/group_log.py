@@ -23,6 +23,7 @@ from ..state_log import StateLog, StateRecord
 from .classic_group import ClassicGroup
 from .offset_reader import OffsetReader
 from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .prepared_commit import PreparedCommit
 from .rebalance import Stored
 from .records import decode_group, encode_group, encode_offset, group_key, offset_key
 
@@ -93,6 +94,33 @@ class GroupLog:
         producer = (partition, producer_id) if producer_id >= 0 else None
         for record_offset, (target, value) in enumerate(offsets, base_offset):
             self._offsets.replay(group_id, target, value, record_offset, producer)
+
+    def largest_batch(self) -> int:
+        """The size in bytes of the largest batch that a partition accepts, unless it only removes state."""
+        try:
+            return self._state_log.largest_batch()
+        except KafkaError as error:
+            raise _coordinator_error(error) from error
+
+    def put_prepared(self, prepared: PreparedCommit, *, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        """Append prepared offsets in one batch; otherwise as `put_offsets`."""
+        prepared.check_size()
+        partition = self.partition_for(prepared.group_id)
+        try:
+            result = self._state_log.append_encoded(
+                partition,
+                prepared.records,
+                timestamp_ms=self._clock.now_ms(),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transactional=producer_id >= 0,
+            )
+        except KafkaError as error:
+            raise _coordinator_error(error) from error
+        self._end_offsets[partition] = result.last_offset + 1
+        producer = (partition, producer_id) if producer_id >= 0 else None
+        for record_offset, (target, value) in enumerate(prepared.offsets, result.base_offset):
+            self._offsets.replay(prepared.group_id, target, value, record_offset, producer)
 
     def remove(self, group_id: str, partitions: Iterable[TopicPartition], *, group_too: bool) -> None:
         """Append tombstones for a group's offsets and, with `group_too`, a last one for the group itself."""

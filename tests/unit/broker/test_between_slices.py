@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, cast
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import pytest
 from oncelog import Broker
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.handlers import create_partitions, offset_fetch
-from oncelog.broker.handling import RequestContext
 from oncelog.broker.metadata import Topic
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from oncelog.protocol.schema import Request
-from support.dispatching import Peer
+from support.slices import context_of, run
 
 PARTITIONS = 2_000
 COMMITS = 25
@@ -26,22 +24,6 @@ COMMITS = 25
 async def broker() -> AsyncIterator[Broker]:
     async with Broker(durability="os", logging_level="error", request_max_new_partitions=40) as broker:
         yield broker
-
-
-def context_of(broker: Broker, request: Request[Any], version: int) -> RequestContext:
-    return RequestContext(broker, cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
-
-
-def run(steps: Any, between: Callable[[int], None]) -> Any:
-    """Run a handler's steps to their end; `between` is called at each point where others may come in."""
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-        between(count)
-        count += 1
 
 
 async def test_topic_that_appears_in_between_counts_against_the_new_partitions_of_a_request(

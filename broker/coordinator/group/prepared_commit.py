@@ -1,0 +1,98 @@
+"""Many commits, checked and encoded in slices before the turn that appends them.
+
+Nothing of it is in force until it is appended. Topics and claims may change between the slices, and an offset must
+neither get the id of a deleted topic nor a claim that is over; so whoever appends it first asks, in the same turn,
+whether all of them are still as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from ....protocol.batch_header import HEADER_SIZE
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.records import encode_record
+from ...topic_names import OFFSETS_TOPIC
+from ..claims import Claim, TopicPartition
+from .offsets import OffsetAndMetadata
+from .records import encode_offset, offset_key
+
+if TYPE_CHECKING:
+    from ...metadata import Metadata
+
+COMMITS_AT_ONCE: Final = 25
+"""How many commits are prepared in one step."""
+
+ENCODING_UNITS: Final = 20
+"""The units of work of one encoded offset."""
+
+
+class PreparedCommit:
+    """The commits of one request: a code for each, and the encoded records of the valid ones.
+
+    `partitions` are all that the request names. If the records exceed `largest_batch` bytes, the preparation ends
+    there, and nothing of it may be appended.
+    """
+
+    __slots__ = (
+        "_claims",
+        "_is_claimed",
+        "_size",
+        "_topic_ids",
+        "codes",
+        "group_id",
+        "largest_batch",
+        "offsets",
+        "partitions",
+        "records",
+    )
+
+    def __init__(self, group_id: str, largest_batch: int) -> None:
+        self.group_id = group_id
+        self.largest_batch = largest_batch
+        self.codes: list[ErrorCode] = []
+        self.partitions: dict[TopicPartition, None] = {}
+        self.offsets: list[tuple[TopicPartition, OffsetAndMetadata]] = []
+        self.records: list[bytes] = []
+        self._topic_ids: dict[str, bytes] = {}
+        self._claims: list[Claim | None] = []
+        self._is_claimed = False
+        self._size = HEADER_SIZE
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the records do not fit into one batch."""
+        return self._size > self.largest_batch
+
+    def check_size(self) -> None:
+        """Raise KafkaError UNKNOWN_SERVER_ERROR, as of a log, if the records do not fit into one batch."""
+        if self.is_too_large:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"The offsets committed for group {self.group_id!r} need a batch of more than {self.largest_batch}"
+                f" bytes, the largest that {OFFSETS_TOPIC} accepts. Commit fewer partitions at a time, or raise its"
+                " max.message.bytes.",
+            )
+
+    def add(self, partition: TopicPartition, offset: OffsetAndMetadata, claim: Claim | None) -> None:
+        """Encode a valid commit; `claim` is the one in force on its partition."""
+        record = encode_record(0, len(self.records), offset_key(self.group_id, partition), encode_offset(offset))
+        self.offsets.append((partition, offset))
+        self.records.append(record)
+        self._size += len(record)
+        self._topic_ids.setdefault(partition[0], offset.topic_id)  # the first is no longer current if there is another
+        self._claims.append(claim)
+        self._is_claimed = self._is_claimed or claim is not None
+
+    def is_current(self, metadata: Metadata, claims: Mapping[TopicPartition, Claim]) -> bool:
+        """Whether the topics and the claims on the partitions are still those with which the records were made."""
+        for name, topic_id in self._topic_ids.items():
+            topic = metadata.topic(name)
+            if topic is None or topic.topic_id != topic_id:
+                return False
+        if not (claims or self._is_claimed):
+            return True
+        return all(
+            claims.get(partition) == made for (partition, _), made in zip(self.offsets, self._claims, strict=True)
+        )
