@@ -12,8 +12,8 @@ torn tail, making indexes and producer state again. Rules:
 * Behind the recovery point every checksum is verified. At the first byte that is no valid batch, or where segments do
   not join, the log ends, if that can be a torn write: a process that is killed tears only its last write, so a valid
   batch behind the damage, and not inside of the torn write (`batch_search.py`), means that the file has rotted, and the
-  partition stays offline, too. After a loss of power anything behind the recovery point may be whole or not, in any
-  order: the rest was never acknowledged.
+  partition stays offline, too. So it does where more bytes look like batches than can be checked. After a loss of power
+  anything behind the recovery point may be whole or not, in any order: the rest was never acknowledged.
 * What is cut off is kept (`removed.py`).
 * What is kept is on disk before anyone sees it: a crash of the process alone leaves unsynced bytes in the page cache.
 """
@@ -32,7 +32,7 @@ from ...protocol.records import decode_batch
 from ..descriptors import NO_SPACE
 from ..ports import Clock, FileSystem, RandomIds, Threads
 from .batch_scan import BrokenBatch, scan_batches
-from .batch_search import find_batch_behind
+from .batch_search import BatchSearch, SearchGivenUp
 from .disk_space import DiskSpace
 from .file_names import (
     CLEANED,
@@ -414,7 +414,11 @@ class _Loader:
         if self._point.clean or end_offset < self._recovery_point:
             raise CorruptLog(segment.path(), broken.position, end_offset, broken.reason)
         if self._point.same_boot:
-            valid = find_batch_behind(segment.file, broken.position, size, end_offset)
+            try:
+                valid = BatchSearch(segment.file, broken.position, size, end_offset).find()
+            except SearchGivenUp as error:
+                reason = f"{broken.reason}; {error}"
+                raise CorruptLog(segment.path(), broken.position, end_offset, reason) from None
             if behind or valid is not None:
                 where = f"at byte {valid}" if valid is not None else f"in {self.segments[number + 1].path()}"
                 because = "its checksum matches" if valid == broken.position else f"valid batches follow {where}"
