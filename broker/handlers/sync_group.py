@@ -5,18 +5,30 @@ v3: static members. v5: the request names the protocol, so that a mismatch is de
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..handling import Deferred, RequestContext, handles
+from ..steps import Steps
 
 PROTOCOL_REQUIRED_FROM = 5
 
 
+AT_ONCE: Final = 200
+"""How many members' assignments are read in one step."""
+
+
 @handles(SyncGroupRequest)
-def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+def handle(context: RequestContext, request: SyncGroupRequest) -> Steps[Deferred[SyncGroupResponse]]:
     """Wait until the assignment is durable; the connection's other requests are served meanwhile."""
     if context.api_version >= PROTOCOL_REQUIRED_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return Deferred(context.broker.group_coordinator.sync(request))
+    assignments: dict[str, bytes] = {}
+    for start in range(0, len(request.assignments), AT_ONCE):
+        portion = request.assignments[start : start + AT_ONCE]
+        assignments.update((item.member_id, bytes(item.assignment)) for item in portion)
+        yield len(portion)
+    return Deferred(context.broker.group_coordinator.sync(request, assignments))

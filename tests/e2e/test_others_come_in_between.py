@@ -42,6 +42,7 @@ from oncelog.protocol.messages.incremental_alter_configs import AlterableConfig 
 from oncelog.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from oncelog.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -56,6 +57,7 @@ from oncelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -445,6 +447,19 @@ async def test_no_turn_goes_through_all_partitions_of_a_transaction(broker: Brok
         lines = await lines_of_longest_turn(broker, request, version)
         assert lines < LINES_OF_A_RECORD, type(request)
     assert transactions.describe("id").state.is_commit
+
+
+async def test_no_turn_goes_through_all_assignments_of_the_leader() -> None:
+    async with (
+        Broker(durability="os", logging_level="error", group_initial_rebalance_delay_ms=0) as broker,
+        RawConnection(broker.address) as wire,
+    ):
+        protocols = [JoinGroupRequestProtocol("range", b"")]
+        joined = await wire.call(JoinGroupRequest("g", 60_000, 60_000, "", None, "consumer", protocols), 3)
+        assert joined.leader == joined.member_id
+        assignments = [SyncGroupRequestAssignment(name, b"x") for name in topic_names()]
+        request = SyncGroupRequest("g", joined.generation_id, joined.member_id, assignments=assignments)
+        assert await lines_of_longest_turn(broker, request, 3) < LINES_AT_ONCE
 
 
 async def test_others_are_answered_while_a_large_session_is_looked_through(broker: Broker) -> None:

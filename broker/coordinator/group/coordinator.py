@@ -231,14 +231,19 @@ class GroupCoordinator:
         self._membership.join(request, future.set_result)
         return future
 
-    def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
+    def sync(
+        self, request: SyncGroupRequest, assignments: Mapping[str, bytes] | None = None
+    ) -> asyncio.Future[SyncGroupResponse]:
         """SyncGroup: the future resolves when the assignment is durable, or at once.
 
+        `assignments`: those of the request by member id, where they are read already.
         Raises KafkaError if the group is not served.
         """
         self._check(request.group_id)
         future: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
-        self._membership.sync(request, future.set_result)
+        if assignments is None:
+            assignments = {item.member_id: bytes(item.assignment) for item in request.assignments}
+        self._membership.sync(request, assignments, future.set_result)
         return future
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:

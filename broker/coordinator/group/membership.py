@@ -10,7 +10,7 @@ protocol stays the same. KIP-814: a leader that rejoins this way is told to skip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -317,8 +317,8 @@ class GroupMembership:
 
     # ---- SyncGroup
 
-    def sync(self, request: SyncGroupRequest, answer: SyncAnswer) -> None:
-        """SyncGroup; `answer` is called once, now or when the assignment is durable."""
+    def sync(self, request: SyncGroupRequest, assignments: Mapping[str, bytes], answer: SyncAnswer) -> None:
+        """SyncGroup with its assignments by member id; `answer` is called once, now or when they are durable."""
         group = self.groups.get(request.group_id)
         if group is None:
             answer(failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -344,10 +344,9 @@ class GroupMembership:
             member.awaiting_sync = answer
             self._rebalance.synced(group, member.member_id)
             if group.is_leader(member.member_id):
-                if not self._footprint.has_room(sum(len(item.assignment) for item in request.assignments)):
+                if not self._footprint.has_room(sum(map(len, assignments.values()))):
                     answer_sync(member, failed_sync(ErrorCode.GROUP_MAX_SIZE_REACHED))
                     return
-                assignments = {item.member_id: bytes(item.assignment) for item in request.assignments}
                 self._rebalance.store_assignment(group, assignments)
 
     # ---- Heartbeat
