@@ -70,7 +70,8 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         return
     from support.broker import BrokerProcess
 
-    with BrokerProcess(directory) as broker:
+    # Hundreds of groups start one member each, so none waits for more; Apache Kafka is set so here, too.
+    with BrokerProcess(directory, "--set", "group.initial.rebalance.delay.ms=0") as broker:
         yield broker.address
 
 
