@@ -14,6 +14,7 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ..commit_rows import FEW, commits_of
 from ..coordinator.group.coordinator import Commit, Committer
 from ..coordinator.group.prepared_commit import PreparedCommit
 from ..handling import Answer, Deferred, RequestContext, handles
@@ -24,10 +25,6 @@ MISSING_GROUP_FROM = 9
 LONGEST_RETENTION_MS: Final = 1 << 62
 """The longest retention; a longer one is reduced to it, because the stored expiry time has 64 bits."""
 
-
-_FEW: Final = 100
-"""A request for at most this many partitions is read in one step, and committed without preparation."""
-
 MAX_PREPARATIONS: Final = 20
 """How often topics or claims may change while the same commits are prepared."""
 
@@ -36,21 +33,11 @@ MAX_PREPARATIONS: Final = 20
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
     """Check and append the offsets in one turn; the response is sent when they are durable."""
     coordinator = context.broker.group_coordinator
-    commits: list[Commit] = []
-    for topic in request.topics:
-        for start in range(0, len(topic.partitions), _FEW):
-            rows = topic.partitions[start : start + _FEW]
-            commits += [
-                Commit(
-                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
-                )
-                for p in rows
-            ]
-            yield len(rows)
+    commits = yield from commits_of(request.topics)
     committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     retention_ms = min(request.retention_time_ms, LONGEST_RETENTION_MS)
     knows_missing_groups = context.api_version >= MISSING_GROUP_FROM
-    if len(commits) <= _FEW:
+    if len(commits) <= FEW:
         made = coordinator.commit_offsets(
             request.group_id, committer, commits, retention_ms=retention_ms, knows_missing_groups=knows_missing_groups
         )
@@ -63,8 +50,8 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answe
     for topic in request.topics:
         result = OffsetCommitResponseTopic(name=topic.name)
         response.topics.append(result)
-        for start in range(0, len(topic.partitions), _FEW):
-            rows = topic.partitions[start : start + _FEW]
+        for start in range(0, len(topic.partitions), FEW):
+            rows = topic.partitions[start : start + FEW]
             result.partitions += [OffsetCommitResponsePartition(p.partition_index, int(next(codes))) for p in rows]
             yield len(rows)
     return response if settled is None else Deferred(settled, lambda _: response)

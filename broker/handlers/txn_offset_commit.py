@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from ...protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode, KafkaError
 from ...protocol.messages.txn_offset_commit import (
@@ -21,6 +20,7 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ..commit_rows import FEW, commits_of
 from ..coordinator.group.coordinator import Commit, Committer
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition
@@ -29,9 +29,6 @@ from ..steps import Steps, run_in_slices
 from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
-FEW: Final = 100
-"""A request for at most this many partitions is executed in one turn."""
-
 MAX_ADMISSIONS = 20
 """How often the transaction may end and begin again between registering the partition and appending to it."""
 
@@ -167,7 +164,7 @@ async def _commit_many(context: RequestContext, request: TxnOffsetCommitRequest)
     home = (OFFSETS_TOPIC, coordinator.partition_for(request.group_id))
     owner = (request.transactional_id, request.producer_id)
     deadline = transactions.wait_deadline()
-    commits = await run_in_slices(_commits(request))
+    commits = await run_in_slices(commits_of(request.topics))
     for _ in range(MAX_ADMISSIONS):
         prepared = await run_in_slices(coordinator.prepare_commit(request.group_id, commits, owner=owner))
         # From here to the append there is no await, unless everything is prepared and checked again.
@@ -188,22 +185,6 @@ async def _commit_many(context: RequestContext, request: TxnOffsetCommitRequest)
             return _answer(request, codes, coordinator.settled(request.group_id))
         await _until_admissible(context, request, admitted, deadline)
     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-
-
-def _commits(request: TxnOffsetCommitRequest) -> Steps[list[Commit]]:
-    commits: list[Commit] = []
-    for topic in request.topics:
-        for start in range(0, len(topic.partitions), FEW):
-            rows = topic.partitions[start : start + FEW]
-            commits += [
-                Commit(
-                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
-                )
-                for p in rows
-            ]
-            yield len(rows)
-        yield 1
-    return commits
 
 
 def _answer(
