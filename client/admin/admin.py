@@ -367,7 +367,11 @@ class Admin:
         else:
             wanted = sorted(partitions_of(partitions))
         return await transactions.find_hanging(
-            calls, wanted, older_than_ms=older_than_ms, now_ms=int(time.time() * 1000)
+            calls,
+            wanted,
+            older_than_ms=older_than_ms,
+            now_ms=int(time.time() * 1000),
+            skip_missing=partitions is None,
         )
 
     def _calls_within(self, timeout_ms: int | None) -> AdminCalls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.schema import Request, Response
@@ -16,6 +16,18 @@ R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
 _COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class FromCoordinator(NamedTuple, Generic[R]):
+    """A coordinator's response, its version, and who sent it.
+
+    `lost`: an earlier response was lost, so the request may have been executed twice.
+    """
+
+    answer: R
+    version: int
+    node_id: int
+    lost: bool
 
 
 class AdminCalls:
@@ -104,8 +116,8 @@ class AdminCalls:
         build: Callable[[Connection], tuple[Request[R], int]],
         codes: Callable[[R, int], list[int]],
         what: str,
-    ) -> tuple[R, int, int]:
-        """Send a request to a group's coordinator; returns response, version and the coordinator's id.
+    ) -> FromCoordinator[R]:
+        """Send a request to a group's coordinator.
 
         `codes` returns the error codes of a response that decide whether it is sent again.
         """
@@ -113,16 +125,15 @@ class AdminCalls:
 
     async def of_transaction(
         self, transactional_id: str, request: Request[R], codes: Callable[[R], list[int]], what: str
-    ) -> tuple[R, int]:
-        """Send a request to the coordinator of a transactional id; returns its response and the coordinator's id."""
-        answer, _, node_id = await self._of_coordinator(
+    ) -> FromCoordinator[R]:
+        """Send a request to the coordinator of a transactional id."""
+        return await self._of_coordinator(
             KeyType.TRANSACTION,
             transactional_id,
             lambda connection: (request, connection.version_of(type(request))),
             lambda answer, _: codes(answer),
             what,
         )
-        return answer, node_id
 
     async def _of_coordinator(
         self,
@@ -131,14 +142,20 @@ class AdminCalls:
         build: Callable[[Connection], tuple[Request[R], int]],
         codes: Callable[[R, int], list[int]],
         what: str,
-    ) -> tuple[R, int, int]:
-        async def ask() -> tuple[R, int, int]:
+    ) -> FromCoordinator[R]:
+        lost = False
+
+        async def ask() -> FromCoordinator[R]:
+            nonlocal lost
             node_id = await self.cluster.coordinator(key_type, key, self.timeout_s)
+            sent = False
             try:
                 connection = await self.cluster.connection(node_id)
                 request, version = build(connection)
+                sent = True
                 answer = await connection.send(request, version)
-            except KafkaError:
+            except KafkaError as failed:
+                lost = lost or (sent and isinstance(failed, NetworkError | KafkaTimeoutError))
                 self.cluster.forget_coordinator(key_type, key)
                 raise
             for code in codes(answer, version):
@@ -147,7 +164,7 @@ class AdminCalls:
                     self.cluster.forget_coordinator(key_type, key)
                 if error.retriable or error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
                     raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{error.code.name}: {error.message}")
-            return answer, version, node_id
+            return FromCoordinator(answer, version, node_id, lost)
 
         return await self.retrying(ask, what)
 

@@ -47,7 +47,7 @@ async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupLis
 
 async def describe_group(calls: AdminCalls, group_id: str) -> GroupDescription:
     """Describe a group; one that does not exist has the state Dead."""
-    answer, _, node_id = await calls.of_group(
+    answer, _, node_id, _ = await calls.of_group(
         group_id,
         lambda connection: (DescribeGroupsRequest(groups=[group_id]), connection.version_of(DescribeGroupsRequest)),
         lambda answer, _: [one.error_code for one in answer.groups],
@@ -77,14 +77,17 @@ def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
 
 
 async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
-    """Delete a group; returns None or the failure."""
-    answer, _, _ = await calls.of_group(
+    """Delete a group; returns None or the failure. After a lost response a group that does not exist counts as done."""
+    answer, _, _, lost = await calls.of_group(
         group_id,
         lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
         lambda answer, _: [one.error_code for one in answer.results],
         f"delete group {group_id!r}",
     )
-    return failure(answer.results[0].error_code, None, f"group {group_id!r}")
+    code = answer.results[0].error_code
+    if lost and code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    return failure(code, None, f"group {group_id!r}")
 
 
 async def group_offsets(
@@ -101,7 +104,7 @@ async def group_offsets(
             request.groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
         return request, version
 
-    answer, version, _ = await calls.of_group(group_id, build, _fetch_codes, f"read the offsets of group {group_id!r}")
+    answer, version, *_ = await calls.of_group(group_id, build, _fetch_codes, f"read the offsets of group {group_id!r}")
     found, problem = read_offset_fetch(answer, version)
     if problem is not None:
         raise problem
@@ -140,7 +143,7 @@ async def alter_group_offsets(
             for topic, indexes in group_by_topic(offsets).items()
         ],
     )
-    answer, _, _ = await calls.of_group(
+    answer, *_ = await calls.of_group(
         group_id,
         lambda connection: (request, connection.version_of(OffsetCommitRequest)),
         _commit_codes,
@@ -163,22 +166,28 @@ def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
 async def delete_group_offsets(
     calls: AdminCalls, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Delete committed offsets; returns None or the failure by partition, raises what concerns the whole group."""
+    """Delete committed offsets; returns None or the failure by partition, raises what concerns the whole group.
+
+    After a lost response a group that does not exist counts as done.
+    """
+    wanted = list(partitions)
     request = OffsetDeleteRequest(
         group_id=group_id,
         topics=[
             OffsetDeleteRequestTopic(
                 name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
             )
-            for topic, indexes in group_by_topic(partitions).items()
+            for topic, indexes in group_by_topic(wanted).items()
         ],
     )
-    answer, _, _ = await calls.of_group(
+    answer, _, _, lost = await calls.of_group(
         group_id,
         lambda connection: (request, connection.version_of(OffsetDeleteRequest)),
         lambda answer, _: [answer.error_code],
         f"delete offsets of group {group_id!r}",
     )
+    if lost and answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return dict.fromkeys(wanted)
     problem = failure(answer.error_code, None, f"group {group_id!r}")
     if problem is not None:
         raise problem

@@ -59,7 +59,7 @@ async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str
         # The timeout is that of transactions which this epoch will never begin; the next owner brings its own.
         request = InitProducerIdRequest(transactional_id, round(calls.timeout_s * 1000))
         try:
-            answer, _ = await calls.of_transaction(
+            answer, *_ = await calls.of_transaction(
                 transactional_id,
                 request,
                 lambda answer: [answer.error_code],
@@ -141,7 +141,7 @@ async def describe_transactions(
     """Describe each transactional id at its coordinator; an id that fails has its KafkaError."""
 
     async def one(transactional_id: str) -> TransactionDescription | KafkaError:
-        answer, node_id = await calls.of_transaction(
+        answer, _, node_id, _ = await calls.of_transaction(
             transactional_id,
             DescribeTransactionsRequest([transactional_id]),
             lambda answer: [state.error_code for state in answer.transaction_states],
@@ -168,15 +168,21 @@ async def describe_transactions(
 
 
 async def describe_producers(
-    calls: AdminCalls, partitions: Iterable[TopicPartition]
+    calls: AdminCalls, partitions: Iterable[TopicPartition], *, skip_missing: bool = False
 ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
-    """Send DescribeProducers to the leaders; raises the first failure."""
+    """Send DescribeProducers to the leaders; raises the first failure.
+
+    With `skip_missing` a partition that does not exist has no producers, and is no failure.
+    """
     wanted = list(dict.fromkeys(partitions))
     described: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
 
+    def is_missing(one: TopicPartition) -> None:
+        described[one] = ()
+
     async def ask() -> None:
         left = [one for one in wanted if one not in described]
-        for node_id, here in (await by_leader(calls, left)).items():
+        for node_id, here in (await by_leader(calls, left, is_missing if skip_missing else None)).items():
             request = DescribeProducersRequest(
                 [TopicRequest(topic, indexes) for topic, indexes in group_by_topic(here).items()]
             )
@@ -184,6 +190,9 @@ async def describe_producers(
             for topic in answer.topics:
                 for data in topic.partitions:
                     one = TopicPartition(topic.name, data.partition_index)
+                    if skip_missing and data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        is_missing(one)
+                        continue
                     problem = failure(data.error_code, data.error_message, str(one))
                     if problem is not None:
                         raise problem
@@ -240,14 +249,16 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
 
 
 async def find_hanging(
-    calls: AdminCalls, partitions: Iterable[TopicPartition], *, older_than_ms: int, now_ms: int
+    calls: AdminCalls, partitions: Iterable[TopicPartition], *, older_than_ms: int, now_ms: int, skip_missing: bool
 ) -> list[HangingTransaction]:
     """Return open transactions without a record since `older_than_ms` that their coordinators do not know.
+
+    With `skip_missing` a partition that does not exist is no failure. Topics may be deleted while this runs.
 
     The age excludes transactions that begin or end between two requests. Those that remain are checked once more at the
     end, and count only if they are unchanged. With 0 no age is excluded, because timestamps are set by producers.
     """
-    producers = await describe_producers(calls, partitions)
+    producers = await describe_producers(calls, partitions, skip_missing=skip_missing)
     candidates = [
         (partition, producer)
         for partition, known in producers.items()
@@ -274,7 +285,7 @@ async def find_hanging(
         )
         if why is not None:
             hanging.append(HangingTransaction(partition, producer, transactional_id, why))
-    still = await describe_producers(calls, [one.partition for one in hanging])
+    still = await describe_producers(calls, [one.partition for one in hanging], skip_missing=True)
     return [one for one in hanging if _is_there(one.producer, still[one.partition])]
 
 

@@ -13,6 +13,7 @@ from oncelog.client.errors import IllegalStateError, InvalidTopicError, KafkaTim
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest
 from oncelog.protocol.messages.create_topics import CreateTopicsRequest
+from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from support.proxy import FaultProxy
 
@@ -98,6 +99,17 @@ async def test_changes_whose_response_was_lost_succeed(bootstrap: str, fresh_nam
         proxy.break_after(DeleteTopicsRequest)
         await admin.delete_topics([name])
         assert name not in await admin.list_topics()
+
+
+async def test_group_whose_deletion_lost_its_response_is_deleted(bootstrap: str, fresh_name: Names) -> None:
+    name, group_id = fresh_name("topic"), fresh_name("group")
+    async with FaultProxy(bootstrap) as proxy, Admin(bootstrap_servers=proxy.address) as admin:
+        await admin.create_topic(name, 1)
+        await admin.alter_group_offsets(group_id, {TopicPartition(name, 0): 0})
+        proxy.break_after(DeleteGroupsRequest)
+        await admin.delete_groups([group_id])
+        with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+            await admin.delete_groups([group_id])
 
 
 async def test_a_topic_that_existed_before_is_not_created_however_often_a_response_is_lost(

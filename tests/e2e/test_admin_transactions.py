@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog import Admin, Consumer, KafkaError, Producer, ProducerFencedError, TopicPartition, UnsupportedVersionError
-from oncelog.client.admin import AbortTransactionSpec, WhyHanging
+from oncelog.client.admin import AbortTransactionSpec, WhyHanging, transactions
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -283,6 +284,39 @@ class TestHanging:
                 await producer.init_transactions()
                 await producer_commits(producer, topic)
             assert await committed(address, topic) == [b"committed"]
+
+    @pytest.mark.parametrize("look", [1, 2], ids=["first look", "second look"])
+    async def test_topic_that_is_deleted_during_the_search_is_left_out(
+        self,
+        request: pytest.FixtureRequest,
+        tmp_path: Path,
+        fresh_name: Names,
+        monkeypatch: pytest.MonkeyPatch,
+        look: int,
+    ) -> None:
+        kafka, topic = request.config.getoption("--kafka"), fresh_name("topic")
+        describe_producers = transactions.describe_producers
+        looks = 0
+
+        async def topic_is_deleted_first(*arguments: Any, **options: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == look:
+                await admin.delete_topics([topic])
+                async with asyncio.timeout(20):
+                    while topic in await admin.list_topics():
+                        await asyncio.sleep(0.01)
+            return await describe_producers(*arguments, **options)
+
+        async with (
+            broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang),
+            Admin(bootstrap_servers=address) as admin,
+        ):
+            await admin.create_topic(topic, 1)
+            await hang(topic, 0, 4_711_000, 3)
+            monkeypatch.setattr(transactions, "describe_producers", topic_is_deleted_first)
+            assert await admin.find_hanging_transactions() == []
+            assert looks >= look
 
     async def test_transaction_of_a_living_coordinator_is_not_hanging(
         self, admin: Admin, producer: Producer, topic: str
