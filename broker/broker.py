@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from os import PathLike, fspath
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.errors import KafkaError
 from . import descriptors
@@ -27,6 +27,7 @@ from .dispatcher import Dispatcher
 from .features import TRANSACTION_VERSION, group_aware
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
+from .keywords import BrokerKeywords
 from .log import LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
@@ -68,7 +69,7 @@ class Broker:
         ids: RandomIds | None = None,
         threads: Threads | None = None,
         logger: Any = None,
-        **settings: object,
+        **settings: Unpack[BrokerKeywords],
     ) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if isinstance(config, BrokerConfig):

@@ -111,7 +111,8 @@ def consume(
     async def work() -> int:
         from ..client.consumer import Consumer
 
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
+            "bootstrap_servers": bootstrap,
             "isolation_level": isolation,
             "auto_offset_reset": "earliest" if from_beginning else "latest",
             "enable_auto_commit": False,
@@ -120,7 +121,7 @@ def consume(
         }
         if group is not None:
             settings["group_id"] = group
-        async with Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
+        async with Consumer(settings) as consumer:
             ends = None
             known = {topic: await _partitions(consumer, topic, wait=wait) for topic in topics}
             if group is not None:

@@ -1,4 +1,7 @@
-"""Writes the generated parts of docs/ anew: `make docs`. A test compares `pages()` with what is committed."""
+"""Writes the generated parts of docs/ and the generated modules anew: `make docs`.
+
+A test compares `pages()` with what is committed.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pages() -> dict[str, str]:
-    """The text that each generated page must have, by its path from the repository's root."""
+    """Return the text of each generated page and module, by its path from the repository's root."""
     from ..broker.config_reference import configuration_markdown
     from ..broker.metrics import metrics_markdown
     from ..connect.worker.metrics import metrics_markdown as connect_metrics_markdown
     from ..pipeline import documentation as pipeline_pages
     from ..protocol.documentation import updated
-    from . import command_docs, connect_docs, settings_docs, transaction_docs
+    from . import command_docs, connect_docs, keyword_types, settings_docs, transaction_docs
 
     formats, transactions, pipeline = "docs/formats.md", "docs/transactions.md", "docs/pipeline.md"
     return {
+        "broker/keywords.py": keyword_types.broker_keywords(),
+        "client/keywords.py": keyword_types.client_keywords(),
         "docs/configuration.md": configuration_markdown(),
         "docs/connect-metrics.md": connect_metrics_markdown(),
         "docs/metrics.md": metrics_markdown(),

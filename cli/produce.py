@@ -82,15 +82,20 @@ def produce(
     async def work() -> int:
         from ..client.producer import Producer
 
-        settings: dict[str, object] = {"compression_type": compression, "acks": acks, "linger_ms": 5}
-        settings["max_block_ms"] = PATIENCE_MS
+        settings: dict[str, object] = {
+            "bootstrap_servers": bootstrap,
+            "compression_type": compression,
+            "acks": acks,
+            "linger_ms": 5,
+            "max_block_ms": PATIENCE_MS,
+        }
         if acks != "all":
             settings["enable_idempotence"] = False
         if txn is not None:
             settings["transactional_id"] = txn
         sent = 0
         with Progress("records sent") as progress:
-            async with Producer(bootstrap_servers=bootstrap, **settings) as producer, _transaction(producer, txn):
+            async with Producer(settings) as producer, _transaction(producer, txn):
                 async for line in _lines(value):
                     record_key, record_value = _split(line, fixed, separator)
                     await producer.enqueue(topic, record_value, key=record_key, partition=partition, headers=pairs)

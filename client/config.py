@@ -70,6 +70,7 @@ class ClientConfig(Settings):
         ("127.0.0.1:9092",),
         "host:port of one or more brokers from which the client learns of the others. Kafka has no default here.",
         parse=_addresses,
+        keyword="str | Iterable[str]",
     )
     client_id: str = setting("oncelog", "Name of this client in the broker's logs and metrics.")
     client_dns_lookup: str = setting(
@@ -162,6 +163,7 @@ class ProducerConfig(ClientConfig):
         "When the broker answers: all (or -1), when every in-sync replica has the records; 1, when the leader has "
         "them; 0, never.",
         parse=_acks,
+        keyword='Literal["all", -1, 0, 1]',
     )
     enable_idempotence: bool = setting(True, "Retries neither duplicate nor reorder records.")
     max_in_flight_requests_per_connection: int = setting(
@@ -217,6 +219,7 @@ class ProducerConfig(ClientConfig):
         f"{GROUP_AWARE_TRANSACTION}, else by member and generation (KIP-447); false: always the latter; require: raise "
         "UnsupportedVersionError where the feature is missing. Not a setting of Kafka's Java client.",
         parse=_group_aware,
+        keyword='bool | Literal["require"]',
     )
 
     def check(self) -> None:
@@ -329,6 +332,7 @@ class ConsumerConfig(ClientConfig):
         ("range", "cooperative-sticky"),
         "Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, or Kafka's class names.",
         parse=_assignors,
+        keyword="str | Iterable[str]",
     )
     auto_offset_reset: str = setting(
         "latest",

@@ -1,9 +1,9 @@
 """How a table of client settings is declared, parsed and checked; `config.py` has the tables.
 
 A table is a frozen dataclass whose fields are made by `setting`. A field's name is Kafka's dotted name with
-underscores, and its annotation is its type; parsing, defaults and documentation follow from both. `Settings.of` accepts
-dotted and underscored names, refuses unknown names with a suggestion, and then lets the table check that its values go
-together.
+underscores, and its annotation is its type; parsing, defaults, documentation and typed keywords follow from both.
+`Settings.of` accepts dotted and underscored names, refuses unknown names with a suggestion, and then lets the table
+check that its values go together.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Setting(NamedTuple):
     type: str
     default: object
     doc: str
+    keyword: str
+    """Type of the keyword argument that sets it."""
 
 
 def setting(
@@ -37,10 +39,28 @@ def setting(
     at_most: float | None = None,
     choices: tuple[str, ...] = (),
     parse: Callable[[object], Any] | None = None,
+    keyword: str | None = None,
 ) -> Any:
-    """Declare a setting. `parse` replaces the parser of the annotation's type, and raises ValueError."""
-    metadata = {"doc": doc, "at_least": at_least, "at_most": at_most, "choices": choices, "parse": parse}
+    """Declare a setting. `parse` replaces the parser of the annotation's type, and raises ValueError.
+
+    `keyword` is the type of the keyword argument, where that is neither the annotation nor one of `choices`.
+    """
+    if keyword is None and choices:
+        keyword = literal(choices)
+    metadata = {
+        "doc": doc,
+        "at_least": at_least,
+        "at_most": at_most,
+        "choices": choices,
+        "parse": parse,
+        "keyword": keyword,
+    }
     return field(default=default, metadata=metadata)
+
+
+def literal(choices: Iterable[str]) -> str:
+    """Return the type of a value that is one of `choices`, as source."""
+    return "Literal[{}]".format(", ".join(f'"{choice}"' for choice in choices))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +96,13 @@ class Settings:
     def settings(cls) -> tuple[Setting, ...]:
         """Return the rows of the table, by name, for documentation."""
         rows = [
-            Setting(_dotted(row.name), str(row.type), row.default, row.metadata["doc"])
+            Setting(
+                _dotted(row.name),
+                str(row.type),
+                row.default,
+                row.metadata["doc"],
+                row.metadata["keyword"] or str(row.type),
+            )
             for row in dataclasses.fields(cls)
             if row.metadata
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from ..client.admin import Admin, NewTopic
 from ..client.consumer import Consumer
@@ -21,6 +21,8 @@ HOURS: Final = "airport-hours"
 LATEST: Final = "latest-airports"
 GROUP: Final = "flight-transformer"
 PARTITIONS: Final = {FLIGHTS: 3, ENRICHED: 3, CARRIERS: 1, CLEANED: 3, HOURS: 3, LATEST: 1}
+
+_Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
 
@@ -101,7 +103,7 @@ async def count_uncommitted(waits: Waits, bootstrap: str, topic: str) -> int:
     return await _read(waits, bootstrap, topic, "read_uncommitted", lambda *_: None)
 
 
-async def _read(waits: Waits, bootstrap: str, topic: str, isolation_level: str, take: Take) -> int:
+async def _read(waits: Waits, bootstrap: str, topic: str, isolation_level: _Isolation, take: Take) -> int:
     """Read a topic to its end and return how many records there are."""
     count = 0
     positions: dict[TopicPartition, int] = {}

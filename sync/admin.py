@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from ..client.admin import Admin as AsyncAdmin
+from ..client.keywords import AdminKeywords
 from .facade import Facade, blocking
 
 
 class Admin(Facade[AsyncAdmin]):
     """Manages topics, configs, groups, offsets and transactions; `oncelog.Admin` with blocking methods."""
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[AdminKeywords]) -> None:
         super().__init__(AsyncAdmin(config, **settings))
 
     def start(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any
+from typing import Unpack
 
 from ..broker.broker import Broker as AsyncBroker
 from ..broker.config import BrokerConfig
+from ..broker.keywords import BrokerKeywords
 from ..protocol.errors import KafkaError
 from .facade import Facade
 
@@ -23,7 +24,7 @@ class Broker(Facade[AsyncBroker]):
         self,
         data_dir: str | PathLike[str] | None = None,
         config: BrokerConfig | Mapping[str, object] | None = None,
-        **settings: Any,
+        **settings: Unpack[BrokerKeywords],
     ) -> None:
         super().__init__(AsyncBroker(data_dir, config, **settings))
 

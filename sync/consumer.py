@@ -8,12 +8,13 @@ import contextvars
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Self
+from typing import Self, Unpack
 
 from ..client.config import ConsumerConfig
 from ..client.consumer import Consumer as AsyncConsumer
 from ..client.consumer import ConsumerRecord, RebalanceListener
 from ..client.consumer.listener import check_listener, settle
+from ..client.keywords import ConsumerKeywords
 from ..client.values import TopicPartition
 from .facade import Facade, blocking, on_loop
 
@@ -95,7 +96,7 @@ class Consumer(Facade[AsyncConsumer]):
         topics: Iterable[str] = (),
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
-        **settings: object,
+        **settings: Unpack[ConsumerKeywords],
     ) -> None:
         super().__init__(
             AsyncConsumer(config, topics=topics, pattern=pattern, listener=_in_thread(listener), **settings)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from ..client.config import ProducerConfig
+from ..client.keywords import ProducerKeywords
 from ..client.producer import Delivery as AsyncDelivery
 from ..client.producer import Producer as AsyncProducer
 from ..client.producer import Transaction as AsyncTransaction
@@ -112,7 +113,7 @@ class Producer(Facade[AsyncProducer]):
     Settings have Kafka's names: in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see ProducerConfig.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[ProducerKeywords]) -> None:
         super().__init__(AsyncProducer(config, **settings))
 
     @property

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import AdminConfig
 from ..errors import IllegalStateError
 from ..given import names_of, partition_of, partitions_of, positions_of
+from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
@@ -50,7 +51,7 @@ class Admin:
     IllegalStateError if the client is not open.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[AdminKeywords]) -> None:
         self.config = AdminConfig.of(config, **settings)
         self._timeout_s = self.config.default_api_timeout_ms / 1000
         self._cluster: Cluster | None = None

@@ -16,13 +16,14 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from ..cancellation import grace_s
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
 from ..given import MAX_INT64, partition_of, partitions_of, positions_of, topics_of, whole_number
+from ..keywords import ConsumerKeywords
 from ..metadata import ClusterMetadata, PartitionMetadata
 from ..offset_lookup import list_offsets
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -68,7 +69,7 @@ class Consumer:
         topics: Iterable[str] = (),
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
-        **settings: object,
+        **settings: Unpack[ConsumerKeywords],
     ) -> None:
         self.config = ConsumerConfig.of(config, **settings)
         check_listener(listener)

@@ -16,12 +16,13 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import grace_s
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
+from ..keywords import PoolKeywords
 from ..producer import Producer
 from ..settings import mapping_of
 from .division import MAX_SIZE
@@ -90,7 +91,7 @@ class TransactionalProducerPool:
         renew_after_s: float = RENEW_AFTER_S,
         exclusive: bool = False,
         session_timeout_ms: int = 10_000,
-        **settings: object,
+        **settings: Unpack[PoolKeywords],
     ) -> None:
         if not prefix:
             raise ConfigError("prefix", "is empty: it begins the transactional ids of this application")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from ..config import ConsumerConfig, ProducerConfig
 from ..errors import ConfigError, IllegalStateError
+from ..keywords import ProcessorKeywords
 from ..settings import mapping_of
 from .metrics import Metrics
 from .options import GroupAware, Process, ProcessorOptions, Transform, each, settings_without, shared_settings
@@ -75,7 +76,7 @@ class Processor:
         consumer_settings: Mapping[str, object] | None = None,
         producer_settings: Mapping[str, object] | None = None,
         on_progress: Callable[[Metrics], None] | None = None,
-        **settings: object,
+        **settings: Unpack[ProcessorKeywords],
     ) -> None:
         if (process is None) == (transform is None):
             raise ConfigError("process", "give either process or transform", "transform")

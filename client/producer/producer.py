@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Headers
@@ -27,6 +27,7 @@ from ..errors import (
     KafkaTimeoutError,
     copy_of,
 )
+from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
@@ -61,7 +62,7 @@ class Producer:
     Settings have Kafka's names: in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see ProducerConfig.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[ProducerKeywords]) -> None:
         self.config = ProducerConfig.of(config, **settings)
         self._cluster = Cluster(self.config)
         self._max_block_s = self.config.max_block_ms / 1000

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ...client.admin import Admin, NewTopic
 from ...client.consumer import Consumer
@@ -96,6 +96,7 @@ class KafkaLog:
                     "partitions."
                 )
             self._partitions = [TopicPartition(self.topic, number) for number in range(count)]
+            isolation: Literal["read_committed", "read_uncommitted"]
             isolation = "read_committed" if self._read_committed else "read_uncommitted"
             self._consumer = await opened.enter_async_context(
                 Consumer(self._client, isolation_level=isolation, auto_offset_reset="earliest")

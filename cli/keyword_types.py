@@ -1,0 +1,138 @@
+"""Writes the types of settings given as keywords: `client/keywords.py` and `broker/keywords.py`, from the tables.
+
+Type checkers and editors read them; at run time the tables parse and check whatever is given.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..broker.config import BrokerConfig
+from ..broker.settings import ConfigType
+from ..client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from ..client.settings import Settings, literal
+
+_INDENT = " " * 4
+_WIDTH = 116
+
+_HEAD = '''"""Types of the {whose} settings as keyword arguments. `make docs` writes this file from {table}."""
+
+from __future__ import annotations
+
+{imports}
+
+'''
+
+_IMPORTS = "from collections.abc import Iterable\nfrom typing import Literal, TypedDict\n"
+_BROKER_TYPES = {
+    ConfigType.BOOLEAN: "bool",
+    ConfigType.STRING: "str",
+    ConfigType.INT: "int",
+    ConfigType.SHORT: "int",
+    ConfigType.LONG: "int",
+    ConfigType.DOUBLE: "float",
+    ConfigType.LIST: "str | Iterable[str]",
+}
+_OF_A_POOL = frozenset({"transactional_group_id", "consumer_group_aware_transaction"})
+_OF_A_GROUP = frozenset({"group_id", "group_instance_id", "enable_auto_commit", "isolation_level"})
+
+
+class _Key(NamedTuple):
+    name: str
+    type: str
+    doc: str
+
+
+def client_keywords() -> str:
+    """Return the text of `client/keywords.py`."""
+    common = _keys(ClientConfig)
+    named = {one.name for one in common}
+    admin, producer, consumer = (
+        [one for one in _keys(table) if one.name not in named]
+        for table in (AdminConfig, ProducerConfig, ConsumerConfig)
+    )
+    head = _HEAD.format(
+        whose="clients'",
+        table="`config.py`",
+        imports=f"{_IMPORTS}\nfrom .config import Partitioner\n",
+    )
+    return head + "\n\n".join(
+        (
+            _class("ClientKeywords", "TypedDict", "Settings of every client.", common),
+            _class("AdminKeywords", "ClientKeywords", "Settings of `Admin`.", admin),
+            _class(
+                "SendingKeywords",
+                "ClientKeywords",
+                "Settings of a producer, without those that make it transactional.",
+                [one for one in producer if one.name not in {*_OF_A_POOL, "transactional_id"}],
+            ),
+            _class(
+                "PoolKeywords",
+                "SendingKeywords",
+                "Settings of the producers of a `TransactionalProducerPool`.",
+                [one for one in producer if one.name in _OF_A_POOL],
+            ),
+            _class(
+                "ProducerKeywords",
+                "PoolKeywords",
+                "Settings of `Producer`.",
+                [one for one in producer if one.name == "transactional_id"],
+            ),
+            _class(
+                "ReadingKeywords",
+                "ClientKeywords",
+                "Settings of a consumer, without those that a `Processor` sets itself.",
+                [one for one in consumer if one.name not in _OF_A_GROUP],
+            ),
+            _class(
+                "ConsumerKeywords",
+                "ReadingKeywords",
+                "Settings of `Consumer`.",
+                [one for one in consumer if one.name in _OF_A_GROUP],
+            ),
+            _class(
+                "ProcessorKeywords",
+                "SendingKeywords, ReadingKeywords",
+                "Settings that a `Processor` passes on to its consumers and producers.",
+                [one for one in consumer if one.name == "group_instance_id"],
+            ),
+        )
+    )
+
+
+def broker_keywords() -> str:
+    """Return the text of `broker/keywords.py`."""
+    keys = [
+        _Key(
+            row.attribute,
+            literal(row.choices) if row.choices and row.type is ConfigType.STRING else _BROKER_TYPES[row.type],
+            row.doc,
+        )
+        for row in BrokerConfig.settings.values()
+    ]
+    head = _HEAD.format(
+        whose="broker's",
+        table="`config.py`",
+        imports=_IMPORTS,
+    )
+    return head + _class("BrokerKeywords", "TypedDict", "Settings of `Broker`.", keys)
+
+
+def _keys(table: type[Settings]) -> list[_Key]:
+    return [_Key(row.name.replace(".", "_"), row.keyword, row.doc) for row in table.settings()]
+
+
+def _class(name: str, base: str, doc: str, keys: Iterable[_Key]) -> str:
+    lines = [f"class {name}({base}, total=False):", f'    """{doc}"""', ""]
+    for key in keys:
+        lines += [f"    {key.name}: {key.type}", *_docstring(key.doc)]
+    return "\n".join(lines) + "\n"
+
+
+def _docstring(doc: str) -> list[str]:
+    quoted = f'"""{doc}"""'
+    if len(quoted) <= _WIDTH:
+        return [f"    {quoted}"]
+    return [*textwrap.wrap(f'"""{doc}', _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT), f'{_INDENT}"""']
