@@ -24,7 +24,7 @@ async def topic(bootstrap: str, fresh_name: Names) -> str:
 
 
 def reader(bootstrap: str, **settings: object) -> Consumer:
-    return Consumer(bootstrap_servers=bootstrap, **{"auto_offset_reset": "earliest", **settings})
+    return Consumer({"auto_offset_reset": "earliest", **settings}, bootstrap_servers=bootstrap)
 
 
 async def fill(bootstrap: str, topic: str, count: int, partition: int = 0, start: int = 0) -> None:

@@ -73,7 +73,7 @@ async def test_a_poll_raises_why_a_member_cannot_join_again(
     async with (
         asyncio.timeout(WAIT_S),
         Producer(bootstrap_servers=bootstrap) as producer,
-        Consumer(bootstrap_servers=proxy.address, auto_offset_reset="earliest", **settings) as consumer,
+        Consumer(settings, bootstrap_servers=proxy.address, auto_offset_reset="earliest") as consumer,
     ):
         consumer.subscribe([topic], listener=lost)
         for number in range(1000):

@@ -193,7 +193,7 @@ async def test_requests_behind_a_waiting_fetch_are_answered_after_it(
 async def test_waiting_fetches_keep_no_request_memory_from_producers() -> None:
     settings: dict[str, object] = {"queued.max.request.bytes": 4_000_000}
     async with (
-        Broker(durability="os", logging_level="error", **settings) as broker,
+        Broker(durability="os", logging_level="error", config=settings) as broker,
         contextlib.AsyncExitStack() as all_open,
     ):
         producer = await all_open.enter_async_context(RawConnection(broker.address))

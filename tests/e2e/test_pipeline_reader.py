@@ -28,7 +28,7 @@ async def fill(bootstrap: str, topic: str, chance: random.Random) -> None:
         for number in range(4):
             name = {"transactional_id": f"{topic}-{number}"} if number else {}
             producer = Producer(
-                bootstrap_servers=bootstrap, compression_type=chance.choice(CODECS), batch_size=2000, **name
+                name, bootstrap_servers=bootstrap, compression_type=chance.choice(CODECS), batch_size=2000
             )
             producers.append(await stack.enter_async_context(producer))
             if number:

@@ -225,11 +225,11 @@ async def test_nothing_is_read_before_the_committed_offsets_of_the_new_generatio
         for _ in range(3):
             owned = first._workers[0]._owned
             other = Consumer(
+                COOPERATIVE,
                 bootstrap_servers=job.bootstrap,
                 group_id=job.group,
                 topics=[job.source],
                 enable_auto_commit=False,
-                **COOPERATIVE,
             )
             async with other:
                 await other.poll(1000)

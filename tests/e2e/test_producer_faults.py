@@ -71,7 +71,7 @@ async def test_one_fault_at_each_of_the_first_requests(
 ) -> None:
     for skip in (0, 1, 3, 7):
         topic = make_topic(bootstrap, fresh_name("topic"))
-        async with Producer(bootstrap_servers=proxy.address, batch_size=200, **FAST) as producer:
+        async with Producer(FAST, bootstrap_servers=proxy.address, batch_size=200) as producer:
             if fault == "before":
                 proxy.break_before(ProduceRequest, skip=skip)
             elif fault == "after":
@@ -103,7 +103,7 @@ async def test_many_faults_at_random(bootstrap: str, proxy: FaultProxy, fresh_na
                 lambda skip=skip: proxy.hold(ProduceRequest, 0.01, skip=skip),
             ]
         )()
-    async with Producer(bootstrap_servers=proxy.address, batch_size=150, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, batch_size=150) as producer:
         for number in range(1500):
             await producer.enqueue(topic, b"%06d" % number, partition=number % 3)
     for partition, found in read_topic(bootstrap, topic).items():
@@ -112,7 +112,7 @@ async def test_many_faults_at_random(bootstrap: str, proxy: FaultProxy, fresh_na
 
 async def test_a_batch_refused_for_good_fails_alone(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic = make_topic(bootstrap, fresh_name("topic"))
-    async with Producer(bootstrap_servers=proxy.address, batch_size=100, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, batch_size=100) as producer:
         proxy.answer(ProduceRequest, refusal(ErrorCode.INVALID_RECORD), skip=3)
         deliveries = [producer.send(topic, b"%06d" % number) for number in range(60)]
         outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
@@ -124,7 +124,7 @@ async def test_a_batch_refused_for_good_fails_alone(bootstrap: str, proxy: Fault
 async def test_delivery_timeout_with_an_answer_never_seen(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic = make_topic(bootstrap, fresh_name("topic"))
     settings = {**FAST, "request_timeout_ms": 150, "delivery_timeout_ms": 300}
-    async with Producer(bootstrap_servers=proxy.address, **settings) as producer:
+    async with Producer(settings, bootstrap_servers=proxy.address) as producer:
         await producer.send(topic, b"before")
         proxy.hold(ProduceRequest, 0.3, times=50)
         with pytest.raises(KafkaTimeoutError, match=r"delivery\.timeout\.ms"):
@@ -141,7 +141,7 @@ async def test_a_broker_that_stops_answering_is_left_and_found_again(
     bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
 ) -> None:
     topic = make_topic(bootstrap, fresh_name("topic"))
-    async with Producer(bootstrap_servers=proxy.address, batch_size=200, request_timeout_ms=200, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, batch_size=200, request_timeout_ms=200) as producer:
         await send_numbers(producer, topic, 10)
         proxy.hold(ProduceRequest, 60)
         await send_numbers(producer, topic, 50, first=10)
@@ -150,7 +150,7 @@ async def test_a_broker_that_stops_answering_is_left_and_found_again(
 
 async def test_an_outage_is_outlived(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic = make_topic(bootstrap, fresh_name("topic"))
-    async with Producer(bootstrap_servers=proxy.address, batch_size=200, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, batch_size=200) as producer:
         await send_numbers(producer, topic, 10)
         proxy.down = True
         proxy.break_connections()
@@ -168,7 +168,7 @@ async def test_metadata_that_fails_at_first_is_asked_for_again(
     topic = make_topic(bootstrap, fresh_name("topic"))
     proxy.break_before(MetadataRequest)
     proxy.break_after(MetadataRequest, skip=1, times=2)
-    async with Producer(bootstrap_servers=proxy.address, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address) as producer:
         await send_numbers(producer, topic, 10)
     assert values(bootstrap, topic) == numbers(10)
 
@@ -182,7 +182,7 @@ async def test_a_broker_that_knows_only_old_api_versions(bootstrap: str, proxy: 
 
     proxy.change(ApiVersionsRequest, as_kafka_0_11, times=100)
     topic = make_topic(bootstrap, fresh_name("topic"))
-    async with Producer(bootstrap_servers=proxy.address, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address) as producer:
         await send_numbers(producer, topic, 10)
     assert values(bootstrap, topic) == numbers(10)
     assert (proxy.versions["Produce"], proxy.versions["Metadata"]) == (3, 4)
@@ -192,7 +192,7 @@ async def test_a_batch_that_is_too_large_is_split_after_an_attempt_whose_fate_is
     proxy: FaultProxy, bootstrap: str, fresh_name: Fresh
 ) -> None:
     topic = make_topic(bootstrap, fresh_name("topic"), config={"max.message.bytes": "2000"})
-    async with Producer(bootstrap_servers=proxy.address, batch_size=16_000, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, batch_size=16_000) as producer:
         await producer.partitions_for(topic)
         proxy.break_before(ProduceRequest)
         await send_numbers(producer, topic, 1000)
@@ -204,7 +204,7 @@ async def test_parts_of_a_batch_that_is_written_as_a_whole_are_not_written_again
 ) -> None:
     """The topic's limit was lowered between two attempts, of which the first was written."""
     topic = make_topic(bootstrap, fresh_name("topic"))
-    async with Producer(bootstrap_servers=proxy.address, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address) as producer:
         await send_numbers(producer, topic, 1)
         proxy.break_after(ProduceRequest)
         proxy.answer(ProduceRequest, refusal(ErrorCode.MESSAGE_TOO_LARGE))

@@ -58,7 +58,7 @@ def refuse_for_good(request: ProduceRequest) -> ProduceResponse:
 
 async def test_commit_and_abort(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         async with producer.transaction() as txn:
             delivery = txn.send(topic, b"one")
             await txn.enqueue(topic, b"two")
@@ -78,7 +78,7 @@ async def test_commit_and_abort(bootstrap: str, proxy: FaultProxy, fresh_name: F
 
 async def test_the_protocol_of_each_version(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         for _ in range(2):
             async with producer.transaction() as txn:
                 txn.send(topic, b"x")
@@ -97,7 +97,7 @@ async def test_the_protocol_of_each_version(bootstrap: str, proxy: FaultProxy, f
 
 async def test_the_classic_calls(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn"), fresh_name("group")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         with pytest.raises(IllegalStateError, match="call init_transactions"):
             await producer.begin_transaction()
         await producer.init_transactions()
@@ -123,7 +123,7 @@ async def test_the_classic_calls(bootstrap: str, proxy: FaultProxy, fresh_name: 
 
 
 async def test_an_empty_transaction_costs_nothing(proxy: FaultProxy, fresh_name: Fresh) -> None:
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=fresh_name("txn"), **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=fresh_name("txn")) as producer:
         async with producer.transaction():
             pass
         with pytest.raises(ZeroDivisionError):
@@ -135,8 +135,8 @@ async def test_an_empty_transaction_costs_nothing(proxy: FaultProxy, fresh_name:
 async def test_an_older_producer_is_fenced(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
     async with (
-        Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as old,
-        Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as new,
+        Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as old,
+        Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as new,
     ):
         await old.init_transactions()
         await old.begin_transaction()
@@ -154,7 +154,7 @@ async def test_a_failed_batch_makes_the_transaction_abortable(
     bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
 ) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         async with producer.transaction() as txn:
             txn.send(topic, b"first")
         proxy.answer(ProduceRequest, refuse_for_good)
@@ -198,7 +198,7 @@ async def test_every_request_and_answer_may_be_lost(
     topic, name, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn"), fresh_name("group")
     lose = proxy.break_before if fault == "before" else proxy.break_after
     lose(api)
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, batch_size=200, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name, batch_size=200) as producer:
         for round_ in range(3):
             async with producer.transaction() as txn:
                 for number in range(20):
@@ -213,7 +213,7 @@ async def test_a_commit_whose_answer_never_comes_is_unknown_until_asked_again(
     bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
 ) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, max_block_ms=400, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name, max_block_ms=400) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
         producer.send(topic, b"one")
@@ -236,7 +236,7 @@ async def test_a_commit_that_was_never_sent_can_be_aborted(
     bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
 ) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, max_block_ms=300, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name, max_block_ms=300) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
         await producer.send(topic, b"one")
@@ -256,7 +256,7 @@ async def test_a_fenced_answer_after_a_lost_one_leaves_the_commit_unknown(
     bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
 ) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         proxy.break_after(EndTxnRequest)
         proxy.answer(EndTxnRequest, lambda request: EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED))
         with pytest.raises(CommitUnknownError, match="read what was committed") as caught:
@@ -269,7 +269,7 @@ async def test_a_fenced_answer_after_a_lost_one_leaves_the_commit_unknown(
 
 async def test_a_member_of_an_old_generation_must_abort(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         with pytest.raises(AbortableError):
             async with producer.transaction() as txn:
                 await txn.send_offsets({(topic, 0): 1}, ConsumerGroupMetadata(fresh_name("group"), 7, "nobody"))
@@ -280,7 +280,7 @@ async def test_a_member_of_an_old_generation_must_abort(bootstrap: str, proxy: F
 
 async def test_a_cancelled_block_aborts(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         with pytest.raises(TimeoutError):  # noqa: PT012
             async with asyncio.timeout(0.3), producer.transaction() as txn:
                 await txn.send(topic, b"one")
@@ -292,7 +292,7 @@ async def test_a_cancelled_block_aborts(bootstrap: str, proxy: FaultProxy, fresh
 
 async def test_closing_aborts_an_open_transaction(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
-    async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
         await producer.send(topic, b"one")
@@ -303,7 +303,7 @@ async def test_closing_aborts_an_open_transaction(bootstrap: str, proxy: FaultPr
 async def test_a_transaction_that_takes_too_long_is_over(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
     async with Producer(
-        bootstrap_servers=proxy.address, transactional_id=name, transaction_timeout_ms=500, **FAST
+        FAST, bootstrap_servers=proxy.address, transactional_id=name, transaction_timeout_ms=500
     ) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()

@@ -22,7 +22,7 @@ async def proxy() -> AsyncIterator[FaultProxy]:
 
 
 def producer_of(proxy: FaultProxy, **settings: object) -> Producer:
-    return Producer(bootstrap_servers=proxy.address, acks=0, enable_idempotence=False, **settings)
+    return Producer(settings, bootstrap_servers=proxy.address, acks=0, enable_idempotence=False)
 
 
 async def send_all(producer: Producer) -> None:

@@ -29,7 +29,10 @@ E = ErrorCode
 
 @contextlib.asynccontextmanager
 async def broker_on(directory: Path, **settings: object) -> AsyncIterator[tuple[Broker, RawConnection]]:
-    async with Broker(directory, logging_level="error", **settings) as broker, RawConnection(broker.address) as wire:
+    async with (
+        Broker(directory, logging_level="error", config=settings) as broker,
+        RawConnection(broker.address) as wire,
+    ):
         yield broker, wire
 
 

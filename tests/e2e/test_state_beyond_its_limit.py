@@ -77,7 +77,7 @@ def largest_batch(broker: Broker, topic: str) -> int:
 
 @pytest.mark.parametrize("version", [3, 5])
 async def test_a_transaction_whose_record_only_just_fits_can_be_ended(tmp_path: Path, version: int) -> None:
-    async with Broker(tmp_path, **SETTINGS) as broker, RawConnection(broker.address) as wire:
+    async with Broker(tmp_path, config=SETTINGS) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", PARTITIONS + 1)
         await begin(wire, "first")
         await limit(wire, STATE, largest_batch(broker, STATE))
@@ -90,7 +90,7 @@ async def test_a_transaction_whose_record_only_just_fits_can_be_ended(tmp_path: 
 
 async def test_a_transaction_times_out_after_the_limit_was_lowered(tmp_path: Path) -> None:
     settings = {**SETTINGS, "transaction_abort_timed_out_transaction_cleanup_interval_ms": 10}
-    async with Broker(tmp_path, **settings) as broker, RawConnection(broker.address) as wire:
+    async with Broker(tmp_path, config=settings) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 1)
         producer_id, epoch = await begin(wire, "gone", timeout_ms=300, partitions=1)
         fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0, "transactional": True}
@@ -101,7 +101,7 @@ async def test_a_transaction_times_out_after_the_limit_was_lowered(tmp_path: Pat
 
 
 async def test_a_group_and_its_offsets_are_removed_after_the_limit_was_lowered(tmp_path: Path) -> None:
-    async with Broker(tmp_path, **SETTINGS) as broker, RawConnection(broker.address) as wire:
+    async with Broker(tmp_path, config=SETTINGS) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", PARTITIONS)
         rows = [OffsetCommitRequestPartition(index, 1) for index in range(PARTITIONS)]
         request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=rows)])

@@ -42,7 +42,7 @@ def kafka(request: pytest.FixtureRequest) -> bool:
 async def test_a_steady_transaction_is_produce_and_end_txn(bootstrap: str, fresh_name: Fresh, kafka: bool) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
     async with FaultProxy(bootstrap) as proxy:
-        async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
             async with producer.transaction() as txn:
                 txn.send(topic, b"first")
             proxy.seen.clear()
@@ -60,7 +60,7 @@ async def test_offsets_are_one_request_more_and_registering_beforehand_none(
     topic, name, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn"), fresh_name("group")
     partitions = [(topic, 0)] if bound else None
     async with FaultProxy(bootstrap) as proxy:
-        async with Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST) as producer:
+        async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
             for number in range(STEADY + 1):
                 if number == 1:
                     proxy.seen.clear()
@@ -74,7 +74,7 @@ async def test_offsets_are_one_request_more_and_registering_beforehand_none(
 async def test_a_transaction_bound_to_partitions_writes_to_no_other(bootstrap: str, fresh_name: Fresh) -> None:
     topic, other = make_topic(bootstrap, fresh_name("topic"), 4), make_topic(bootstrap, fresh_name("other"))
     name, group = fresh_name("txn"), fresh_name("group")
-    async with Producer(bootstrap_servers=bootstrap, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=bootstrap, transactional_id=name) as producer:
         for number in range(3):
             async with producer.transaction([(topic, 1), (topic, 3)]) as txn:
                 for _ in range(20):
@@ -95,7 +95,7 @@ async def test_a_transaction_bound_to_partitions_writes_to_no_other(bootstrap: s
 
 async def test_markers_go_only_where_something_was_written(bootstrap: str, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic"), 3), fresh_name("txn")
-    async with Producer(bootstrap_servers=bootstrap, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=bootstrap, transactional_id=name) as producer:
         await producer.init_transactions()
         for commit in (True, False, True):
             await producer.begin_transaction([(topic, 0), (topic, 1), (topic, 2)])
@@ -108,7 +108,7 @@ async def test_markers_go_only_where_something_was_written(bootstrap: str, fresh
 
 async def test_nothing_sent_to_what_was_registered_commits_and_aborts(bootstrap: str, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic"), 2), fresh_name("txn")
-    async with Producer(bootstrap_servers=bootstrap, transactional_id=name, **FAST) as producer:
+    async with Producer(FAST, bootstrap_servers=bootstrap, transactional_id=name) as producer:
         await producer.init_transactions()
         for partition in (0, 1, 0):
             for commit in (True, False):
@@ -127,7 +127,7 @@ async def test_lost_requests_and_answers_leave_commits_and_aborts_exact(
     topic, name = make_topic(bootstrap, fresh_name("topic"), 2), fresh_name("txn")
     expected = []
     async with FaultProxy(bootstrap) as proxy:
-        producer = Producer(bootstrap_servers=proxy.address, transactional_id=name, **FAST)
+        producer = Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name)
         async with producer:
             await producer.init_transactions()
             for number in range(8):
@@ -155,7 +155,7 @@ async def test_a_broker_that_changes_its_level_in_the_middle_tears_no_transactio
     with BrokerProcess(tmp_path, "--set", f"{level}={before}") as broker:
         topic = make_topic(broker.address, "topic", 2)
         committed, unknown = [], []
-        async with Producer(bootstrap_servers=broker.address, transactional_id="job", **FAST) as producer:
+        async with Producer(FAST, bootstrap_servers=broker.address, transactional_id="job") as producer:
             await producer.init_transactions()
             for number in range(30):
                 if number in (10, 20):

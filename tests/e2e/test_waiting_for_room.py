@@ -30,7 +30,7 @@ async def outcomes(waiting: list[asyncio.Task[object]]) -> list[object]:
 
 
 async def test_records_that_wait_for_room_are_refused_when_their_transaction_is_aborted(proxy: FaultProxy) -> None:
-    async with Producer(bootstrap_servers=proxy.address, transactional_id="x", **SETTINGS) as producer:
+    async with Producer(SETTINGS, bootstrap_servers=proxy.address, transactional_id="x") as producer:
         async with producer.transaction() as txn:
             await txn.send("t", b"known from here on")
         proxy.hold(ProduceRequest, HELD_S)
@@ -47,7 +47,7 @@ async def test_records_that_wait_for_room_are_refused_when_their_transaction_is_
 
 
 async def test_records_that_wait_for_room_are_refused_when_the_producer_is_closed(proxy: FaultProxy) -> None:
-    producer = Producer(bootstrap_servers=proxy.address, **SETTINGS)
+    producer = Producer(SETTINGS, bootstrap_servers=proxy.address)
     await producer.start()
     await producer.send("t", b"known from here on")
     proxy.hold(ProduceRequest, HELD_S)

@@ -31,7 +31,7 @@ class JumpingClock(SystemClock):
 async def test_a_jump_of_the_wall_clock_ends_nothing(tmp_path: Path, jump_ms: int) -> None:
     clock = JumpingClock()
     settings = {"log_retention_check_interval_ms": 50}
-    async with Broker(tmp_path, clock=clock, **settings) as broker, RawConnection(broker.address) as wire:
+    async with Broker(tmp_path, clock=clock, config=settings) as broker, RawConnection(broker.address) as wire:
         values = await fill(wire, message_timestamp_after_max_ms=str(2**63 - 1))
         for value in (b"before", b"behind"):
             async with (

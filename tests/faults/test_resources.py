@@ -79,7 +79,7 @@ async def test_transactions_and_groups_survive_a_full_disk(tmp_path: Path) -> No
             (disk / "other").unlink()
             await ending
         group = {"group_id": "g", "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
-        async with Consumer(bootstrap_servers=broker.address, **group) as consumer:
+        async with Consumer(group, bootstrap_servers=broker.address) as consumer:
             consumer.subscribe(["t"])
             values: list[bytes | None] = []
             async with asyncio.timeout(20):

@@ -60,7 +60,7 @@ async def values(bootstrap: str, topic: str) -> list[int]:
     settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
     async with (
         Admin(bootstrap_servers=bootstrap) as admin,
-        Consumer(bootstrap_servers=bootstrap, **settings) as consumer,
+        Consumer(settings, bootstrap_servers=bootstrap) as consumer,
         asyncio.timeout(ANSWER_S),
     ):
         end = (await admin.list_offsets({partition: -1}))[partition].offset

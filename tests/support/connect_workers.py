@@ -302,7 +302,7 @@ async def all_committed(bootstrap: str, topic: str) -> dict[Any, list[Any]]:
 @asynccontextmanager
 async def _reader(bootstrap: str, topic: str) -> AsyncIterator[Consumer]:
     settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
-    async with Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
+    async with Consumer(settings, bootstrap_servers=bootstrap) as consumer:
         consumer.assign([(topic, 0)])
         yield consumer
 

@@ -154,7 +154,7 @@ async def test_health_tells_of_a_disk_that_does_not_answer(monkeypatch: pytest.M
 
     monkeypatch.setattr(RealFile, "fdatasync", slow)
     settings = {"metrics_listener": "127.0.0.1:0", "health_flush_max_ms": 1, "logging_level": "error"}
-    async with Broker(**settings) as broker, RawConnection(broker.address) as wire:
+    async with Broker(config=settings) as broker, RawConnection(broker.address) as wire:
         assert broker.metrics_listener is not None
         port = broker.metrics_listener.port
 
