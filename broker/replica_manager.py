@@ -20,7 +20,7 @@ from .metadata import Metadata, Topic
 from .partition import Partition
 from .ports import Clock
 from .slices import in_slices
-from .steps import Steps
+from .steps import Steps, run_in_slices, waited
 from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 
@@ -30,8 +30,11 @@ _KNOWN_LOG_CONFIGS: Final = 256
 The cache is never invalidated: the broker's own settings do not change while it runs."""
 
 
-_MARKED_PER_TURN: Final = 50
-"""How many partitions get their markers before other tasks run."""
+_MARKER: Final = 10
+"""The cost of appending a marker, in units of work (`steps.py`)."""
+
+_FLUSHES_PER_TURN: Final = 500
+"""How many flushes that are over are looked at before other tasks run."""
 
 
 class OffsetsOwner(Protocol):
@@ -198,24 +201,51 @@ class ReplicaManager:
         after the append: no later record can come in between, and a cancelled caller cannot leave them pending.
         """
         results: list[dict[TopicPartition, ErrorCode]] = []
-        waiting: list[tuple[dict[TopicPartition, ErrorCode], TopicPartition, asyncio.Future[None] | None]] = []
+        waiting: list[tuple[dict[TopicPartition, ErrorCode], list[tuple[TopicPartition, asyncio.Future[None]]]]] = []
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
             results.append(codes)
-            async for key in in_slices(marker.partitions, _MARKED_PER_TURN):
-                await self._log_manager.crowding.wait_until_over()
+            unflushed = await run_in_slices(self._append_to_all(marker, codes))
+            waiting.append((codes, unflushed))
+        for codes, unflushed in waiting:
+            async for key, flush in in_slices(unflushed, _FLUSHES_PER_TURN):
                 try:
-                    waiting.append((codes, key, self._append_marker(key, marker)))
+                    await asyncio.shield(flush)
+                    codes[key] = ErrorCode.NONE
                 except KafkaError as error:
                     codes[key] = error.code
-        for codes, key, flush in waiting:
+        return results
+
+    def _append_to_all(
+        self, marker: Marker, codes: dict[TopicPartition, ErrorCode]
+    ) -> Steps[list[tuple[TopicPartition, asyncio.Future[None]]]]:
+        """Append a marker to its partitions; returns those that have to be flushed, and adds a code for all others."""
+        unflushed: list[tuple[TopicPartition, asyncio.Future[None]]] = []
+        for key in marker.partitions:
             try:
-                if flush is not None:
-                    await asyncio.shield(flush)
-                codes[key] = ErrorCode.NONE
+                yield from self._ready(key)
+                flush = self._append_marker(key, marker)
             except KafkaError as error:
                 codes[key] = error.code
-        return results
+            else:
+                if flush is None:
+                    codes[key] = ErrorCode.NONE
+                else:
+                    unflushed.append((key, flush))
+            yield _MARKER
+        return unflushed
+
+    def _ready(self, key: TopicPartition) -> Steps[None]:
+        """Return when the partition's log is open and files may be opened; raises KafkaError as `partition` does."""
+        crowding = self._log_manager.crowding
+        while True:
+            if crowding.end is not None:
+                yield from waited(crowding.end)
+                continue
+            partition = self.partition(*key)
+            if partition.is_open:
+                return
+            yield from partition.open()
 
     def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
         partition = self.partition(*key)

@@ -26,6 +26,7 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
+OrderedT = TypeVar("OrderedT", str, tuple[str, int])
 ResultT = TypeVar("ResultT")
 
 Steps: TypeAlias = Generator["int | asyncio.Future[Any]", None, ResultT]
@@ -53,17 +54,17 @@ def repeated(keys: Iterable[KeyT]) -> Steps[set[KeyT]]:
     return twice
 
 
-def ordered(keys: Iterable[str]) -> Steps[Iterator[str]]:
+def ordered(keys: Iterable[OrderedT]) -> Steps[Iterator[OrderedT]]:
     """Sort the keys, each once; every item of the result costs a microsecond or two, so count it."""
     remaining = iter(keys)
-    runs: list[list[str]] = []
+    runs: list[list[OrderedT]] = []
     while run := sorted(set(islice(remaining, SLICE))):
         runs.append(run)
         yield SLICE
     return _without_repetitions(heapq.merge(*runs))
 
 
-def _without_repetitions(keys: Iterable[str]) -> Iterator[str]:
+def _without_repetitions(keys: Iterable[OrderedT]) -> Iterator[OrderedT]:
     last = None
     for key in keys:
         if key != last:

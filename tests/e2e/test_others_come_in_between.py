@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 from oncelog.broker.broker import Broker
+from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
+from oncelog.broker.markers import Marker
+from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -142,6 +145,7 @@ LARGE: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
     async with Broker(durability="os", logging_level="error") as running:
+        assert running.dispatcher.apis(), "all handlers are imported: no turn of a test does that"
         async with RawConnection(running.address) as wire:
             made = await wire.call(CreateTopicsRequest([CreatableTopic("wide", 10_000, 1)], 1000), 7)
             assert made.topics[0].error_code == 0
@@ -377,42 +381,57 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 }
 
 
+class CountedLines:
+    """Counts the lines of Python that each turn of the event loop executes, from `begin` until the block ends."""
+
+    def __init__(self) -> None:
+        self.longest = 0
+        self._lines = 0
+        self._ended = False
+        self._former = sys.gettrace()
+
+    def __enter__(self) -> CountedLines:
+        return self
+
+    def begin(self) -> None:
+        """Begin to count: the caller's own lines are not counted."""
+        sys.settrace(self._line)
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._former)
+        self._ended = True
+        assert self.longest
+
+    def _line(self, *_: Any) -> Any:
+        self._lines += 1
+        return self._line
+
+    def _next_turn(self) -> None:
+        self.longest = max(self.longest, self._lines)
+        self._lines = 0
+        if not self._ended:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+
 async def lines_of_longest_turn(broker: Broker, request: Request[Any], version: int) -> int:
     """The most lines of Python that one turn executes, from the request's execution to the first byte of its answer."""
-    loop = asyncio.get_running_loop()
     execute = broker.dispatcher.execute
-    lines = longest = 0
-
-    def line(*_: Any) -> Any:
-        nonlocal lines
-        lines += 1
-        return line
-
-    def next_turn() -> None:
-        nonlocal lines, longest
-        longest = max(longest, lines)
-        lines = 0
-        if not answered.done():
-            loop.call_soon(next_turn)
 
     def traced(exchange: Any) -> Any:
         if exchange.context.client_id == "large":
-            sys.settrace(line)
-            loop.call_soon(next_turn)
+            counted.begin()
         return execute(exchange)
 
     broker.dispatcher.execute = traced  # type: ignore[method-assign]
-    former = sys.gettrace()
-    async with RawConnection(broker.address, "large") as wire:
-        wire.send(request, version)
-        answered = asyncio.ensure_future(wire._reader.readexactly(4))
-        try:
-            await answered
-        finally:
-            sys.settrace(former)
-            broker.dispatcher.execute = execute  # type: ignore[method-assign]
-    assert longest
-    return longest
+    try:
+        async with RawConnection(broker.address, "large") as wire:
+            with CountedLines() as counted:
+                wire.send(request, version)
+                await wire._reader.readexactly(4)
+    finally:
+        broker.dispatcher.execute = execute  # type: ignore[method-assign]
+    return counted.longest
 
 
 @pytest.mark.parametrize("name", IN_SHORT_TURNS)
@@ -447,6 +466,40 @@ async def test_no_turn_goes_through_all_partitions_of_a_transaction(broker: Brok
         lines = await lines_of_longest_turn(broker, request, version)
         assert lines < LINES_OF_A_RECORD, type(request)
     assert transactions.describe("id").state.is_commit
+
+
+@pytest.mark.parametrize("codes", [(ErrorCode.NONE,), (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)])
+async def test_no_turn_goes_through_all_markers_of_a_transaction(
+    broker: Broker, codes: tuple[ErrorCode, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions = broker.transaction_coordinator
+    producer = await transactions.init_producer_id("id", 60_000)
+    partitions = [(f"wide-{number}", index) for number in range(4) for index in range(ROWS // 4)]
+    for number in range(4):
+        await broker.metadata.create_topic(f"wide-{number}", ROWS // 4, {})
+    await transactions.add_partitions("id", *producer, partitions)
+    appended: Counter[tuple[str, int]] = Counter()
+
+    def append(key: tuple[str, int], marker: Marker) -> asyncio.Future[None]:
+        """Append nothing, so that no files are made; the marker is durable, or refused, as the case wants."""
+        code = codes[min(appended[key], len(codes) - 1)]
+        appended[key] += 1
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code)
+        durable = asyncio.get_running_loop().create_future()
+        durable.set_result(None)
+        return durable
+
+    monkeypatch.setattr(broker.replica_manager, "_append_marker", append)
+    await transactions.end_txn("id", *producer, True, TransactionVersion.TV_0)
+    assert transactions.describe("id").state is TransactionState.PREPARE_COMMIT
+    with CountedLines() as counted:
+        counted.begin()
+        while transactions.describe("id").state.is_prepare:
+            await asyncio.sleep(0)
+    assert transactions.describe("id").state is TransactionState.COMPLETE_COMMIT
+    assert appended == dict.fromkeys(partitions, len(codes))
+    assert counted.longest < LINES_AT_ONCE
 
 
 async def test_no_turn_goes_through_all_assignments_of_the_leader() -> None:

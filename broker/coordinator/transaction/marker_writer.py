@@ -7,18 +7,24 @@ Neither does a partition that refuses the marker while its log has no open trans
 it is not the transaction that ends, and is aborted: a power failure has lost its marker, or the coordinator's record
 of it.
 A failure is logged when it appears, when it changes and when it is over, not at each attempt.
+
+A transaction of many partitions is gone through in slices. Nothing changes its id meanwhile: until COMPLETE_*, every
+request for the id waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...markers import Marker
 from ...ports import Clock
+from ...slices import in_slices
+from ...steps import Steps, ordered, run_in_slices
 from .backoff import RetryBackoff
 from .entry import TransactionEntry
 from .gateway import PartitionGateway
@@ -34,6 +40,15 @@ _REFUSALS = frozenset(
     }
 )
 """Codes by which a partition says that it needs no marker; its log is then checked for an open transaction."""
+
+_PER_TURN: Final = 500
+"""How many partitions, whose markers need nothing more, are gone through before other tasks run."""
+
+_ATTEMPTS_PER_TURN: Final = 50
+"""How many markers are written one by one before other tasks run."""
+
+_SHOWN: Final = 20
+"""How many partitions without their marker a log line names."""
 
 
 class TransactionMarkerWriter:
@@ -92,7 +107,8 @@ class TransactionMarkerWriter:
                 "marker_not_written",
                 producer_id=marker.producer_id,
                 commit=marker.commit,
-                partitions=[f"{topic}-{index}: {why}" for (topic, index), why in left.items()],
+                count=len(left),
+                partitions=[f"{topic}-{index}: {why}" for (topic, index), why in islice(left.items(), _SHOWN)],
             )
         elif before and not left:
             self._logger.info("marker_written_at_last", producer_id=marker.producer_id, commit=marker.commit)
@@ -104,7 +120,7 @@ class TransactionMarkerWriter:
         except Exception as error:
             if len(marker.partitions) > 1:  # one of them caused the error: the others must not wait for it
                 left: dict[TopicPartition, str] = {}
-                for partition in marker.partitions:
+                async for partition in in_slices(marker.partitions, _ATTEMPTS_PER_TURN):
                     left |= await self._attempt(replace(marker, partitions=[partition]), before)
                 return left
             (partition,) = marker.partitions
@@ -113,7 +129,7 @@ class TransactionMarkerWriter:
                 self._logger.error("marker_failed", partition=partition, producer_id=marker.producer_id, exc_info=error)
             return {partition: why}
         left = {}
-        for partition in marker.partitions:
+        async for partition in in_slices(marker.partitions, _PER_TURN):
             code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             if code in _REFUSALS:
                 code = await self._overrule(marker, partition, code)
@@ -159,14 +175,15 @@ class TransactionMarkerWriter:
 
     async def _finish(self, entry: TransactionEntry) -> None:
         metadata = entry.metadata
-        left = dict.fromkeys(metadata.topic_partitions, "")
+        left: Collection[TopicPartition] = metadata.topic_partitions
         before: dict[TopicPartition, str] = {}
         failure = ""
         backoff = self._backoff()
         while True:
             try:
                 if left:
-                    left = before = await self.write(marker_of(metadata, left), before)
+                    partitions = await run_in_slices(_sorted(left)) if len(left) > _PER_TURN else sorted(left)
+                    left = before = await self.write(marker_of(metadata, partitions), before)
                 if not left:
                     assert entry.metadata is metadata, "nothing else moves an id out of PREPARE_*"
                     self._state.complete(entry, complete_end(metadata, self._clock.now_ms()))
@@ -184,13 +201,23 @@ class TransactionMarkerWriter:
             await backoff.pause()
 
 
-def marker_of(metadata: TransactionMetadata, partitions: Iterable[TopicPartition]) -> Marker:
+def marker_of(metadata: TransactionMetadata, partitions: list[TopicPartition]) -> Marker:
     """Return the marker of a decided transaction for `partitions`."""
     return Marker(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
         coordinator_epoch=0,
         commit=metadata.state.is_commit,
-        partitions=sorted(partitions),
+        partitions=partitions,
         transaction_version=int(metadata.client_transaction_version),
     )
+
+
+def _sorted(partitions: Collection[TopicPartition]) -> Steps[list[TopicPartition]]:
+    """Sort many partitions in slices."""
+    remaining = yield from ordered(partitions)
+    in_order: list[TopicPartition] = []
+    while piece := list(islice(remaining, _PER_TURN)):
+        in_order += piece
+        yield 2 * len(piece)
+    return in_order

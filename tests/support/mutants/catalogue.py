@@ -217,9 +217,8 @@ MUTANTS: Final = (
         "COMPLETE is recorded before the markers are on disk",
         "transactions",
         "broker/replica_manager.py",
-        "                if flush is not None:\n                    await asyncio.shield(flush)\n"
-        "                codes[key] = ErrorCode.NONE",
-        "                codes[key] = ErrorCode.NONE",
+        "                    await asyncio.shield(flush)\n                    codes[key] = ErrorCode.NONE",
+        "                    codes[key] = ErrorCode.NONE",
     ),
     Mutant(
         "a parked EndTxn is answered before its decision is on disk",

@@ -1,21 +1,27 @@
-"""A large AddPartitionsToTxn registers all of its partitions at once, whatever happens between its slices."""
+"""A transaction of many partitions is registered at once, and each partition gets one marker, whatever happens between
+the slices of the work.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Coroutine
+from itertools import pairwise
+from pathlib import Path
 from types import GeneratorType, coroutine
 from typing import Any, cast
 
 import pytest
 from oncelog import Broker
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
-from oncelog.broker.coordinator.transaction.state import TransactionVersion
+from oncelog.broker.coordinator.transaction.events import UNKNOWN_CALLER
+from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.broker.handlers import add_partitions_to_txn
 from oncelog.broker.handling import Deferred, RequestContext
 from oncelog.broker.markers import Marker
-from oncelog.broker.steps import SLICE, run_in_slices
+from oncelog.broker.replica_manager import ReplicaManager
+from oncelog.broker.steps import SLICE, Steps, run_at_once, run_in_slices
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -247,3 +253,168 @@ async def test_verification_answers_as_of_one_point_in_time(
         {"a": Counter({answer: PARTITIONS}), "b": Counter({refusal: PARTITIONS})},
         {"a": Counter({refusal: PARTITIONS}), "b": Counter({answer: PARTITIONS})},
     )
+
+
+# ---- the markers of a decided transaction
+
+
+class NotedMarkers:
+    """Markers are noted instead of appended, so that no files are made. Each appends to a partition that exists."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.by_partition: defaultdict[TopicPartition, list[tuple[int, bool]]] = defaultdict(list)
+        """The epoch of each marker and whether it commits, by partition."""
+        self.flush: asyncio.Future[None] | None = None
+        notes = self
+
+        def append(manager: ReplicaManager, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
+            manager.partition(*key)
+            notes.by_partition[key].append((marker.producer_epoch, marker.commit))
+            return notes.flush
+
+        def ready(manager: ReplicaManager, key: TopicPartition) -> Steps[None]:
+            yield 0
+
+        monkeypatch.setattr(ReplicaManager, "_append_marker", append)
+        monkeypatch.setattr(ReplicaManager, "_ready", ready)
+
+    def counts(self, *topics: str) -> Counter[tuple[tuple[int, bool], ...]]:
+        """How many partitions of these topics have which markers."""
+        return Counter(tuple(markers) for key, markers in self.by_partition.items() if key[0] in topics)
+
+
+@pytest.fixture
+def markers(monkeypatch: pytest.MonkeyPatch) -> NotedMarkers:
+    return NotedMarkers(monkeypatch)
+
+
+def state_of(broker: Broker) -> TransactionState:
+    return broker.transaction_coordinator.describe(ID).state
+
+
+async def decided(broker: Broker, commit: bool = True, version: TransactionVersion = TransactionVersion.TV_2) -> Any:
+    """A transaction of all partitions of two topics that is decided; returns the identity of the next one."""
+    producer = await producer_of(broker, "a", "b")
+    transactions = broker.transaction_coordinator
+    await transactions.add_partitions(ID, *producer, [(name, n) for name in "ab" for n in range(PARTITIONS)])
+    return await transactions.end_txn(ID, *producer, commit, version)
+
+
+async def in_between(broker: Broker, turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert state_of(broker).is_prepare
+
+
+async def completed(broker: Broker) -> None:
+    while state_of(broker).is_prepare:
+        await asyncio.sleep(0)
+
+
+TURNS = (*range(1, 95, 9), 100)
+"""When something happens between the decision and COMPLETE_*: while partitions are sorted, marked, gone through."""
+
+
+async def test_the_tests_below_come_before_between_and_after_the_markers(broker: Broker, markers: NotedMarkers) -> None:
+    await decided(broker)
+    marked = []
+    for before, turns in pairwise((0, *TURNS)):
+        await in_between(broker, turns - before)
+        marked.append(markers.counts("a", "b").total())
+    assert marked[0] == 0
+    assert 0 < marked[len(marked) // 2] < 2 * PARTITIONS
+    assert marked[-1] == 2 * PARTITIONS
+    await completed(broker)
+
+
+@pytest.mark.parametrize("turns", TURNS)
+async def test_producer_is_fenced_while_markers_are_written(broker: Broker, markers: NotedMarkers, turns: int) -> None:
+    identity = await decided(broker)
+    await in_between(broker, turns)
+    fenced = await broker.transaction_coordinator.fence(ID, cause=UNKNOWN_CALLER, reason="test")
+    assert fenced is not None
+    assert fenced.epoch_after > identity.producer_epoch
+    assert markers.counts("a", "b") == {((identity.producer_epoch, True),): 2 * PARTITIONS}
+
+
+@pytest.mark.parametrize("turns", TURNS)
+async def test_next_transaction_begins_while_markers_are_written(
+    broker: Broker, markers: NotedMarkers, turns: int
+) -> None:
+    first = await decided(broker)
+    await in_between(broker, turns)
+    transactions = broker.transaction_coordinator
+    await transactions.add_partitions(ID, *first, [("a", 0), ("b", 7)], TransactionVersion.TV_2)
+    second = await transactions.end_txn(ID, *first, False, TransactionVersion.TV_2)
+    await completed(broker)
+    commit, abort = (first.producer_epoch, True), (second.producer_epoch, False)
+    assert markers.counts("a", "b") == {(commit,): 2 * PARTITIONS - 2, (commit, abort): 2}
+    assert markers.by_partition["a", 0] == markers.by_partition["b", 7] == [commit, abort]
+
+
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("version", [TransactionVersion.TV_0, TransactionVersion.TV_2])
+async def test_transaction_does_not_time_out_or_expire_while_its_markers_are_written(
+    broker: Broker, markers: NotedMarkers, turns: int, version: TransactionVersion
+) -> None:
+    identity = await decided(broker, version=version)
+    await in_between(broker, turns)
+    upkeep, late_ms = broker.transaction_coordinator.upkeep, broker.clock.now_ms() + 10**12
+    assert run_at_once(upkeep.abort_timed_out(late_ms)) is None
+    assert not upkeep.remove_expired(late_ms)
+    await in_between(broker, 1)
+    await completed(broker)
+    assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+    assert markers.counts("a", "b") == {((identity.producer_epoch, True),): 2 * PARTITIONS}
+
+
+@pytest.mark.parametrize("turns", TURNS)
+async def test_topic_is_deleted_while_markers_are_written(broker: Broker, markers: NotedMarkers, turns: int) -> None:
+    identity = await decided(broker, commit=False)
+    await in_between(broker, turns)
+    topic = broker.metadata.topic("a")
+    assert topic is not None
+    await broker.metadata.delete_topic(topic)
+    await completed(broker)
+    assert state_of(broker) is TransactionState.COMPLETE_ABORT
+    abort = (identity.producer_epoch, False)
+    assert markers.counts("b") == {(abort,): PARTITIONS}
+    assert set(markers.counts("a")) <= {(abort,)}
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+async def test_transaction_completes_only_when_all_markers_are_flushed(
+    broker: Broker, markers: NotedMarkers, flushed: bool
+) -> None:
+    markers.flush = asyncio.get_running_loop().create_future()
+    await decided(broker)
+    await in_between(broker, 10 * max(TURNS))
+    assert markers.counts("a", "b").total() == 2 * PARTITIONS
+    flush, markers.flush = markers.flush, None
+    if flushed:
+        flush.set_result(None)
+    else:
+        flush.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    await in_between(broker, 2)
+    while state_of(broker).is_prepare:
+        await asyncio.sleep(0.01)
+    (times,) = {len(written) for written in markers.by_partition.values()}
+    assert times == (1 if flushed else 2)
+
+
+@pytest.mark.parametrize("turns", TURNS)
+async def test_broker_stops_while_markers_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    settings: dict[str, Any] = {"durability": "os", "logging_level": "error"}
+    first = NotedMarkers(monkeypatch)
+    async with Broker(str(tmp_path), **settings) as broker:
+        identity = await decided(broker)
+        await in_between(broker, turns)
+    commit = (identity.producer_epoch, True)
+    assert set(first.counts("a", "b")) <= {(commit,)}
+    second = NotedMarkers(monkeypatch)
+    async with Broker(str(tmp_path), **settings) as broker:
+        await completed(broker)
+        assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+    assert second.counts("a", "b") == {(commit,): 2 * PARTITIONS}
