@@ -12,7 +12,8 @@ Session (extension; in v3, and per transaction in v4+) keeps the partitions regi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.add_partitions_to_txn import (
@@ -39,8 +40,13 @@ TRANSACTIONS_AT_A_TIME = 20
 ROWS_AT_ONCE = 50
 """Partitions between two looks at how much of a slice is left, which cost as much as a partition."""
 
+FEW = 100
+"""A request of a client for at most this many partitions is executed in one turn, without steps."""
+
 Codes = dict[TopicPartition, ErrorCode]
 
+Results = dict[str, list[AddPartitionsToTxnPartitionResult]]
+"""The results of partitions by topic."""
 
 Producer = tuple[str, int, int]
 """Transactional id, producer id and producer epoch."""
@@ -57,17 +63,64 @@ def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply
     return _add_all(context, request) if context.api_version >= FIRST_BATCHED_VERSION else _add(context, request)
 
 
-def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[Reply]:
+def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
+    topics = request.v3_and_below_topics
+    rows = 0
+    for topic in topics:
+        rows += len(topic.partitions)
+    if rows > FEW or len(topics) > FEW:
+        return _add_many(context, request)
+    context.rows(rows)
+    codes: Codes = {}
+    if _all_exist(context.broker.metadata, topics, codes):
+        producer = _producer(request)
+        pending = context.broker.transaction_coordinator.add_partitions_now(
+            *producer, codes.keys(), TransactionVersion.TV_0, session=request.session, by=context
+        )
+        if isinstance(pending, Step):
+            return _wait(context, request, producer)
+        if pending is not None:
+            return Deferred(pending, lambda _: _response_of_few(codes))
+    return _response_of_few(codes)
+
+
+def _all_exist(metadata: Metadata, topics: list[AddPartitionsToTxnTopic], codes: Codes) -> bool:
+    """Look few partitions up: whether all exist, and a code for each."""
+    exist = True
+    for requested in topics:
+        topic = metadata.topic(requested.name)
+        count = 0 if topic is None else topic.partitions
+        exist &= _look_up(requested.name, requested.partitions, count, codes)
+    if not exist:
+        for partition, code in codes.items():
+            if code is ErrorCode.NONE:
+                codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
+    return exist
+
+
+def _response_of_few(codes: Codes) -> AddPartitionsToTxnResponse:
+    results: Results = {}
+    _add_results(results, codes.items())
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[AddPartitionsToTxnTopicResult(name, results[name]) for name in results]
+    )
+
+
+def _producer(request: AddPartitionsToTxnRequest) -> Producer:
+    return (
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+    )
+
+
+def _add_many(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[Reply]:
     topics = request.v3_and_below_topics
     for done, topic in enumerate(topics, 1):
         context.rows(len(topic.partitions))
         if done % ROWS_AT_ONCE == 0:
             yield ROWS_AT_ONCE
-    producer = (
-        request.v3_and_below_transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
-    )
+    producer = _producer(request)
     codes, pending = yield from _attempt(context, producer, topics, session=request.session, writes=False)
     if isinstance(pending, Step):
         return _wait(context, request, producer)
@@ -198,21 +251,16 @@ def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Ste
     codes: Codes = {}
     highest: dict[str, int] = {}
     done = 0
-    exist, known, unknown = True, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    exist = True
     for requested in topics:
         name = requested.name
         topic = metadata.topic(name)
         count = 0 if topic is None else topic.partitions
         for indexes in _pieces(requested.partitions):
-            if min(indexes) >= 0 and (top := max(indexes)) < count:
-                for index in indexes:
-                    codes[name, index] = known
-                if top >= highest.get(name, 0):
-                    highest[name] = top
-            else:
+            if not _look_up(name, indexes, count, codes):
                 exist = False
-                for index in indexes:
-                    codes[name, index] = known if 0 <= index < count else unknown
+            elif (top := max(indexes)) >= highest.get(name, 0):
+                highest[name] = top
             done += len(indexes)
             if done >= ROWS_AT_ONCE:
                 yield done
@@ -228,6 +276,18 @@ def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Ste
             codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
         yield 1
     return codes, None
+
+
+def _look_up(name: str, indexes: list[int], count: int, codes: Codes) -> bool:
+    """Add a code for each partition of a topic that has `count`; whether all exist."""
+    exist = True
+    for index in indexes:
+        if 0 <= index < count:
+            codes[name, index] = ErrorCode.NONE
+        else:
+            codes[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            exist = False
+    return exist
 
 
 def _still_exist(metadata: Metadata, highest: dict[str, int]) -> bool:
@@ -258,14 +318,19 @@ def _response(codes: Codes) -> Steps[AddPartitionsToTxnResponse]:
 
 
 def _by_topic(codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:
-    results: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for done, ((name, index), code) in enumerate(codes.items(), 1):
-        results.setdefault(name, []).append(AddPartitionsToTxnPartitionResult(index, code))
-        if done % ROWS_AT_ONCE == 0:
-            yield ROWS_AT_ONCE
+    results: Results = {}
+    rows = iter(codes.items())
+    while piece := list(islice(rows, ROWS_AT_ONCE)):
+        _add_results(results, piece)
+        yield len(piece)
     topics = []
     for done, (name, partitions) in enumerate(results.items(), 1):
         topics.append(AddPartitionsToTxnTopicResult(name, partitions))
         if done % ROWS_AT_ONCE == 0:
             yield ROWS_AT_ONCE
     return topics
+
+
+def _add_results(results: Results, codes: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
+    for (name, index), code in codes:
+        results.setdefault(name, []).append(AddPartitionsToTxnPartitionResult(index, code))

@@ -7,6 +7,7 @@ were written. If the client is extension-aware, they stay registered as its sess
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse, EndTxnTopic
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
@@ -14,19 +15,29 @@ from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
 from ..steps import Steps
 
+FEW: Final = 100
+"""A request that names at most this many partitions is executed in one turn, without steps."""
+
 
 @handles(EndTxnRequest)
 def handle(context: RequestContext, request: EndTxnRequest) -> Reply:
     """End the transaction."""
-    return _end(context, request, None) if request.topics is None else _end_written(context, request, request.topics)
+    topics = request.topics
+    if topics is None:
+        return _end(context, request, None)
+    if len(topics) > FEW or sum(len(topic.partitions) for topic in topics) > FEW:
+        return _end_written(context, request, topics)
+    return _end(context, request, frozenset([(topic.name, index) for topic in topics for index in topic.partitions]))
 
 
 def _end_written(context: RequestContext, request: EndTxnRequest, topics: Sequence[EndTxnTopic]) -> Steps[Reply]:
     written: set[TopicPartition] = set()
     for topic in topics:
-        for index in topic.partitions:
-            written.add((topic.name, index))
-            yield 1
+        for start in range(0, len(topic.partitions), FEW):
+            indexes = topic.partitions[start : start + FEW]
+            written.update([(topic.name, index) for index in indexes])
+            yield len(indexes)
+        yield 1
     return _end(context, request, frozenset(written))
 
 

@@ -255,6 +255,31 @@ async def test_verification_answers_as_of_one_point_in_time(
     )
 
 
+@pytest.mark.parametrize("copies", [1, add_partitions_to_txn.FEW], ids=["small", "large"])
+async def test_small_registration_is_answered_at_once_and_as_a_large_one(broker: Broker, copies: int) -> None:
+    producer = await producer_of(broker, "a", "b")
+    known, unknown = [("a", [0, 1]), ("b", [5])], [("a", [0, -1, PARTITIONS]), ("no", [0]), ("b", [5])]
+    replies = []
+    for rows in (unknown, known):
+        topics = [AddPartitionsToTxnTopic(name, indexes * copies) for name, indexes in rows]
+        request = AddPartitionsToTxnRequest([], ID, *producer, topics)
+        reply = add_partitions_to_txn.handle(context_of(broker, request, 3), request)
+        assert isinstance(reply, GeneratorType) is (copies > 1)
+        response: Any = await run_in_slices(cast(Any, reply)) if copies > 1 else reply
+        replies.append(
+            {
+                topic.name: {row.partition_index: row.partition_error_code for row in topic.results_by_partition}
+                for topic in response.results_by_topic_v3_and_below
+            }
+        )
+        assert registered(broker) == (Counter() if rows is unknown else Counter(a=2, b=1))
+    none, missing = ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replies == [
+        {"a": {0: none, -1: missing, PARTITIONS: missing}, "no": {0: missing}, "b": {5: none}},
+        {"a": {0: ErrorCode.NONE, 1: ErrorCode.NONE}, "b": {5: ErrorCode.NONE}},
+    ]
+
+
 # ---- the markers of a decided transaction
 
 
