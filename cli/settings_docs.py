@@ -24,8 +24,8 @@ An unknown name, an invalid value, and settings that contradict each other raise
 [`ConfigError`](api/exceptions.md#oncelog.ConfigError). Times are in milliseconds and sizes in bytes.
 
 Keywords are typed, so editors complete them, and mypy and pyright report a wrong name or value. Values in a mapping are
-checked only at run time: that is the place for strings from a file or the environment, and for a `dict` of settings that
-several clients share.
+checked only at run time: that is the place for strings from a file or the environment, and for a `dict` of settings
+that several clients share.
 
 ## Every client
 
