@@ -29,9 +29,13 @@ MAX_PREPARATIONS: Final = 20
 """How often topics or claims may change while the same commits are prepared."""
 
 
-@handles(OffsetCommitRequest)
+@handles(OffsetCommitRequest, carried_out=True)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
-    """Check and append the offsets in one turn; the response is sent when they are durable."""
+    """Check and append the offsets in one turn; the response is sent when they are durable.
+
+    They are appended even if the client disconnects first: a consumer may commit and close without awaiting the
+    response.
+    """
     coordinator = context.broker.group_coordinator
     commits = yield from commits_of(request.topics)
     committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)

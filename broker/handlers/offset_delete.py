@@ -2,32 +2,93 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from ..handling import Deferred, Reply, RequestContext, handles
+from ..coordinator.claims import TopicPartition
+from ..handling import Answer, Deferred, RequestContext, handles
+from ..steps import Steps
+
+AT_ONCE: Final = 100
+"""How many offsets are deleted in one step."""
+
+DELETION_UNITS: Final = 5
+"""The units of work of one deleted offset."""
+
+_AFTER_THE_FIRST_STEP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP})
+"""The errors that concern only the remaining partitions once others have been deleted."""
 
 
-@handles(OffsetDeleteRequest)
-def handle(context: RequestContext, request: OffsetDeleteRequest) -> Reply:
-    """Delete the offsets; the response is sent when the tombstones are durable."""
+@handles(OffsetDeleteRequest, carried_out=True)
+def handle(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Answer]:
+    """Delete the offsets; the response is sent when all tombstones are durable.
+
+    Each step checks the group as it is then. If the group is deleted between two steps, or gets members whose
+    subscriptions are unknown, the remaining partitions get that error. Any other error fails the whole request; its
+    client may repeat it, because deleting an offset twice is not an error.
+    """
     coordinator = context.broker.group_coordinator
-    wanted = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    codes = iter(coordinator.delete_offsets(request.group_id, wanted))
-    response = OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponseTopic(
-                topic.name,
-                [
-                    OffsetDeleteResponsePartition(partition.partition_index, int(next(codes)))
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-    settled = coordinator.settled(request.group_id)
-    return response if settled is None else Deferred(settled, lambda _: response)
+    codes: list[ErrorCode] = []
+    unsettled: list[asyncio.Future[None]] = []
+    for portion in _portions(request.topics):
+        try:
+            deleted = coordinator.delete_offsets(request.group_id, portion)
+        except KafkaError as error:
+            if not codes or error.code not in _AFTER_THE_FIRST_STEP:
+                raise
+            codes += [error.code] * len(portion)
+            yield len(portion)
+            continue
+        # A flush that fails before the last step would go unnoticed if only the last step's future were awaited.
+        settled = coordinator.settled(request.group_id)
+        if settled is not None:
+            unsettled.append(settled)
+        codes += deleted
+        yield len(portion) + DELETION_UNITS * deleted.count(ErrorCode.NONE)
+    response = yield from _answer(request.topics, codes)
+    if not unsettled:
+        return response
+    return Deferred(_when_settled(response, unsettled))
+
+
+def _portions(topics: Iterable[OffsetDeleteRequestTopic]) -> Iterator[list[TopicPartition]]:
+    """The partitions in portions for one step each; there is at least one portion, which may be empty."""
+    wanted = ((topic.name, partition.partition_index) for topic in topics for partition in topic.partitions)
+    yield list(islice(wanted, AT_ONCE))
+    while portion := list(islice(wanted, AT_ONCE)):
+        yield portion
+
+
+def _answer(
+    topics: Iterable[OffsetDeleteRequestTopic], partition_codes: Iterable[ErrorCode]
+) -> Steps[OffsetDeleteResponse]:
+    codes = iter(partition_codes)
+    response = OffsetDeleteResponse()
+    for topic in topics:
+        result = OffsetDeleteResponseTopic(topic.name)
+        response.topics.append(result)
+        for start in range(0, len(topic.partitions), AT_ONCE):
+            rows = topic.partitions[start : start + AT_ONCE]
+            result.partitions += [OffsetDeleteResponsePartition(row.partition_index, int(next(codes))) for row in rows]
+            yield len(rows)
+        yield 1
+    return response
+
+
+async def _when_settled(
+    response: OffsetDeleteResponse, unsettled: Sequence[asyncio.Future[None]]
+) -> OffsetDeleteResponse:
+    await asyncio.wait(unsettled)
+    for settled in unsettled:
+        settled.result()
+    return response

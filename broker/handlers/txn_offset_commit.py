@@ -35,7 +35,12 @@ MAX_ADMISSIONS = 20
 
 @handles(TxnOffsetCommitRequest)
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
-    """Append the offsets only if the partition is part of the producer's ongoing transaction at that moment."""
+    """Append the offsets only if the partition is part of the producer's ongoing transaction at that moment.
+
+    A request that waits, or that is large and not yet appended, is given up if its client disconnects. The client ends
+    the transaction only after the response, so nothing acknowledged is lost; appended later, the offsets might become
+    part of the producer's next transaction.
+    """
     groups = context.broker.group_coordinator
     if len(request.topics) > FEW or sum(len(topic.partitions) for topic in request.topics) > FEW:
         return _commit_many(context, request)

@@ -15,6 +15,12 @@ from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.metadata import MetadataRequest
+from oncelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.schema import Request
 from support.raw_connection import TIMEOUT_S, RawConnection, batch
@@ -58,6 +64,22 @@ async def test_topics_are_created_and_deleted_though_the_client_disconnects(boot
             return await names(wire, prefix) == []
 
         await until(none_left)
+
+
+async def test_offsets_are_committed_though_the_consumer_disconnects(bootstrap: str, fresh_name: Name) -> None:
+    topic, group, partitions = fresh_name("topic"), fresh_name("group"), 800
+    async with RawConnection(bootstrap) as wire:
+        await wire.call(CreateTopicsRequest([CreatableTopic(topic, partitions, 1)], 10_000), 7)
+        rows = [OffsetCommitRequestPartition(index, 7) for index in range(partitions)]
+        commit = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic(topic, partitions=rows)])
+        ask_and_vanish(bootstrap, commit, 8)
+        fetch = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(topic, list(range(partitions)))])
+
+        async def committed() -> bool:
+            (fetched,) = (await wire.call(fetch, 7)).topics
+            return {partition.committed_offset for partition in fetched.partitions} == {7}
+
+        await until(committed)
 
 
 @pytest.mark.oncelog_only(reason="whether Apache Kafka reads a request before it learns of the reset depends on timing")

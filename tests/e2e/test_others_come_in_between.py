@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any
@@ -53,6 +53,11 @@ from oncelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from oncelog.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from oncelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -513,6 +518,30 @@ async def test_no_turn_goes_through_all_assignments_of_the_leader() -> None:
         assignments = [SyncGroupRequestAssignment(name, b"x") for name in topic_names()]
         request = SyncGroupRequest("g", joined.generation_id, joined.member_id, assignments=assignments)
         assert await lines_of_longest_turn(broker, request, 3) < LINES_AT_ONCE
+
+
+def deletion(group: str, topics: dict[str, Iterable[int]]) -> OffsetDeleteRequest:
+    rows = [OffsetDeleteRequestTopic(n, [OffsetDeleteRequestPartition(i) for i in p]) for n, p in topics.items()]
+    return OffsetDeleteRequest(group, rows)
+
+
+ON_OFFSETS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "OffsetDelete of unknown partitions": (lambda: deletion("g", {"no": range(ROWS)}), 0),
+    "OffsetDelete of many topics": (lambda: deletion("g", {name: [0] for name in topic_names()}), 0),
+    "OffsetDelete of one partition": (lambda: deletion("g", {"wide": [7] * ROWS}), 0),
+    "OffsetDelete": (lambda: deletion("g", {"wide": range(10_000)}), 0),
+}
+
+
+@pytest.mark.parametrize("name", ON_OFFSETS)
+async def test_no_turn_goes_through_all_offsets_of_a_group(broker: Broker, name: str) -> None:
+    build, version = ON_OFFSETS[name]
+    rows = [OffsetCommitRequestPartition(index, 5) for index in range(10_000)]
+    async with RawConnection(broker.address) as wire:
+        commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("wide", partitions=rows)])
+        committed = await wire.call(commit, 8)
+        assert {row.error_code for row in committed.topics[0].partitions} == {0}
+    assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
 
 
 async def test_others_are_answered_while_a_large_session_is_looked_through(broker: Broker) -> None:

@@ -507,9 +507,8 @@ class GroupCoordinator:
         """OffsetDelete (KIP-496): a code for each partition. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, log errors."""
         self._check(group_id)
         group = check_offset_delete(self._membership.groups.get(group_id), group_id)
-        known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
         codes = []
-        doomed: dict[TopicPartition, None] = {}
+        doomed: list[TopicPartition] = []
         for partition in wanted:
             topic = self._metadata.topic(partition[0])
             if topic is None or not 0 <= partition[1] < topic.partitions:
@@ -518,8 +517,7 @@ class GroupCoordinator:
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
             else:
                 codes.append(ErrorCode.NONE)
-                if partition in known:
-                    doomed[partition] = None
+                doomed.append(partition)
         self._upkeep.remove_offsets(group_id, doomed, "the offset was deleted")
         return codes
 
@@ -611,4 +609,5 @@ class GroupCoordinator:
 def _both(settled: asyncio.Future[None] | None, dropping: asyncio.Future[None]) -> asyncio.Future[None]:
     """Return a new future that resolves when both have; `dropping` is shared, so it is shielded."""
     both: asyncio.Future[Any] = asyncio.gather(asyncio.shield(dropping), *([] if settled is None else [settled]))
+    both.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
     return both

@@ -28,8 +28,6 @@ from .rebalance import Stored
 from .records import decode_group, encode_group, encode_offset, group_key, offset_key
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
-_TOMBSTONES_PER_BATCH: Final = 30
-"""Few enough that a batch is never too large, however long the group id is."""
 _DECODED_AT_ONCE: Final = 100
 """How many values are decoded before other tasks run."""
 
@@ -123,10 +121,10 @@ class GroupLog:
             self._offsets.replay(prepared.group_id, target, value, record_offset, producer)
 
     def remove(self, group_id: str, partitions: Iterable[TopicPartition], *, group_too: bool) -> None:
-        """Append tombstones for a group's offsets and, with `group_too`, a last one for the group itself."""
+        """Append tombstones for a group's offsets in one batch and, with `group_too`, one for the group itself."""
         targets: list[tuple[TopicPartition, None]] = [(target, None) for target in partitions]
-        for start in range(0, len(targets), _TOMBSTONES_PER_BATCH):
-            self.put_offsets(group_id, targets[start : start + _TOMBSTONES_PER_BATCH])
+        if targets:
+            self.put_offsets(group_id, targets)
         if group_too:
             self._append(self.partition_for(group_id), [(group_key(group_id), None)])
 

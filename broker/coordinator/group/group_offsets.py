@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ....protocol.schema import NO_UUID
 from ..claims import Claim, TopicPartition
@@ -35,20 +35,19 @@ class OffsetAndMetadata(NamedTuple):
 _Rest: TypeAlias = tuple[object, ...]
 """The fields of an `OffsetAndMetadata` between the first and the last one."""
 
-_SPARE: Final = 8
-"""How many places of removed offsets a group may have, besides one for each of its offsets."""
-
 
 class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
     """The offsets of a group by partition, in the order of the partitions' first commits.
 
-    Each partition has a place, which holds its committed offset, its record offset, and the other fields.
+    Each partition has a place, which holds its committed offset, its record offset, and the other fields. When an
+    offset is removed, the one in the last place takes its place, so every change costs the same however many there are.
     """
 
-    __slots__ = ("_numbers", "_places", "_rests")
+    __slots__ = ("_numbers", "_partitions", "_places", "_rests")
 
     def __init__(self) -> None:
         self._places: dict[TopicPartition, int] = {}
+        self._partitions: list[TopicPartition] = []
         self._numbers = array("q")
         self._rests: list[_Rest] = []
 
@@ -69,7 +68,8 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
     def copy(self) -> GroupOffsets:
         """Return a copy, which later changes do not reach."""
         copy = GroupOffsets()
-        copy._places, copy._numbers, copy._rests = self._places.copy(), self._numbers[:], self._rests.copy()
+        copy._places, copy._partitions = self._places.copy(), self._partitions.copy()
+        copy._numbers, copy._rests = self._numbers[:], self._rests.copy()
         return copy
 
     def put(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
@@ -80,6 +80,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
             if rests and rests[-1] == rest:
                 rest = rests[-1]
             self._places[partition] = len(rests)
+            self._partitions.append(partition)
             rests.append(rest)
             numbers.extend((value[0], value[-1]))
         elif numbers[2 * place + 1] < value[-1]:
@@ -94,14 +95,9 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         if place is None or self._numbers[2 * place + 1] > record_offset:
             return
         del self._places[partition]
-        if len(self._rests) > 2 * len(self._places) + _SPARE:
-            self._close_up()
-
-    def _close_up(self) -> None:
-        """Compact the arrays, removing empty places."""
-        old_numbers, old_rests = self._numbers, self._rests
-        self._numbers, self._rests = array("q"), []
-        for new, (partition, old) in enumerate(self._places.items()):
-            self._places[partition] = new
-            self._numbers.extend(old_numbers[2 * old : 2 * old + 2])
-            self._rests.append(old_rests[old])
+        last, rest = self._partitions.pop(), self._rests.pop()
+        last_record, last_committed = self._numbers.pop(), self._numbers.pop()
+        if last != partition:
+            self._places[last] = place
+            self._partitions[place], self._rests[place] = last, rest
+            self._numbers[2 * place], self._numbers[2 * place + 1] = last_committed, last_record

@@ -47,6 +47,10 @@ class OffsetStore:
         offsets = self._committed.get(group_id)
         return offsets.get(partition) if offsets is not None else None
 
+    def has(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether the group has a committed or a pending offset on the partition."""
+        return partition in self._committed.get(group_id, ()) or self.is_pending(group_id, partition)
+
     def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """All committed offsets of a group."""
         return self._committed.get(group_id, _NONE)

@@ -101,8 +101,7 @@ class GroupUpkeep:
         claimed = [partition for partition in partitions if partition in claims]
         if claimed:
             self._drop(group_id, claimed, reason)
-        known = self._offsets.partitions(group_id)
-        doomed = dict.fromkeys(partition for partition in partitions if partition in known)
+        doomed = dict.fromkeys(partition for partition in partitions if self._offsets.has(group_id, partition))
         if doomed:
             self._log.remove(group_id, doomed, group_too=False)
 
@@ -196,11 +195,7 @@ class GroupUpkeep:
 
     def _is_known(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether the group has a committed or pending offset, or a claim, on the partition."""
-        return (
-            self._offsets.get(group_id, partition) is not None
-            or self._offsets.is_pending(group_id, partition)
-            or self._claims.get(group_id, partition) is not None
-        )
+        return self._offsets.has(group_id, partition) or self._claims.get(group_id, partition) is not None
 
     def remove_offsets_of_lost_topics(self) -> None:
         """At start, remove offsets of deleted topics that a crash left behind.

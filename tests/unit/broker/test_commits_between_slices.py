@@ -30,6 +30,7 @@ from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from oncelog.protocol.records import decode_batch
+from support.raw_connection import RawConnection
 from support.slices import context_of, run
 
 PARTITIONS = 2_000
@@ -195,6 +196,30 @@ async def test_offsets_of_a_transaction_that_ends_in_between_are_refused_as_a_wh
         await executed(broker, txn_request(who), end)
     assert refused.value.code is ErrorCode.TRANSACTION_ABORTABLE
     assert not broker.group_coordinator.may_have_offsets("g")
+
+
+async def test_many_offsets_of_a_transaction_are_given_up_with_the_connection_of_the_producer(broker: Broker) -> None:
+    who = await opened(broker)
+    request = txn_request(who)
+    del request.topics[0].partitions[800:]  # so that the request leaves room in the buffer, and the end is noticed
+    executed: list[Any] = []
+    execute = broker.dispatcher.execute
+
+    def noted(exchange: Any) -> Any:
+        executed.append(exchange)
+        return execute(exchange)
+
+    broker.dispatcher.execute = noted  # type: ignore[method-assign]
+    async with asyncio.timeout(10), RawConnection(broker.address) as wire:
+        wire.send(request, 3)
+        while not executed:
+            await asyncio.sleep(0)
+    await executed[0].context.connection.closed
+    for _ in range(20 * TURNS):
+        await asyncio.sleep(0)
+    assert not broker.group_coordinator.may_have_offsets("g")
+    await broker.transaction_coordinator.end_txn("tx", *who, True, TV2)
+    assert committed(broker) == [None] * PARTITIONS
 
 
 async def test_partition_that_another_producer_claims_in_between_fences_the_whole_commit(broker: Broker) -> None:

@@ -60,3 +60,16 @@ def test_removed_offsets_give_their_places_back() -> None:
         offsets.remove(("t", number), 2 * number + 1)
     assert len(offsets) == 0
     assert len(offsets._rests) < 20
+
+
+def test_removing_an_offset_moves_no_more_than_one_other() -> None:
+    offsets = GroupOffsets()
+    for number in range(1_000):
+        offsets.put(("t", number), OffsetAndMetadata(number, 0, str(number), 0, record_offset=number))
+    for number in range(999):
+        places = dict(offsets._places)
+        offsets.remove(("t", number), 2_000)
+        moved = [partition for partition, place in offsets._places.items() if places[partition] != place]
+        assert len(moved) <= 1
+        assert len(offsets._rests) == len(offsets) == 999 - number
+    assert list(offsets.values()) == [OffsetAndMetadata(999, 0, "999", 0, record_offset=999)]
