@@ -101,6 +101,7 @@ class StateLog:
         producer_id: int = -1,
         producer_epoch: int = -1,
         transactional: bool = False,
+        essential: bool = False,
     ) -> AppendResult:
         """Append records that `encode_record` made, with timestamp delta 0 and offset deltas from 0; as `append`."""
         home = self._replica_manager.partition(self.topic, partition)
@@ -117,7 +118,9 @@ class StateLog:
             base_sequence=-1,
             record_count=len(records),
         )
-        return home.log.append(bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch)
+        return home.log.append(
+            bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch, essential=essential
+        )
 
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if everything below `end_offset` is as durable as `durability` requires, else a future for it.

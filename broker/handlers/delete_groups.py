@@ -20,7 +20,7 @@ def handle(context: RequestContext, request: DeleteGroupsRequest) -> Steps[Answe
         result = DeletableGroupResult(group_id)
         results.append(result)
         try:
-            coordinator.delete_group(group_id)
+            yield from coordinator.delete_group_in_steps(group_id)
             settled = coordinator.settled(group_id)
         except KafkaError as error:
             result.error_code = int(error.code)

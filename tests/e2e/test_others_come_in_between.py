@@ -530,6 +530,7 @@ ON_OFFSETS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
     "OffsetDelete of many topics": (lambda: deletion("g", {name: [0] for name in topic_names()}), 0),
     "OffsetDelete of one partition": (lambda: deletion("g", {"wide": [7] * ROWS}), 0),
     "OffsetDelete": (lambda: deletion("g", {"wide": range(10_000)}), 0),
+    "DeleteGroups": (lambda: DeleteGroupsRequest(["g"]), 2),
 }
 
 

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 _DUE_AT_ONCE: Final = 50
 """How many timed actions run before other tasks do; very many sessions may end at the same moment."""
 
+_MAX_PREPARATIONS: Final = 20
+"""How often a group may get offsets on other partitions while its deletion is prepared."""
+
 
 class Commit(NamedTuple):
     """One partition of an OffsetCommit or TxnOffsetCommit."""
@@ -272,6 +275,27 @@ class GroupCoordinator:
         """DeleteGroups: delete the group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and log errors."""
         self._check(group_id, may_be_empty=True)
         self._upkeep.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
+
+    def delete_group_in_steps(self, group_id: str) -> Steps[None]:
+        """As `delete_group`, in one turn at the end: others come in between while the tombstones are prepared.
+
+        Commits in between are deleted, too; members that join refuse the deletion. Raises COORDINATOR_LOAD_IN_PROGRESS
+        if the group gets offsets on other partitions again and again.
+        """
+        for _ in range(_MAX_PREPARATIONS):
+            self._check(group_id, may_be_empty=True)
+            check_group_delete(self._membership.groups.get(group_id), group_id)
+            prepared = yield from self._upkeep.prepare_deletion(group_id)
+            self._check(group_id, may_be_empty=True)
+            group = check_group_delete(self._membership.groups.get(group_id), group_id)
+            if prepared.is_current():
+                self._upkeep.delete_group(group, prepared)
+                return
+        raise KafkaError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"Group {group_id!r} gets offsets on other partitions faster than it can be deleted: stop those who commit"
+            " them, then try again.",
+        )
 
     # ---- offsets
 

@@ -24,6 +24,7 @@ from .classic_group import ClassicGroup
 from .offset_reader import OffsetReader
 from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
 from .prepared_commit import PreparedCommit
+from .prepared_deletion import PreparedDeletion
 from .rebalance import Stored
 from .records import decode_group, encode_group, encode_offset, group_key, offset_key
 
@@ -120,13 +121,29 @@ class GroupLog:
         for record_offset, (target, value) in enumerate(prepared.offsets, result.base_offset):
             self._offsets.replay(prepared.group_id, target, value, record_offset, producer)
 
-    def remove(self, group_id: str, partitions: Iterable[TopicPartition], *, group_too: bool) -> None:
-        """Append tombstones for a group's offsets in one batch and, with `group_too`, one for the group itself."""
-        targets: list[tuple[TopicPartition, None]] = [(target, None) for target in partitions]
-        if targets:
-            self.put_offsets(group_id, targets)
-        if group_too:
-            self._append(self.partition_for(group_id), [(group_key(group_id), None)])
+    def remove(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Append tombstones for offsets of a group in one batch."""
+        self.put_offsets(group_id, [(target, None) for target in partitions])
+
+    def remove_group(self, group_id: str) -> None:
+        """Append tombstones for all offsets of a group and, as the last one, for the group itself, in one batch."""
+        records: list[tuple[bytes, None]] = [
+            (offset_key(group_id, p), None) for p in self._offsets.partitions(group_id)
+        ]
+        self._append(self.partition_for(group_id), [*records, (group_key(group_id), None)])
+        self._offsets.remove_group(group_id)
+
+    def remove_prepared(self, prepared: PreparedDeletion) -> None:
+        """Append the prepared tombstones of a whole group, which must be current; otherwise as `remove_group`."""
+        partition = self.partition_for(prepared.group_id)
+        try:
+            result = self._state_log.append_encoded(
+                partition, prepared.records, timestamp_ms=self._clock.now_ms(), essential=True
+            )
+        except KafkaError as error:
+            raise _coordinator_error(error) from error
+        self._end_offsets[partition] = result.last_offset + 1
+        self._offsets.remove_group(prepared.group_id)
 
     def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
         """Append a group's metadata; see `rebalance.GroupStore`.

@@ -43,9 +43,11 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
     offset is removed, the one in the last place takes its place, so every change costs the same however many there are.
     """
 
-    __slots__ = ("_numbers", "_partitions", "_places", "_rests")
+    __slots__ = ("_numbers", "_partitions", "_places", "_rests", "insertions")
 
     def __init__(self) -> None:
+        self.insertions = 0
+        """How often an offset was stored on a partition that had none."""
         self._places: dict[TopicPartition, int] = {}
         self._partitions: list[TopicPartition] = []
         self._numbers = array("q")
@@ -65,6 +67,10 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         committed_offset, record_offset = self._numbers[2 * place : 2 * place + 2]
         return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
 
+    def partitions(self) -> dict[TopicPartition, int]:
+        """Return a new dict whose keys are the partitions, which costs less than iterating over them."""
+        return self._places.copy()
+
     def copy(self) -> GroupOffsets:
         """Return a copy, which later changes do not reach."""
         copy = GroupOffsets()
@@ -81,6 +87,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
                 rest = rests[-1]
             self._places[partition] = len(rests)
             self._partitions.append(partition)
+            self.insertions += 1
             rests.append(rest)
             numbers.extend((value[0], value[-1]))
         elif numbers[2 * place + 1] < value[-1]:

@@ -15,7 +15,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -54,6 +54,14 @@ class OffsetStore:
     def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """All committed offsets of a group."""
         return self._committed.get(group_id, _NONE)
+
+    def committed(self, group_id: str) -> GroupOffsets | None:
+        """The holder of a group's committed offsets, None if there are none; callers must not change it."""
+        return self._committed.get(group_id)
+
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions on which undecided transactions have committed."""
+        return self._pending_by_group.get(group_id, {}).keys()
 
     def snapshot(
         self, group_id: str
@@ -122,6 +130,13 @@ class OffsetStore:
         if target not in offsets:
             self._pending_by_group.setdefault(group_id, {}).setdefault(partition, set()).add(producer)
         offsets[target] = value
+
+    def remove_group(self, group_id: str) -> None:
+        """Apply the tombstones of all offsets of the group, appended now: remove them, and the pending ones."""
+        self._committed.pop(group_id, None)
+        for partition, producers in list(self._pending_by_group.get(group_id, {}).items()):
+            for producer in list(producers):
+                self._drop_pending(producer, (group_id, partition))
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
         """Apply the producer's marker: commit or drop its pending offsets from before the marker."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ....protocol.errors import KafkaError
 from ...ports import Clock
 from ...slices import in_slices
+from ...steps import Steps
 from ..claims import Claim, ClaimKeeper
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
@@ -24,6 +25,7 @@ from .group_log import GroupLog
 from .membership import GroupMembership
 from .offset_rules import expired
 from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .prepared_deletion import PreparedDeletion
 from .state import GroupState
 
 if TYPE_CHECKING:
@@ -69,13 +71,25 @@ class GroupUpkeep:
 
     # ---- by request
 
-    def delete_group(self, group: ClassicGroup) -> None:
-        """Delete the group, its offsets and its claims. If it raises KafkaError, deleting again removes the rest."""
+    def prepare_deletion(self, group_id: str) -> Steps[PreparedDeletion]:
+        """Prepare what `delete_group` appends for a group of very many offsets."""
+        prepared = PreparedDeletion(group_id, self._offsets)
+        yield from prepared.prepare()
+        return prepared
+
+    def delete_group(self, group: ClassicGroup, prepared: PreparedDeletion | None = None) -> None:
+        """Delete the group, its offsets and its claims. If it raises KafkaError, deleting again removes the rest.
+
+        What is `prepared` must be current.
+        """
         self.forget_if_unused(group)
         if group.state is GroupState.DEAD:
             return
         self._drop(group.group_id, None, "the group was deleted", forget=True)
-        self._log.remove(group.group_id, self._offsets.partitions(group.group_id), group_too=True)
+        if prepared is None:
+            self._log.remove_group(group.group_id)
+        else:
+            self._log.remove_prepared(prepared)
         group.transition_to(GroupState.DEAD, self._clock.now_ms())
         del self._membership.groups[group.group_id]
         self._logger.info("group_deleted", group=group.group_id)
@@ -103,7 +117,7 @@ class GroupUpkeep:
             self._drop(group_id, claimed, reason)
         doomed = dict.fromkeys(partition for partition in partitions if self._offsets.has(group_id, partition))
         if doomed:
-            self._log.remove(group_id, doomed, group_too=False)
+            self._log.remove(group_id, doomed)
 
     def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
         """The future of a drop of claims that is not durable yet, None if all are. It is shared: shield it."""

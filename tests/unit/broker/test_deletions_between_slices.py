@@ -1,9 +1,12 @@
-"""Offsets of many partitions that are deleted in slices: what another request changes in between is respected."""
+"""Many offsets that are deleted in slices: what another request changes in between is respected."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,15 +14,20 @@ from oncelog import Broker
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
 from oncelog.broker.coordinator.group.membership import Join
-from oncelog.broker.handlers import offset_delete
+from oncelog.broker.coordinator.group.records import group_key, offset_key
+from oncelog.broker.handlers import delete_groups, offset_delete
 from oncelog.broker.handling import Deferred
 from oncelog.broker.steps import run_at_once
+from oncelog.protocol.batch_header import read_batch_header
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from oncelog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from oncelog.protocol.records import decode_batch
+from support.faulty_filesystem import FaultyFileSystem
 from support.slices import context_of, run
 
 PARTITIONS = 1_000
@@ -196,3 +204,188 @@ async def test_large_deletion_of_an_unknown_group_is_refused_as_a_whole(broker: 
     with pytest.raises(KafkaError) as refused:
         run(offset_delete.handle(context_of(broker, request, 0), request), lambda count: None)
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# ---- a whole group
+
+
+def group_deletion(broker: Broker) -> Any:
+    """The steps of a DeleteGroups of the group."""
+    request = DeleteGroupsRequest(["g"])
+    return delete_groups.handle(context_of(broker, request, 2), request)
+
+
+def deleted(broker: Broker, between: Any = lambda count: None) -> int:
+    (result,) = run(group_deletion(broker), between).results
+    assert result.group_id == "g"
+    return int(result.error_code)
+
+
+def batches(broker: Broker) -> list[list[tuple[bytes, bytes | None]]]:
+    """The keys and values of the batches in the group's partition."""
+    partition = broker.group_coordinator.partition_for("g")
+    whole = b"".join(broker.replica_manager.partition("__consumer_offsets", partition).log.windows())
+    batches = []
+    position = 0
+    while position < len(whole):
+        header = read_batch_header(whole, position)
+        batches.append([(r.key or b"", r.value) for r in decode_batch(whole, position, header)])
+        position += header.size
+    return batches
+
+
+def is_there(broker: Broker) -> bool:
+    return broker.group_coordinator.group("g") is not None
+
+
+async def test_group_and_all_of_its_offsets_are_deleted_by_one_batch_with_the_group_last(broker: Broker) -> None:
+    broker.group_coordinator.commit_txn_offsets("g", Committer(), 5, 0, [Commit(("other", 0), 9, -1, None)])
+    keys = [key for batch in batches(broker) for key, _ in batch]
+    assert deleted(broker) == 0
+    last = batches(broker)[-1]
+    assert [key for key, _ in last[:-1]] == keys
+    assert last[-1][0] == group_key("g")
+    assert {value for _, value in last} == {None}
+    assert len(batches(broker)) == 3
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_prepared_tombstones_are_those_of_a_group_that_is_deleted_at_once(broker: Broker, prepared: bool) -> None:
+    if prepared:
+        assert deleted(broker) == 0
+    else:
+        broker.group_coordinator.delete_group("g")
+    (keys, tombstones) = batches(broker)
+    assert sorted(key for key, _ in tombstones[:-1]) == sorted(key for key, _ in keys)
+    assert tombstones[-1] == (group_key("g"), None)
+
+
+async def test_offsets_are_all_there_until_the_group_is_deleted(broker: Broker) -> None:
+    counts = set[int]()
+    assert deleted(broker, lambda count: counts.add(len(committed(broker)))) == 0
+    assert counts == {PARTITIONS, 0}
+    assert (is_there(broker), committed(broker)) == (False, {})
+
+
+async def test_commits_in_between_are_deleted_with_the_group(broker: Broker) -> None:
+    def between(count: int) -> None:
+        if count == HALFWAY:
+            assert commit(broker, [0, PARTITIONS - 1], 9) == [0, 0]
+
+    assert deleted(broker, between) == 0
+    assert (is_there(broker), committed(broker)) == (False, {})
+
+
+@pytest.mark.parametrize("pending", [False, True])
+async def test_offsets_on_further_partitions_in_between_are_deleted_with_the_group(
+    broker: Broker, pending: bool
+) -> None:
+    coordinator = broker.group_coordinator
+
+    def between(count: int) -> None:
+        if count == HALFWAY and pending:
+            coordinator.commit_txn_offsets("g", Committer(), 5, 0, [Commit(("other", 0), 9, -1, None)])
+        elif count == HALFWAY:
+            assert commit(broker, [0], 9, "other") == [0]
+
+    assert deleted(broker, between) == 0
+    assert len(batches(broker)[-1]) == PARTITIONS + 2
+    coordinator.complete_transaction(coordinator.partition_for("g"), 5, 0, True, 1 << 40)
+    assert not coordinator.may_have_offsets("g")
+
+
+async def test_offsets_that_are_deleted_and_committed_anew_in_between_are_deleted_with_the_group(
+    broker: Broker,
+) -> None:
+    def between(count: int) -> None:
+        if count == HALFWAY:
+            broker.group_coordinator.delete_offsets("g", [("t", index) for index in range(PARTITIONS)])
+            commit(broker, [3], 9)
+            commit(broker, [0], 9, "other")
+
+    assert deleted(broker, between) == 0
+    assert not broker.group_coordinator.may_have_offsets("g")
+    assert sorted(key for key, _ in batches(broker)[-1]) == sorted(
+        [offset_key("g", ("t", 3)), offset_key("g", ("other", 0)), group_key("g")]
+    )
+
+
+async def test_member_that_joins_in_between_keeps_the_group_with_all_of_its_offsets(broker: Broker) -> None:
+    def between(count: int) -> None:
+        if count == HALFWAY:
+            join(broker)
+
+    assert deleted(broker, between) == ErrorCode.NON_EMPTY_GROUP
+    assert len(committed(broker)) == PARTITIONS
+
+
+async def test_group_that_is_deleted_in_between_is_not_found(broker: Broker) -> None:
+    def between(count: int) -> None:
+        if count == HALFWAY:
+            broker.group_coordinator.delete_group("g")
+
+    assert deleted(broker, between) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert len(batches(broker)) == 2
+
+
+async def test_broker_that_stops_in_between_deletes_nothing_of_a_group(broker: Broker) -> None:
+    steps = group_deletion(broker)
+    for _ in range(HALFWAY):
+        next(steps)
+    await broker.group_coordinator.stop()
+    (result,) = run(steps, lambda count: None).results
+    assert result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(batches(broker)) == 1
+
+
+async def test_group_that_gets_offsets_on_further_partitions_again_and_again_stays_with_an_error_to_retry(
+    broker: Broker,
+) -> None:
+    broker.group_coordinator.delete_offsets("g", [("t", index) for index in range(500, PARTITIONS)])
+    further = iter(range(500, PARTITIONS))
+    assert deleted(broker, lambda count: None if count % 5 else commit(broker, [next(further)], 9)) == (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
+    assert is_there(broker)
+    assert len(committed(broker)) > 500
+
+
+async def answered(answer: Any) -> Any:
+    """The response of a handler, when it is due."""
+    if not isinstance(answer, Deferred):
+        return answer
+    assert answer.awaitable is not None
+    response = await answer.awaitable
+    return response if answer.finish is None else answer.finish(response)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_kill_during_the_deletion_of_a_group_leaves_all_of_its_offsets_or_none(seed: int) -> None:
+    fs = FaultyFileSystem()
+    first = Broker("/data", fs=fs, logging_level="error")
+    await first.start()
+    await first.metadata.create_topic("t", PARTITIONS, {})
+    commit(first, range(PARTITIONS), 7)
+    flushed = first.group_coordinator.settled("g")
+    if flushed is not None:
+        await flushed
+    answer = run_at_once(group_deletion(first))
+    assert not is_there(first)
+    fs.crash(Random(seed))
+    answer.awaitable.close()
+    with suppress(Exception):
+        await first.stop()
+    async with Broker("/data", fs=fs, logging_level="error") as second:
+        assert len(committed(second)) in (0, PARTITIONS)
+        assert is_there(second) == bool(committed(second))
+
+
+async def test_group_of_many_offsets_stays_deleted_after_a_restart(tmp_path: Path) -> None:
+    async with Broker(tmp_path, logging_level="error") as first:
+        await first.metadata.create_topic("t", PARTITIONS, {})
+        commit(first, range(PARTITIONS), 7)
+        (result,) = (await answered(run_at_once(group_deletion(first)))).results
+        assert result.error_code == 0
+    async with Broker(tmp_path, logging_level="error") as second:
+        assert not is_there(second)
+        assert committed(second) == {}

@@ -1,0 +1,59 @@
+"""The tombstones of a group's offsets, encoded in slices before the turn that appends them.
+
+A group is deleted by one batch: a tombstone for each of its offsets, and one for the group itself, which comes last as
+in Kafka. So a kill leaves the whole group or nothing of it. With several batches it could leave a part of the offsets,
+and consumers would begin at the beginning in the other partitions.
+
+The group lives on while the batch is prepared: its members may come back, and it may get further offsets. Whoever
+appends the batch first asks, in the same turn, whether it has a tombstone for each offset.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....protocol.records import encode_record
+from ...steps import Steps
+from .offsets import OffsetStore
+from .records import group_key, offset_key
+
+TOMBSTONES_AT_ONCE: Final = 50
+"""How many tombstones are encoded in one step."""
+
+TOMBSTONE_UNITS: Final = 5
+"""The units of work of one encoded tombstone."""
+
+
+class PreparedDeletion:
+    """The encoded batch that deletes a group with the offsets that it has now; `prepare` encodes it."""
+
+    __slots__ = ("_committed", "_insertions", "_partitions", "_store", "group_id", "records")
+
+    def __init__(self, group_id: str, store: OffsetStore) -> None:
+        self.group_id = group_id
+        self.records: list[bytes] = []
+        self._store = store
+        self._committed = store.committed(group_id)
+        self._insertions = 0 if self._committed is None else self._committed.insertions
+        self._partitions = {} if self._committed is None else self._committed.partitions()
+        for partition in store.pending(group_id):
+            self._partitions.setdefault(partition, -1)
+
+    def prepare(self) -> Steps[None]:
+        """Encode the tombstones, with that of the group last."""
+        partitions = list(self._partitions)
+        for start in range(0, len(partitions), TOMBSTONES_AT_ONCE):
+            portion = partitions[start : start + TOMBSTONES_AT_ONCE]
+            self.records += [
+                encode_record(0, delta, offset_key(self.group_id, partition), None)
+                for delta, partition in enumerate(portion, start)
+            ]
+            yield TOMBSTONE_UNITS * len(portion)
+        self.records.append(encode_record(0, len(partitions), group_key(self.group_id), None))
+
+    def is_current(self) -> bool:
+        """Whether every offset that the group has now, committed or pending, has its tombstone."""
+        committed = self._store.committed(self.group_id)
+        if committed is not None and (committed is not self._committed or committed.insertions != self._insertions):
+            return False
+        return all(partition in self._partitions for partition in self._store.pending(self.group_id))
