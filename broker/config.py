@@ -478,6 +478,12 @@ class BrokerConfig(ConfigTable):
         at_least(1),
         doc="Most groups; further ones get GROUP_MAX_SIZE_REACHED until groups are deleted or expire.",
     )
+    group_member_max_protocols: int = integer(
+        1000,
+        at_least(1),
+        doc="Most protocols (assignment strategies) that a member may offer; a JoinGroup with more gets"
+        " INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.",
+    )
     group_members_max_bytes: int = long(
         268435456,
         at_least(1),

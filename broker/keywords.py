@@ -229,6 +229,10 @@ class BrokerKeywords(TypedDict, total=False):
     """Most members of a group."""
     group_max_groups: int
     """Most groups; further ones get GROUP_MAX_SIZE_REACHED until groups are deleted or expire."""
+    group_member_max_protocols: int
+    """Most protocols (assignment strategies) that a member may offer; a JoinGroup with more gets
+    INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.
+    """
     group_members_max_bytes: int
     """Memory for the members of all groups: their subscriptions, assignments and names. A JoinGroup or an
     assignment that would exceed it gets GROUP_MAX_SIZE_REACHED.

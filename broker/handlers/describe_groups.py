@@ -11,6 +11,7 @@ from ...protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from ..authorization import GROUP_OPERATIONS, NOT_ASKED
+from ..coordinator.group.member import metadata_for
 from ..coordinator.group.state import GroupState
 from ..handling import RequestContext, handles
 from ..steps import Steps
@@ -23,7 +24,12 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[Des
     """Describe each group; an error applies to its group, never to the request."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     response = DescribeGroupsResponse()
-    for group_id in dict.fromkeys(request.groups):
+    described: set[str] = set()
+    for group_id in request.groups:
+        if group_id in described:
+            yield 1
+            continue
+        described.add(group_id)
         yield context.rows()
         response.groups.append((yield from _group(context, group_id, operations)))
     return response
@@ -49,22 +55,19 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Steps[Des
     described.authorized_operations = operations
     is_stable = group.state is GroupState.STABLE
     described.protocol_data = (group.protocol_name or "") if is_stable else ""
-    # Metadata and assignment are shown only in a stable group. Both are read before the first pause, because after it
+    # Metadata and assignment are shown only in a stable group. They are noted before the first pause, because after it
     # the group may be in another generation with another protocol.
     protocol = group.protocol_name or ""
-    members = [
-        (member, member.metadata(protocol), member.assignment) if is_stable else (member, b"", b"")
-        for member in group.members.values()
-    ]
-    for member, metadata, assignment in members:
+    members = [(member, member.protocols, member.assignment) for member in group.members.values()]
+    for member, protocols, assignment in members:
         described.members.append(
             DescribedGroupMember(
                 member.member_id,
                 member.group_instance_id,
                 member.client.client_id,
                 member.client.client_host,
-                metadata,
-                assignment,
+                metadata_for(protocol, protocols) if is_stable else b"",
+                assignment if is_stable else b"",
             )
         )
         yield context.rows()

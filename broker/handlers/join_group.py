@@ -6,6 +6,7 @@ members (KIP-345). v7: protocol type in the response. v8: a reason. v9: the lead
 
 from __future__ import annotations
 
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..coordinator.group.member import ClientIdentity, OfferedProtocol
 from ..coordinator.group.membership import Join
@@ -18,8 +19,19 @@ SKIPPING_ASSIGNMENT_FROM = 9
 
 @handles(JoinGroupRequest)
 def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
-    """Wait until the generation begins; the connection's other requests are served meanwhile."""
+    """Wait until the generation begins; the connection's other requests are served meanwhile.
+
+    Raises KafkaError INCONSISTENT_GROUP_PROTOCOL, Kafka's code for a list of protocols with which no member can join,
+    if there are more protocols than `group.member.max.protocols`.
+    """
     version = context.api_version
+    most = context.broker.config.group_member_max_protocols
+    if len(request.protocols) > most:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"A member of group {request.group_id!r} offers {len(request.protocols)} protocols, more than"
+            f" group.member.max.protocols = {most}. Offer fewer, or raise the setting.",
+        )
     join = Join(
         group_id=request.group_id,
         member_id=request.member_id,

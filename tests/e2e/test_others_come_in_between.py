@@ -371,6 +371,13 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
         ),
         3,
     ),
+    "JoinGroup": (
+        lambda: JoinGroupRequest(
+            "g", 60_000, 60_000, "", None, "consumer", [JoinGroupRequestProtocol(name, b"") for name in topic_names()]
+        ),
+        3,
+    ),
+    "DescribeGroups of one group": (lambda: DescribeGroupsRequest(["g"] * ROWS), 5),
     "OffsetFetch of one topic": (
         lambda: OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("missing", list(range(ROWS)))]),
         7,

@@ -15,6 +15,9 @@ from typing import Final
 MEMBER_OVERHEAD: Final = 2_000
 """The bytes of a member besides its strings: objects, its timer, its entries in the group's maps."""
 
+PROTOCOL_OVERHEAD: Final = 150
+"""The bytes of an offered protocol besides its name and metadata."""
+
 PENDING_OVERHEAD: Final = 1_500
 """The bytes of a pending member id, including a group that may exist for it alone."""
 

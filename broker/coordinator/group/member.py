@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from ....protocol.messages.join_group import JoinGroupResponse
 from ....protocol.messages.sync_group import SyncGroupResponse
-from .footprint import MEMBER_OVERHEAD
+from .footprint import MEMBER_OVERHEAD, PROTOCOL_OVERHEAD
 
 JoinAnswer: TypeAlias = Callable[[JoinGroupResponse], None]
 SyncAnswer: TypeAlias = Callable[[SyncGroupResponse], None]
@@ -22,7 +22,12 @@ class OfferedProtocol(NamedTuple):
 
 def size_of_protocols(protocols: Iterable[OfferedProtocol]) -> int:
     """The approximate memory of offered protocols, in bytes."""
-    return sum(len(offered.name) + len(offered.metadata) for offered in protocols)
+    return sum(PROTOCOL_OVERHEAD + len(offered.name) + len(offered.metadata) for offered in protocols)
+
+
+def metadata_for(protocol: str, protocols: Iterable[OfferedProtocol]) -> bytes:
+    """The metadata for `protocol`, which must be one of the offered protocols."""
+    return next(offered.metadata for offered in protocols if offered.name == protocol)
 
 
 class ClientIdentity(NamedTuple):
@@ -104,7 +109,7 @@ class ClassicGroupMember:
 
     def metadata(self, protocol: str) -> bytes:
         """The member's metadata for `protocol`, which it must have offered."""
-        return next(offered.metadata for offered in self.protocols if offered.name == protocol)
+        return metadata_for(protocol, self.protocols)
 
     def vote(self, candidates: Container[str]) -> str:
         """The candidate that the member prefers; candidates are the protocols that every member supports."""

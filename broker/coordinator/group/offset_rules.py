@@ -9,7 +9,7 @@ without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from ....protocol.errors import ErrorCode, KafkaError
 from .classic_group import ClassicGroup
@@ -78,11 +78,11 @@ def check_group_delete(group: ClassicGroup | None, group_id: str) -> ClassicGrou
 
 def expired(
     group: ClassicGroup,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]],
     now_ms: int,
     retention_ms: int,
 ) -> Iterator[TopicPartition]:
-    """The partitions whose offset has passed its retention (KIP-211); the caller excludes pending transactions.
+    """The partitions of those offsets that are past their retention (KIP-211); the caller excludes pending ones.
 
     The retention counts from when the group became empty, or, in a stable consumer group and for simple consumers, from
     the commit. Offsets of a topic to which a member subscribes never expire. During a rebalance no offset expires.
@@ -95,7 +95,7 @@ def expired(
         since = None
     else:
         return
-    for (topic, index), offset in offsets.items():
+    for (topic, index), offset in offsets:
         if group.is_subscribed_to(topic):
             continue
         if offset.expire_timestamp_ms >= 0:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....protocol.errors import KafkaError
 from ...ports import Clock
-from ...slices import in_slices
-from ...steps import Steps
+from ...steps import Steps, run_in_slices
 from ..claims import Claim, ClaimKeeper
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
@@ -32,9 +31,12 @@ if TYPE_CHECKING:
     from ...metadata import Metadata
 
 
-_EXPIRED_AT_ONCE: Final = 50
-"""How many groups are checked before other tasks run; each may cost an append."""
+_EXPIRED_AT_ONCE: Final = 200
+"""How many offsets are checked for their expiry in one step."""
 
+_UNITS_PER_GROUP: Final = 10
+_UNITS_PER_REMOVAL: Final = 5
+"""The units of work of the expiry of a group, and of an offset."""
 
 _REMOVED_AT_ONCE: Final = 300
 """How many offsets are removed before other tasks run."""
@@ -254,30 +256,31 @@ class GroupUpkeep:
 
     async def expire(self) -> None:
         """Remove offsets past their retention, and groups without members, offsets and claims."""
+        await run_in_slices(self.expiry())
+
+    def expiry(self) -> Steps[None]:
+        """The steps of `expire`. Each of them looks at its group as it is then."""
         now_ms = self._clock.now_ms()
-        async for group in in_slices(list(self._membership.groups.values()), _EXPIRED_AT_ONCE):
-            if self._membership.groups.get(group.group_id) is not group:
-                continue  # deleted meanwhile
+        for group in list(self._membership.groups.values()):
+            if self._is_deleted(group):
+                continue
             if self._log.is_unreadable(group.group_id):
                 continue  # its state is incomplete
             try:
-                self._expire(group, now_ms)
+                yield from self._expire(group, now_ms)
             except KafkaError as error:
                 self._logger.warning("expiry_not_written", group=group.group_id, error=str(error))
+            yield _UNITS_PER_GROUP
 
-    def _expire(self, group: ClassicGroup, now_ms: int) -> None:
+    def _is_deleted(self, group: ClassicGroup) -> bool:
+        return self._membership.groups.get(group.group_id) is not group
+
+    def _expire(self, group: ClassicGroup, now_ms: int) -> Steps[None]:
         group_id = group.group_id
-        offsets = self._offsets.of_group(group_id)
-        doomed = [
-            partition
-            for partition in expired(group, offsets, now_ms, self._retention_ms)
-            if not self._offsets.is_pending(group_id, partition)
-        ]
-        if doomed:
-            self.remove_offsets(group_id, doomed, "the offset expired")
-            self._logger.info("offsets_expired", group=group_id, partitions=len(doomed))
-        if group.state is not GroupState.EMPTY:
+        yield from self._expire_offsets(group, now_ms)
+        if self._is_deleted(group) or group.state is not GroupState.EMPTY:
             return
+        offsets = self._offsets.of_group(group_id)
         idle = [
             partition
             for partition, claim in self._claims.of_group(group_id).items()
@@ -286,6 +289,31 @@ class GroupUpkeep:
         ]
         if idle:
             self._drop(group_id, idle, "the claim expired")
-        left = self._offsets.of_group(group_id) or self._offsets.has_pending(group_id)
+        left = offsets or self._offsets.has_pending(group_id)
         if not (left or self._claims.of_group(group_id) or group.pending_join):
             self.delete_group(group)
+
+    def _expire_offsets(self, group: ClassicGroup, now_ms: int) -> Steps[None]:
+        group_id = group.group_id
+        committed = self._offsets.committed(group_id)
+        partitions = [] if committed is None else list(committed.partitions())
+        removed = 0
+        for start in range(0, len(partitions), _EXPIRED_AT_ONCE):
+            if self._is_deleted(group):
+                break
+            offsets = [
+                (partition, offset)
+                for partition in partitions[start : start + _EXPIRED_AT_ONCE]
+                if (offset := self._offsets.get(group_id, partition)) is not None
+            ]
+            doomed = [
+                partition
+                for partition in expired(group, offsets, now_ms, self._retention_ms)
+                if not self._offsets.is_pending(group_id, partition)
+            ]
+            if doomed:
+                self.remove_offsets(group_id, doomed, "the offset expired")
+                removed += len(doomed)
+            yield len(offsets) + _UNITS_PER_REMOVAL * len(doomed)
+        if removed:
+            self._logger.info("offsets_expired", group=group_id, partitions=removed)

@@ -89,6 +89,16 @@ async def test_members_take_so_much_memory_and_no_more() -> None:
 
 
 @in_virtual_time
+async def test_memory_of_a_member_grows_with_the_number_of_its_protocols() -> None:
+    async with GroupWorld(group_members_max_bytes=100_000) as world:
+        many = [(f"p{number}", b"") for number in range(900)]
+        refused = await world.join(protocols=many, version=3)
+        assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
+        assert (await world.join(protocols=many[:9], version=3)).error_code == E.NONE
+        assert counted(world)[0] == counted(world)[1]
+
+
+@in_virtual_time
 async def test_groups_are_counted() -> None:
     async with GroupWorld(group_max_groups=2) as world:
         world.commit({("orders", 0): 5}, group="a")

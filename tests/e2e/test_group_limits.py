@@ -1,0 +1,30 @@
+"""What one member of a group may bring along."""
+
+from __future__ import annotations
+
+import pytest
+from oncelog.broker.broker import Broker
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from support.raw_connection import RawConnection
+
+pytestmark = pytest.mark.oncelog_only(reason="Kafka limits no number of protocols")
+
+
+async def joined(wire: RawConnection, protocols: int, version: int) -> JoinGroupResponse:
+    offered = [JoinGroupRequestProtocol(f"p{number}", b"") for number in range(protocols)]
+    return await wire.call(JoinGroupRequest("g", 60_000, 60_000, "", None, "consumer", offered), version)
+
+
+@pytest.mark.parametrize("version", [0, 3, 7, 9])
+async def test_member_with_more_protocols_than_the_limit_cannot_join(version: int) -> None:
+    async with (
+        Broker(durability="os", logging_level="error", group_member_max_protocols=3) as broker,
+        RawConnection(broker.address) as wire,
+    ):
+        refused = await joined(wire, 4, version)
+        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert (refused.generation_id, refused.member_id, refused.members) == (-1, "", [])
+        assert broker.group_coordinator.group("g") is None
+        accepted = await joined(wire, 3, version)
+        assert accepted.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)

@@ -1,0 +1,138 @@
+"""The expiry of many offsets in steps: what another request changes in between is respected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from oncelog.protocol.errors import ErrorCode
+from support.group_world import GroupWorld, in_virtual_time
+
+PARTITIONS = 2_000
+STEPS = 5
+"""Steps after which the offsets are partly expired."""
+
+LONGEST_STEP = 250
+"""The most offsets that one step may look at or remove."""
+
+SUBSCRIPTION = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x06orders" + b"\xff\xff\xff\xff"
+
+
+async def outdated() -> GroupWorld:
+    """A world with a group whose offsets are past their retention; whoever gets it enters it."""
+    world = GroupWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10**9)
+    world.topics.topics["orders"].partitions = PARTITIONS
+    await world.__aenter__()
+    world.commit({("orders", index): 7 for index in range(PARTITIONS)})
+    await asyncio.sleep(61)
+    return world
+
+
+def expire(world: GroupWorld, between: Callable[[], None]) -> None:
+    """Expire in steps; `between` is called after some of them."""
+    steps = world.coordinator._upkeep.expiry()
+    for _ in range(STEPS):
+        next(steps)
+    assert 0 < len(world.committed()) < PARTITIONS
+    between()
+    for _ in steps:
+        pass
+
+
+@in_virtual_time
+async def test_each_step_expires_few_offsets() -> None:
+    world = await outdated()
+    left = PARTITIONS
+    for _ in world.coordinator._upkeep.expiry():
+        assert left - len(world.committed()) <= LONGEST_STEP
+        left = len(world.committed())
+    assert left == 0
+    assert world.state() is None
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_each_step_looks_at_few_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await outdated()
+    world.commit({("orders", index): 8 for index in range(PARTITIONS)})
+    get = world.coordinator._offsets.get
+    looks = 0
+
+    def counted(*arguments: object) -> object:
+        nonlocal looks
+        looks += 1
+        return get(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.coordinator._offsets, "get", counted)
+    before = 0
+    for _ in world.coordinator._upkeep.expiry():
+        assert looks - before <= LONGEST_STEP
+        before = looks
+    assert looks == PARTITIONS
+    assert len(world.committed()) == PARTITIONS
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_offsets_committed_in_between_do_not_expire() -> None:
+    world = await outdated()
+    expire(world, lambda: world.commit({("orders", 0): 9, ("orders", PARTITIONS - 1): 9}) and None)
+    assert world.committed() == {("orders", 0): 9, ("orders", PARTITIONS - 1): 9}
+    assert world.state() == "Empty"
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_offsets_of_a_group_that_gets_members_in_between_do_not_expire() -> None:
+    world = await outdated()
+    left: list[int] = []
+
+    def between() -> None:
+        left.append(len(world.committed()))
+        world.join(protocols=[("range", SUBSCRIPTION)], version=3)
+
+    expire(world, between)
+    assert len(world.committed()) == left[0]
+    assert world.state() == "PreparingRebalance"
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_group_that_is_deleted_and_made_anew_in_between_keeps_its_offsets() -> None:
+    world = await outdated()
+
+    def between() -> None:
+        world.coordinator.delete_group("g")
+        assert world.commit({("orders", 0): 9, ("orders", PARTITIONS - 1): 9}) == [0, 0]
+
+    expire(world, between)
+    assert world.committed() == {("orders", 0): 9, ("orders", PARTITIONS - 1): 9}
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_offset_that_becomes_pending_in_between_does_not_expire() -> None:
+    world = await outdated()
+    last = ("orders", PARTITIONS - 1)
+    expire(world, lambda: world.commit({last: 9}, producer=5) and None)
+    assert world.committed() == {last: 7}
+    world.end(5, commit=True)
+    assert world.committed() == {last: 9}
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_offsets_whose_expiry_cannot_be_written_stay_until_the_next_one() -> None:
+    world = await outdated()
+
+    def between() -> None:
+        world.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+
+    expire(world, between)
+    assert 0 < len(world.committed()) < PARTITIONS
+    world.log.refuse = None
+    for _ in world.coordinator._upkeep.expiry():
+        pass
+    assert world.committed() == {}
+    await world.coordinator.stop()
