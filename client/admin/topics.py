@@ -68,7 +68,12 @@ async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, valida
                 continue
             if now.get(topic.name, 0) > 0 and topic.partitions in (-1, now[topic.name]):
                 outcomes[topic.name] = None
-    return outcomes
+    return _as_asked(outcomes, names)
+
+
+def _as_asked(outcomes: Outcomes, names: Iterable[str]) -> Outcomes:
+    """Return the outcomes in the order of `names`; brokers answer in any order."""
+    return {name: outcomes[name] for name in names if name in outcomes}
 
 
 async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, int]:
@@ -102,13 +107,14 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
         return request, version
 
     answer, lost = await calls.any_again(build, "delete topics")
-    return {
+    outcomes = {
         one.name: None
         if lost and one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else failure(one.error_code, one.error_message, f"topic {one.name!r}")
         for one in answer.responses
         if one.name is not None
     }
+    return _as_asked(outcomes, wanted)
 
 
 async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
@@ -130,7 +136,7 @@ async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, val
         for name, error in outcomes.items():
             if error is not None and error.code is ErrorCode.INVALID_PARTITIONS and now.get(name) == totals[name]:
                 outcomes[name] = None
-    return outcomes
+    return _as_asked(outcomes, totals)
 
 
 async def describe_cluster(calls: AdminCalls) -> ClusterDescription:

@@ -71,6 +71,19 @@ async def test_what_fails_is_told_by_item(bootstrap: str, fresh_name: Names) -> 
         assert [error.code if error else None for error in missing.values()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+async def test_outcomes_come_in_the_order_of_the_call_whatever_the_order_of_the_response(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    names = [fresh_name("topic") for _ in range(3)]
+    async with FaultProxy(bootstrap) as proxy, Admin(bootstrap_servers=proxy.address) as admin:
+        proxy.change(CreateTopicsRequest, lambda answer: answer.topics.reverse())
+        assert list(await admin.create_topics([NewTopic(name, 1) for name in names])) == names
+        proxy.change(CreatePartitionsRequest, lambda answer: answer.results.reverse())
+        assert list(await admin.create_partitions(dict.fromkeys(names, 2))) == names
+        proxy.change(DeleteTopicsRequest, lambda answer: answer.responses.reverse())
+        assert list(await admin.delete_topics(names)) == names
+
+
 async def test_validate_only_creates_nothing(bootstrap: str, fresh_name: Names) -> None:
     name = fresh_name("topic")
     async with Admin(bootstrap_servers=bootstrap) as admin:
