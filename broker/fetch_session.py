@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from ..protocol.errors import ErrorCode, KafkaError
@@ -87,10 +87,10 @@ class FetchSession:
 
     __slots__ = ("epoch", "id", "last_used", "targets", "uses_topic_ids")
 
-    def __init__(self, id: int, targets: Mapping[Key, FetchTarget], uses_topic_ids: bool, now: float) -> None:
+    def __init__(self, id: int, targets: OrderedDict[Key, FetchTarget], uses_topic_ids: bool, now: float) -> None:
         self.id = id
         self.epoch = 1
-        self.targets: OrderedDict[Key, FetchTarget] = OrderedDict(targets)
+        self.targets = targets
         self.uses_topic_ids = uses_topic_ids
         self.last_used = now
 
@@ -124,9 +124,9 @@ def _asked(request: FetchRequest, by_id: bool) -> Iterator[tuple[str | bytes, Fe
             yield name, asked
 
 
-def _targets(request: FetchRequest, by_id: bool) -> Steps[dict[Key, FetchTarget]]:
+def _targets(request: FetchRequest, by_id: bool) -> Steps[OrderedDict[Key, FetchTarget]]:
     """What a full request asks for. Of a partition that is named several times the last one counts, as in Kafka."""
-    targets: dict[Key, FetchTarget] = {}
+    targets: OrderedDict[Key, FetchTarget] = OrderedDict()
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
         for start in range(0, len(topic.partitions), _TARGETS_PER_STEP):
@@ -215,8 +215,8 @@ class FetchSessionCache:
         if session is not None:
             self._partitions -= len(session.targets)
 
-    def _open(self, targets: Mapping[Key, FetchTarget], uses_topic_ids: bool, now: float) -> FetchSession | None:
-        """A new session; None where there is no room for it and no session is old enough to make room."""
+    def _open(self, targets: OrderedDict[Key, FetchTarget], uses_topic_ids: bool, now: float) -> FetchSession | None:
+        """A new session, which owns `targets`; None where there is no room and no session is old enough to make it."""
         if len(targets) > self._max_partitions:
             return None
         while len(self._sessions) >= self._slots or self._partitions + len(targets) > self._max_partitions:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .services import BrokerServices
 from .settings import ConfigError
 from .topic_config import TopicConfig, topic_config
 from .topic_names import METADATA_TOPIC, name_problem
+
+_SHOWN_BROKERS: Final = 10
+"""How many brokers of a refused assignment the error message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ def plan_topic(
         if value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"The topic setting {key} cannot be null.")
         own[key] = value
+        if len(own) > len(TopicConfig.settings):
+            break  # one of them is unknown, and refused below: the others need not be looked at
     return TopicPlan(name, partitions, own, checked_config(broker, own))
 
 
@@ -134,7 +140,8 @@ def _assigned(
 def check_assignment(broker: BrokerServices, index: int, brokers: Sequence[int]) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT unless a partition is assigned to this broker alone."""
     if list(brokers) != [broker.node_id]:
+        shown = ", ".join(map(str, brokers[:_SHOWN_BROKERS])) + (", ..." if len(brokers) > _SHOWN_BROKERS else "")
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Partition {index} is assigned to brokers {list(brokers)}; the only broker is {broker.node_id}.",
+            f"Partition {index} is assigned to brokers [{shown}]; the only broker is {broker.node_id}.",
         )

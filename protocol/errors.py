@@ -206,12 +206,21 @@ def error_code(number: int) -> ErrorCode:
     return _BY_CODE.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+LONGEST_MESSAGE: Final = 8_000
+"""Characters of an error message, of up to four bytes each: a string of the protocol has at most 32,767 bytes."""
+
+
 class KafkaError(Exception):
-    """A request failed as a whole with `code`; `message` says what, where and, if there is one, the remedy."""
+    """A request failed as a whole with `code`; `message` says what, where and, if there is one, the remedy.
+
+    A longer message than LONGEST_MESSAGE (it may quote a name of the request) is cut.
+    """
 
     def __init__(self, code: int, message: str | None = None) -> None:
         self.code = error_code(code)
         self.message = message or self.code.text
+        if len(self.message) > LONGEST_MESSAGE:
+            self.message = f"{self.message[: LONGEST_MESSAGE - 3]}..."
         super().__init__(self.code, self.message)
 
     def __str__(self) -> str:

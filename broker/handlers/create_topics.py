@@ -7,8 +7,8 @@ requests are served in between. A topic that the request repeats is refused, and
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_topics import (
@@ -22,6 +22,7 @@ from ..config_sources import describe_topic
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..slices import in_slices
+from ..steps import Steps, run_in_slices
 from ..topic_creation import TopicPlan, check_new_partitions, plan_topic
 
 CREATED_AT_A_TIME = 20
@@ -30,13 +31,29 @@ CREATED_AT_A_TIME = 20
 
 @handles(CreateTopicsRequest, carried_out=True)
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    times = Counter(topic.name for topic in request.topics)
-    topics = list({topic.name: topic for topic in request.topics}.values())
-    check_new_partitions(context.broker, sum(_partitions(context, topic) for topic in topics))
-    creation = _Creation(context, request, times)
-    async for start in in_slices(range(0, len(topics), CREATED_AT_A_TIME), 1):
-        await creation.create(topics[start : start + CREATED_AT_A_TIME])
+    items, partitions = await run_in_slices(_items(context, request.topics))
+    check_new_partitions(context.broker, partitions)
+    creation = _Creation(context, request)
+    topics = iter(items.values())
+    async for _ in in_slices(range(0, len(items), CREATED_AT_A_TIME), 1):
+        await creation.create(islice(topics, CREATED_AT_A_TIME))
     return creation.response
+
+
+def _items(
+    context: RequestContext, topics: Sequence[CreatableTopic]
+) -> Steps[tuple[dict[str, tuple[CreatableTopic, int]], int]]:
+    """Return the topics by name, with the number of times that each is in the request, and all their partitions."""
+    items: dict[str, tuple[CreatableTopic, int]] = {}
+    for topic in topics:
+        _, times = items.get(topic.name, (topic, 0))
+        items[topic.name] = topic, times + 1
+        yield 1
+    partitions = 0
+    for topic, _ in items.values():
+        partitions += _partitions(context, topic)
+        yield 1
+    return items, partitions
 
 
 def _partitions(context: RequestContext, topic: CreatableTopic) -> int:
@@ -48,23 +65,22 @@ def _partitions(context: RequestContext, topic: CreatableTopic) -> int:
 class _Creation:
     """One CreateTopics request being processed."""
 
-    def __init__(self, context: RequestContext, request: CreateTopicsRequest, times: Counter[str]) -> None:
+    def __init__(self, context: RequestContext, request: CreateTopicsRequest) -> None:
         self.context = context
         self.validate_only = request.validate_only
-        self.times = times
         self.response = CreateTopicsResponse()
         self.configs: dict[object, list[CreatableTopicConfigs]] = {}
 
-    async def create(self, topics: Iterable[CreatableTopic]) -> None:
-        """Create these topics together and add their results to the response."""
+    async def create(self, topics: Iterable[tuple[CreatableTopic, int]]) -> None:
+        """Create these topics together and add their results; each comes with its count in the request."""
         results = self.response.topics
         pending: list[tuple[int, TopicPlan, asyncio.Future[Topic]]] = []
-        for topic in topics:
+        for topic, times in topics:
             try:
-                if self.times[topic.name] > 1:
+                if times > 1:
                     problem = f"Topic {topic.name!r} is in the request more than once."
                     raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
-                plan = _plan(self.context, topic)
+                plan = await _plan(self.context, topic)
                 if not self.validate_only:
                     creation = self.context.broker.metadata.create_topic(plan.name, plan.partitions, plan.configs)
                     pending.append((len(results), plan, creation))
@@ -96,12 +112,25 @@ class _Creation:
         return self.configs[key]
 
 
-def _plan(context: RequestContext, topic: CreatableTopic) -> TopicPlan:
-    assignments = {item.partition_index: item.broker_ids for item in topic.assignments}
-    if len(assignments) < len(topic.assignments):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once.")
-    configs = {config.name: config.value for config in topic.configs}
+async def _plan(context: RequestContext, topic: CreatableTopic) -> TopicPlan:
+    """Check a topic, with no await behind the checks."""
+    assignments, configs = await run_in_slices(_asked(topic))
     return plan_topic(context.broker, topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+
+
+def _asked(topic: CreatableTopic) -> Steps[tuple[dict[int, list[int]], dict[str, str | None]]]:
+    """Return the assignments by partition and the settings by name."""
+    assignments: dict[int, list[int]] = {}
+    for item in topic.assignments:
+        if item.partition_index in assignments:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once.")
+        assignments[item.partition_index] = item.broker_ids
+        yield 1
+    configs: dict[str, str | None] = {}
+    for config in topic.configs:
+        configs[config.name] = config.value
+        yield 1
+    return assignments, configs
 
 
 def _failure(name: str, error: KafkaError) -> CreatableTopicResult:

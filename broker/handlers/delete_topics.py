@@ -6,7 +6,8 @@ Topics are deleted in small portions, so that other requests are served in betwe
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.delete_topics import (
@@ -19,6 +20,7 @@ from ...protocol.schema import NO_UUID
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..slices import in_slices
+from ..steps import Steps, run_in_slices
 
 DELETED_AT_A_TIME = 10
 """How many topics are deleted together: each is renamed on disk, partition by partition."""
@@ -27,16 +29,16 @@ DELETED_AT_A_TIME = 10
 @handles(DeleteTopicsRequest, carried_out=True)
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
-    times = Counter(_identity(context, item) for item in asked)
-    items = list({_identity(context, item): item for item in asked}.items())
+    items = await run_in_slices(_items(context, asked))
+    topics = iter(items.values())
     response = DeleteTopicsResponse()
-    async for start in in_slices(range(0, len(items), DELETED_AT_A_TIME), 1):
+    async for _ in in_slices(range(0, len(items), DELETED_AT_A_TIME), 1):
         pending: list[tuple[DeletableTopicResult, asyncio.Future[Topic]]] = []
-        for identity, item in items[start : start + DELETED_AT_A_TIME]:
+        for item, times in islice(topics, DELETED_AT_A_TIME):
             result = DeletableTopicResult(item.name, item.topic_id)
             response.responses.append(result)
             try:
-                topic = _find(context, item, times[identity])
+                topic = _find(context, item, times)
                 result.name, result.topic_id = topic.name, topic.topic_id
                 pending.append((result, context.broker.metadata.delete_topic(topic)))
             except KafkaError as error:
@@ -47,6 +49,19 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             except KafkaError as error:
                 _fail(result, error)
     return response
+
+
+def _items(
+    context: RequestContext, asked: Sequence[DeleteTopicState]
+) -> Steps[dict[str | bytes, tuple[DeleteTopicState, int]]]:
+    """Return the topics of the request, each once, with the number of times that it is in the request."""
+    items: dict[str | bytes, tuple[DeleteTopicState, int]] = {}
+    for item in asked:
+        identity = _identity(context, item)
+        _, times = items.get(identity, (item, 0))
+        items[identity] = item, times + 1
+        yield 1
+    return items
 
 
 def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:

@@ -14,7 +14,7 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..steps import SLICE, Steps
 
 
 @handles(DescribeLogDirsRequest)
@@ -28,8 +28,11 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[De
     if request.topics is not None:
         wanted = set[tuple[str, int]]()
         for topic in request.topics:
-            wanted.update((topic.topic, index) for index in topic.partitions)
-            yield 1 + len(topic.partitions)
+            for start in range(0, len(topic.partitions), SLICE):
+                indexes = topic.partitions[start : start + SLICE]
+                wanted.update([(topic.topic, index) for index in indexes])
+                yield len(indexes)
+            yield 1
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for log in broker.replica_manager.logs():
         if wanted is None or (log.topic, log.partition) in wanted:

@@ -6,13 +6,16 @@ that it names, and every conflicting producer of the group is fenced.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ...protocol.messages.init_producer_id import AssignedPartitions, InitProducerIdRequest, InitProducerIdResponse
 from ..coordinator.claims import NO_GENERATION
 from ..coordinator.transaction.decisions import NO_IDENTITY, ProducerIdentity
 from ..coordinator.transaction.group_initialisation import GroupInitialisation
-from ..coordinator.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ..coordinator.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ..handling import RequestContext, handles
+from ..steps import SLICE, Steps, run_in_slices
 
 
 @handles(InitProducerIdRequest)
@@ -41,7 +44,7 @@ async def _for_group(
         GroupInitialisation(
             group_id,
             request.consumer_group_generation,
-            frozenset((item.topic, index) for item in request.assigned_partitions for index in item.partitions),
+            await run_in_slices(_partitions(request.assigned_partitions)),
             request.transactional_id,
             request.transaction_timeout_ms,
             expected,
@@ -53,3 +56,14 @@ async def _for_group(
         producer_epoch=identity.producer_epoch,
         transactional_id=transactional_id if request.transactional_id is None else None,
     )
+
+
+def _partitions(assigned: Sequence[AssignedPartitions]) -> Steps[frozenset[TopicPartition]]:
+    partitions: set[TopicPartition] = set()
+    for item in assigned:
+        for start in range(0, len(item.partitions), SLICE):
+            indexes = item.partitions[start : start + SLICE]
+            partitions.update([(item.topic, index) for index in indexes])
+            yield len(indexes)
+        yield 1
+    return frozenset(partitions)

@@ -17,7 +17,7 @@ from ...protocol.messages.metadata import (
 from ...protocol.schema import NO_UUID
 from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ..handling import Reply, RequestContext, handles
-from ..metadata import Topic
+from ..metadata import Metadata, Topic
 from ..partition import LEADER_EPOCH
 from ..slices import in_slices
 from ..steps import Steps
@@ -31,6 +31,7 @@ CREATED_AT_A_TIME = 20
 """How many topics are created, and made durable, together."""
 
 _PARTITIONS_PER_STEP = 50
+_TOPICS_PER_STEP = 50
 
 Requested: TypeAlias = dict[str | bytes, None]
 """Names or ids of topics. Each is answered once, as in Kafka: repeating a topic of many partitions would make a
@@ -41,19 +42,34 @@ gigantic response."""
 def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
     metadata = context.broker.metadata
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        names = sorted(metadata.topics)
-        return (yield from _answer(context, request, dict.fromkeys(names), {}))
-    if context.api_version < FIRST_VERSION_BY_ID:
-        _check_no_ids(request.topics)
+        every = sorted(metadata.topics)
+        return (yield from _answer(context, request, dict.fromkeys(every), {}))
+    ids: Requested = {}
+    names: Requested = {}
+    for start in range(0, len(request.topics), _TOPICS_PER_STEP):
+        items = request.topics[start : start + _TOPICS_PER_STEP]
+        if context.api_version < FIRST_VERSION_BY_ID:
+            _check_no_ids(items)
+        ids |= dict.fromkeys([item.topic_id for item in items if item.topic_id != NO_UUID])
+        names |= dict.fromkeys([NO_UUID if item.name is None else item.name for item in items])
+        yield len(items) // 2
     # One topic id makes it a request by ids: names beside it are ignored, and no topic is created.
-    ids: Requested = dict.fromkeys(item.topic_id for item in request.topics if item.topic_id != NO_UUID)
-    requested: Requested = ids or dict.fromkeys(NO_UUID if item.name is None else item.name for item in request.topics)
-    yield len(request.topics) // 4
+    requested = ids or names
     if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
-        missing = sorted(name for name in requested if isinstance(name, str) and name and metadata.topic(name) is None)
+        missing = yield from _missing(metadata, requested)
         if missing:
             return _create_and_answer(context, request, requested, missing)
     return (yield from _answer(context, request, requested, {}))
+
+
+def _missing(metadata: Metadata, requested: Requested) -> Steps[list[str]]:
+    missing = []
+    for count, name in enumerate(requested, 1):
+        if isinstance(name, str) and name and metadata.topic(name) is None:
+            missing.append(name)
+        if count % _TOPICS_PER_STEP == 0:
+            yield _TOPICS_PER_STEP // 2
+    return missing
 
 
 def _check_no_ids(topics: Iterable[MetadataRequestTopic]) -> None:
@@ -73,6 +89,7 @@ async def _create_and_answer(
         check_new_partitions(broker, len(missing) * broker.config.num_partitions)
     except KafkaError as error:
         return _answer(context, request, requested, dict.fromkeys(missing, error))
+    missing.sort()
     async for start in in_slices(range(0, len(missing), CREATED_AT_A_TIME), 1):
         pending = []
         for name in missing[start : start + CREATED_AT_A_TIME]:

@@ -24,7 +24,12 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
 from oncelog.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from oncelog.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from oncelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -34,6 +39,7 @@ from oncelog.protocol.messages.delete_records import (
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
+from oncelog.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from oncelog.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from oncelog.protocol.messages.describe_topic_partitions import TopicRequest as TopicToDescribe
@@ -44,7 +50,7 @@ from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.protocol.messages.incremental_alter_configs import AlterableConfig as IncrementalConfig
 from oncelog.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from oncelog.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.init_producer_id import AssignedPartitions, InitProducerIdRequest
 from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -343,6 +349,46 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
         1,
     ),
     "EndTxn": (lambda: EndTxnRequest("id", 1, 0, True, [EndTxnTopic("no", list(range(ROWS)))]), 3),
+    "EndTxn of topics": (
+        lambda: EndTxnRequest("id", 1, 0, True, [EndTxnTopic(name, [0]) for name in topic_names()]),
+        3,
+    ),
+    "InitProducerId of a group": (
+        lambda: InitProducerIdRequest(
+            "id",
+            60_000,
+            consumer_group_id="g",
+            consumer_group_generation=1,
+            assigned_partitions=[AssignedPartitions("no", list(range(ROWS)))],
+        ),
+        4,
+    ),
+    "CreateTopics": (
+        lambda: CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in topic_names()], 1000, True),
+        7,
+    ),
+    "CreateTopics of one topic with many settings": (
+        lambda: CreateTopicsRequest(
+            [CreatableTopic("new", 1, 1, configs=[CreatableTopicConfig(name, "1") for name in topic_names()])], 1000
+        ),
+        7,
+    ),
+    "CreateTopics of one topic with many assignments": (
+        lambda: CreateTopicsRequest(
+            [CreatableTopic("new", -1, -1, [CreatableReplicaAssignment(n, [1]) for n in range(ROWS)])], 1000
+        ),
+        7,
+    ),
+    "DeleteTopics": (lambda: DeleteTopicsRequest([DeleteTopicState(name) for name in topic_names()]), 6),
+    "Metadata": (lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in topic_names()], False), 12),
+    "Metadata that would create topics": (
+        lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in topic_names()], True),
+        12,
+    ),
+    "DescribeLogDirs": (
+        lambda: DescribeLogDirsRequest([DescribableLogDirTopic("no", list(range(ROWS)))]),
+        4,
+    ),
     "DescribeTopicPartitions": (
         lambda: DescribeTopicPartitionsRequest([TopicToDescribe(name) for name in topic_names()], 2000, None),
         0,

@@ -123,6 +123,7 @@ async def test_manual_assignments(bootstrap: str, fresh_name: Name) -> None:
         assert await create(wire, assigned((0, [node]), (1, [node]))) == E.NONE
         assert await create(wire, assigned((0, [node]), (2, [node]))) == E.INVALID_REPLICA_ASSIGNMENT
         assert await create(wire, assigned((0, [node + 77]))) == E.INVALID_REPLICA_ASSIGNMENT
+        assert await create(wire, assigned((0, list(range(10_000))))) == E.INVALID_REPLICA_ASSIGNMENT
         assert await create(wire, assigned((0, [node]), partitions=1)) == E.INVALID_REQUEST
 
 

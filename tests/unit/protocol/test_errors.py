@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from oncelog.protocol import apis
 from oncelog.protocol.errors import (
     CONCURRENT_PRODUCER_COMMIT,
+    LONGEST_MESSAGE,
     PENDING_TRANSACTION,
     DecodeError,
     ErrorCode,
@@ -105,3 +106,12 @@ def test_a_downgrade_is_final() -> None:
 
 def test_the_extensions_codes_are_85_and_86() -> None:
     assert (int(CONCURRENT_PRODUCER_COMMIT), int(PENDING_TRANSACTION)) == (85, 86)
+
+
+def test_message_of_an_error_fits_into_a_string_of_the_protocol() -> None:
+    quoted = KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {chr(0x1F600) * 32_000!r} is in the request twice.")
+    assert len(quoted.message.encode()) < 2**15
+    assert quoted.message.startswith("Topic '")
+    assert quoted.message.endswith("...")
+    longest = "x" * LONGEST_MESSAGE
+    assert KafkaError(ErrorCode.INVALID_REQUEST, longest).message == longest
