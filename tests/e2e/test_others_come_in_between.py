@@ -15,6 +15,7 @@ from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
 from oncelog.broker.markers import Marker
+from oncelog.broker.steps import Steps
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -548,7 +549,11 @@ async def test_no_turn_goes_through_all_markers_of_a_transaction(
         durable.set_result(None)
         return durable
 
+    def ready(key: tuple[str, int]) -> Steps[None]:
+        yield 0
+
     monkeypatch.setattr(broker.replica_manager, "_append_marker", append)
+    monkeypatch.setattr(broker.replica_manager, "_ready", ready)
     await transactions.end_txn("id", *producer, True, TransactionVersion.TV_0)
     assert transactions.describe("id").state is TransactionState.PREPARE_COMMIT
     with CountedLines() as counted:
