@@ -20,8 +20,11 @@ class ErrorCode(IntEnum):
     retriable: bool
     text: str
 
-    def __new__(cls, code: int, retriable: bool, text: str) -> ErrorCode:
-        """Make a member of the table's row; its value is the code alone."""
+    def __new__(cls, code: int, retriable: bool = False, text: str = "") -> ErrorCode:
+        """Make a member of a row of the table; its value is the code alone.
+
+        No row relies on the defaults: they let type checkers accept `ErrorCode(3)`.
+        """
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable

@@ -24,6 +24,7 @@ from oncelog.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from oncelog.protocol.records import iter_batches
+from support.logs import at_once
 from support.raw_connection import RawConnection, batch
 
 pytestmark = pytest.mark.oncelog_only(reason="limits the internal topics of brokers of its own")
@@ -72,7 +73,7 @@ async def until_state(wire: RawConnection, name: str, state: str) -> None:
 
 def largest_batch(broker: Broker, topic: str) -> int:
     read = broker.replica_manager.partition(topic, 0).log.read(0, 1 << 24)
-    return max(header.size for _, header in iter_batches(read.records))
+    return max(header.size for _, header in iter_batches(at_once(read).records))
 
 
 @pytest.mark.parametrize("version", [3, 5])

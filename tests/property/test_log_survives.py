@@ -26,6 +26,7 @@ from oncelog.protocol.control_records import control_batch, read_control_record
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
 from support.faulty_filesystem import FaultyFileSystem
+from support.logs import at_once
 
 DIRECTORY = "/data/t-0"
 NOW = 1_700_000_000_000
@@ -556,17 +557,17 @@ class LogMachine(RuleBasedStateMachine):
         offset = self.log.log_start_offset
         while True:
             read = self.log.read(offset, self.rng.choice([1, 300, 5000]), IsolationLevel.READ_COMMITTED)
-            if not read.records:
+            if not at_once(read).records:
                 return seen
-            assert read.aborted is not None
-            aborted = sorted(read.aborted, key=lambda entry: entry[1])
+            assert at_once(read).aborted is not None
+            aborted = sorted(at_once(read).aborted, key=lambda entry: entry[1])
             cursed: set[int] = set()
-            for position, header in iter_batches(read.records):
+            for position, header in iter_batches(at_once(read).records):
                 while aborted and aborted[0][1] <= header.last_offset:
                     cursed.add(aborted.pop(0)[0])
                 assert header.last_offset < self.log.last_stable_offset
                 next_offset = header.next_offset
-                records = decode_batch(read.records, position, header)
+                records = decode_batch(at_once(read).records, position, header)
                 if header.is_control:
                     if records and not read_control_record(records[0]).is_commit:
                         cursed.discard(header.producer_id)

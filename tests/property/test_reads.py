@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oncelog.broker.log import PartitionLog
 from oncelog.protocol.records import iter_batches
 from support.faulty_filesystem import FaultyFile, FaultyFileSystem
-from support.logs import batch, open_log
+from support.logs import at_once, batch, open_log
 
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 40, 400, 5_000])), min_size=1, max_size=40)
 
@@ -59,11 +59,11 @@ def test_a_read_gives_the_whole_batches_that_fit(
             if new_segment or not (fits or (min_one and not expected)):
                 break
             expected.append((base, end, size))
-        read = log.read(offset, max_bytes, min_one=min_one)
+        read = at_once(log.read(offset, max_bytes, min_one=min_one))
         found = [(header.base_offset, header.next_offset, header.size) for _, header in iter_batches(read.records)]
         assert found == expected
         assert len(read.records) == sum(each[2] for each in expected)
-        assert read.next_offset == (expected[-1][1] if expected else offset)
+        assert at_once(read).next_offset == (expected[-1][1] if expected else offset)
 
 
 @given(CONTENTS, st.sampled_from([20_200, 1 << 20]), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 50_000))))
@@ -79,7 +79,7 @@ def test_readable_bytes_are_those_of_the_batches_up_to_the_limit(
 
 def test_a_read_that_ends_at_an_indexed_batch_says_where_it_ends() -> None:
     log, _ = filled([(1, 1)] * 5, flushed=3, index_interval_bytes=0)
-    assert log.read(0, 10_000).next_offset == 3
+    assert at_once(log.read(0, 10_000)).next_offset == 3
 
 
 @pytest.mark.parametrize("flushed", [200, 150])
@@ -92,11 +92,11 @@ def test_reading_on_costs_one_read_of_the_file_each(flushed: int, monkeypatch: p
         asked.append(size)
         return read_at(file, size, position)
 
-    offset = log.read(0, 5_000).next_offset
+    offset = at_once(log.read(0, 5_000)).next_offset
     monkeypatch.setattr(FaultyFile, "read_at", counted)
     reads = 0
     while offset < log.high_watermark:
-        offset = log.read(offset, 5_000).next_offset
+        offset = at_once(log.read(offset, 5_000)).next_offset
         reads += 1
     assert offset == flushed
     assert reads > 3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from typing import TypeVar
 
 from crc32c import crc32c
 from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
 from oncelog.broker.ports import Threads
+from oncelog.broker.steps import Steps
 from oncelog.protocol.batch_header import CRC_END, CRC_START
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
@@ -16,6 +18,8 @@ from .faulty_filesystem import FaultyFileSystem
 
 NOW = 1_700_000_000_000
 DATA = "/data"
+
+T = TypeVar("T")
 
 
 class StandingClock:
@@ -111,6 +115,12 @@ def values_of(records: bytes) -> list[str]:
         for position, header in iter_batches(records)
         for record in decode_batch(records, position, header)
     ]
+
+
+def at_once(answer: T | Steps[T]) -> T:
+    """Return what a log answered in the same step, without further ones."""
+    assert not isinstance(answer, Generator)
+    return answer
 
 
 def flip(fs: FaultyFileSystem, path: str, position: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from oncelog.client.errors import ProducerFencedError
 from oncelog.connect.api.connector import SourceConnector
@@ -60,17 +60,17 @@ class Scripted(SourceConnector):
     def config_def(cls) -> ConfigDef:
         return ConfigDef()
 
-    async def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:  # type: ignore[override]
+    async def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
         return []
 
     @property
     def task_class(self) -> type[SourceTask]:
         return SourceTask
 
-    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:  # type: ignore[override]
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         return []
 
-    async def alter_offsets(self, config: Mapping[str, str], offsets: Any) -> bool:  # type: ignore[override]
+    async def alter_offsets(self, config: Mapping[str, str], offsets: Any) -> bool:
         return False
 
 
@@ -220,6 +220,7 @@ class ScriptedWork:
         self.done: list[str] = []
         self.running: set[str] = set()
         self.checks: dict[ConnectorTaskId, Any] = {}
+        self.offsets_of: set[str] = set()
         self.configs: dict[str, list[dict[str, str]]] = {}
         """What each connector answers when it is asked for its tasks."""
         self.fencing = asyncio.Event()
@@ -334,7 +335,7 @@ class Herder:
             make_client=lambda configs: self.client,
             outside=ScriptedOutside(),
         )
-        self.work = self.herder._worker
+        self.work = cast(ScriptedWork, self.herder._worker)
 
     async def begin(self) -> None:
         self._starting = asyncio.create_task(self.herder.start())

@@ -13,7 +13,7 @@ from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import TimestampType, decode_batch, iter_batches, read_batch_header, verify_crc
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, StandingClock, batch, compressed, open_log, values, values_of, with_attributes
+from support.logs import NOW, StandingClock, at_once, batch, compressed, open_log, values, values_of, with_attributes
 
 HOUR = 3_600_000
 
@@ -64,7 +64,7 @@ def test_compressed_batches_are_stored_as_they_are(log: PartitionLog, codec: Com
     sent = compressed(codec)
     before = bytes(sent)
     log.append(sent)
-    stored = log.read(1, 10_000).records
+    stored = at_once(log.read(1, 10_000)).records
     assert stored[21:] == before[21:]
     header = read_batch_header(stored)
     assert (header.base_offset, header.partition_leader_epoch) == (1, 0)
@@ -116,7 +116,7 @@ def test_attribute_bits_that_are_not_a_clients_are_not_kept(
     log.append(with_attributes(sent, bits))
     (stored, _) = next(log.batches())
     assert stored.attributes == Compression.LZ4 | (LOG_APPEND_TIME if log_append_time else 0)
-    data = log.read(0, 10_000).records
+    data = at_once(log.read(0, 10_000)).records
     assert verify_crc(data, 0, stored)
     assert values_of(data) == ["a", ""]
 
@@ -176,10 +176,10 @@ def test_log_append_time_replaces_the_timestamps(fs: FaultyFileSystem) -> None:
     log = open_log(fs, message_timestamp_type="LogAppendTime", durability="os")
     result = log.append(batch("a", timestamp=5))
     assert result.log_append_time == NOW
-    header = read_batch_header(log.read(0, 1000).records)
+    header = read_batch_header(at_once(log.read(0, 1000)).records)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert header.max_timestamp == NOW
-    assert verify_crc(log.read(0, 1000).records, 0, header)
+    assert verify_crc(at_once(log.read(0, 1000)).records, 0, header)
 
 
 def test_compacted_topics_need_keys(fs: FaultyFileSystem) -> None:
@@ -216,18 +216,18 @@ def test_every_offset_can_be_read(log: PartitionLog) -> None:
     sent = fill(log)
     for offset in range(60):
         read = log.read(offset, 1)
-        header = read_batch_header(read.records)
+        header = read_batch_header(at_once(read).records)
         assert header.base_offset <= offset <= header.last_offset, "the batch that holds the offset"
-        assert values_of(read.records) == sent[offset // 3 * 3 : offset // 3 * 3 + 3]
+        assert values_of(at_once(read).records) == sent[offset // 3 * 3 : offset // 3 * 3 + 3]
 
 
 def test_reads_take_whole_batches_up_to_the_limit(log: PartitionLog) -> None:
     fill(log)
-    size = len(log.read(0, 1).records)
+    size = len(at_once(log.read(0, 1)).records)
     for limit in (size, size + 1, 2 * size - 1, 2 * size, 3 * size + 3):
-        assert len(log.read(0, limit).records) == limit // size * size
-    assert log.read(0, size - 1, min_one=False).records == b""
-    assert len(log.read(0, size - 1).records) == size
+        assert len(at_once(log.read(0, limit)).records) == limit // size * size
+    assert at_once(log.read(0, size - 1, min_one=False)).records == b""
+    assert len(at_once(log.read(0, size - 1)).records) == size
 
 
 @pytest.mark.parametrize("limit", [1, 250, 1000, 100_000])
@@ -236,17 +236,17 @@ def test_reading_on_from_each_answer_gives_everything_once(log: PartitionLog, li
     offset, found = 0, []
     while offset < log.log_end_offset:
         read = log.read(offset, limit)
-        found += values_of(read.records)
-        headers = [header for _, header in iter_batches(read.records)]
+        found += values_of(at_once(read).records)
+        headers = [header for _, header in iter_batches(at_once(read).records)]
         assert headers[0].base_offset == offset
         offset = headers[-1].next_offset
-        assert read.next_offset == offset
+        assert at_once(read).next_offset == offset
     assert found == sent
 
 
 def test_reading_at_the_end_gives_nothing_and_beyond_it_is_an_error(log: PartitionLog) -> None:
     log.append(batch("a"))
-    assert log.read(1, 1000).records == b""
+    assert at_once(log.read(1, 1000)).records == b""
     for offset in (-1, 2):
         with pytest.raises(KafkaError) as caught:
             log.read(offset, 1000)
@@ -260,13 +260,13 @@ def test_readers_see_only_what_is_flushed(fs: FaultyFileSystem) -> None:
     log.append(batch("a"))
     log.append(batch("b"))
     assert (log.high_watermark, log.log_end_offset) == (0, 2)
-    assert log.read(0, 1000).records == b""
-    assert log.read(1, 1000).records == b"", "between high watermark and log end"
+    assert at_once(log.read(0, 1000)).records == b""
+    assert at_once(log.read(1, 1000)).records == b"", "between high watermark and log end"
     log.flush()
     assert moved == [2]
-    assert values_of(log.read(0, 1000).records) == ["a", "b"]
+    assert values_of(at_once(log.read(0, 1000)).records) == ["a", "b"]
     log.append(batch("c"))
-    assert values_of(log.read(0, 1000).records) == ["a", "b"]
+    assert values_of(at_once(log.read(0, 1000)).records) == ["a", "b"]
 
 
 def test_read_committed_ends_at_the_last_stable_offset_and_names_aborted_transactions(log: PartitionLog) -> None:
@@ -275,16 +275,16 @@ def test_read_committed_ends_at_the_last_stable_offset_and_names_aborted_transac
     log.append(batch("b", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
     log.append(batch("c"))
     read = log.read(0, 10_000, committed)
-    assert values_of(read.records) == ["a"]
-    assert (read.last_stable_offset, read.high_watermark, read.aborted) == (1, 3, [])
-    assert values_of(log.read(0, 10_000).records) == ["a", "b", "c"]
-    assert log.read(0, 10_000).aborted is None
+    assert values_of(at_once(read).records) == ["a"]
+    assert (at_once(read).last_stable_offset, at_once(read).high_watermark, at_once(read).aborted) == (1, 3, [])
+    assert values_of(at_once(log.read(0, 10_000)).records) == ["a", "b", "c"]
+    assert at_once(log.read(0, 10_000)).aborted is None
     log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
     read = log.read(0, 10_000, committed)
-    assert (read.last_stable_offset, read.aborted) == (4, [(1, 1)])
-    assert log.read(2, 10_000, committed).aborted == [(1, 1)], "the marker has not been passed yet"
+    assert (at_once(read).last_stable_offset, at_once(read).aborted) == (4, [(1, 1)])
+    assert at_once(log.read(2, 10_000, committed)).aborted == [(1, 1)], "the marker has not been passed yet"
     log.append(batch("d"))
-    assert log.read(4, 10_000, committed).aborted == []
+    assert at_once(log.read(4, 10_000, committed)).aborted == []
 
 
 def test_aborted_transactions_are_found_across_segments(log: PartitionLog) -> None:
@@ -296,9 +296,9 @@ def test_aborted_transactions_are_found_across_segments(log: PartitionLog) -> No
         log.append(bytearray(control_batch(False, 0, producer_id, 0, NOW)), origin=AppendOrigin.COORDINATOR)
     log.roll()
     read = log.read(0, 10_000, IsolationLevel.READ_COMMITTED)
-    assert read.next_offset == 1
-    assert read.aborted == [(1, 0)]
-    assert sorted(log.read(1, 10_000, IsolationLevel.READ_COMMITTED).aborted or []) == [(1, 0), (2, 1)]
+    assert at_once(read).next_offset == 1
+    assert at_once(read).aborted == [(1, 0)]
+    assert sorted(at_once(log.read(1, 10_000, IsolationLevel.READ_COMMITTED)).aborted or []) == [(1, 0), (2, 1)]
 
 
 def test_a_read_up_to_a_batch_that_is_indexed_names_the_aborted_transactions_before_it(fs: FaultyFileSystem) -> None:
@@ -309,8 +309,8 @@ def test_a_read_up_to_a_batch_that_is_indexed_names_the_aborted_transactions_bef
         log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
     log.append(batch("open", producer_id=2, producer_epoch=0, base_sequence=0, transactional=True))
     read = log.read(0, 10_000, IsolationLevel.READ_COMMITTED)
-    assert (read.last_stable_offset, read.next_offset) == (6, 6)
-    assert read.aborted == [(1, 0), (1, 2), (1, 4)]
+    assert (at_once(read).last_stable_offset, at_once(read).next_offset) == (6, 6)
+    assert at_once(read).aborted == [(1, 0), (1, 2), (1, 4)]
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_delete_records_moves_the_start(log: PartitionLog) -> None:
     with pytest.raises(KafkaError) as caught:
         log.read(30, 100)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert read_batch_header(log.read(31, 1).records).base_offset == 30
+    assert read_batch_header(at_once(log.read(31, 1)).records).base_offset == 30
     assert log.offset_for_timestamp(EARLIEST)[1] == 31
     assert log.offset_for_timestamp(0)[1] == 31
     with pytest.raises(KafkaError):

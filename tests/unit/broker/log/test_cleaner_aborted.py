@@ -8,7 +8,7 @@ from oncelog.broker.log.cleaner import Cleaner
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.records import decode_batch, iter_batches
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, batch, open_log
+from support.logs import NOW, at_once, batch, open_log
 
 
 def committed_values(log: PartitionLog) -> list[str]:
@@ -16,7 +16,7 @@ def committed_values(log: PartitionLog) -> list[str]:
     shown = []
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
-        read = log.read(offset, 1 << 20, IsolationLevel.READ_COMMITTED)
+        read = at_once(log.read(offset, 1 << 20, IsolationLevel.READ_COMMITTED))
         assert read.aborted is not None
         to_come = sorted(read.aborted, key=lambda entry: entry[1])
         aborting: set[int] = set()

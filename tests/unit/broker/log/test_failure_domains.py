@@ -15,7 +15,7 @@ from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, batch, flip, new_manager, values, values_of
+from support.logs import NOW, at_once, batch, flip, new_manager, values, values_of
 
 CONFIG = LogConfig()
 FIRST = "/data/t-0/00000000000000000000.log"
@@ -87,7 +87,7 @@ async def test_a_failed_sync_takes_writes_from_its_partition_alone(fs: FaultyFil
         log.append(batch("b"))
     other.append(batch("b"))
     await asyncio.shield(other.flushed(1) or asyncio.sleep(0))
-    assert values_of(other.read(0, 1000).records) == ["b"]
+    assert values_of(at_once(other.read(0, 1000)).records) == ["b"]
     manager.create("v", 0, CONFIG).append(batch("c"))
     await manager.stop()
     assert len([path for path in attempts if path == FIRST]) == 1, "never tried again, not at the stop either"
@@ -110,7 +110,7 @@ async def test_what_is_on_disk_of_a_partition_that_takes_no_writes_is_read(
     log.sync_later()
     await settle(manager)
     assert log.failure is not None
-    assert values_of(log.read(0, 1000).records) == ["a"], "what may be lost is not shown"
+    assert values_of(at_once(log.read(0, 1000)).records) == ["a"], "what may be lost is not shown"
     for isolation in IsolationLevel:
         with pytest.raises(KafkaError) as caught:
             log.read(1, 1000, isolation)

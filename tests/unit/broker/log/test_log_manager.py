@@ -16,7 +16,7 @@ from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, StandingClock, batch, new_manager, values
+from support.logs import NOW, StandingClock, at_once, batch, new_manager, values
 
 CONFIG = LogConfig()
 META = "/data/meta.properties"
@@ -271,7 +271,7 @@ async def test_the_reserve_is_kept_for_markers_and_internal_topics(fs: FaultyFil
     internal.append(batch("state"), origin=AppendOrigin.COORDINATOR)
     user.append(bytearray(control_batch(True, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
     assert user.last_stable_offset == 2
-    assert user.read(0, 1000).records
+    assert at_once(user.read(0, 1000)).records
     fs.capacity = None
     manager._disk_space.refresh()
     user.append(batch("b", producer_id=1, producer_epoch=0, base_sequence=1, transactional=True))

@@ -19,7 +19,7 @@ from oncelog.broker.ports import RealFileSystem, SystemClock
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch
-from support.logs import StandingClock
+from support.logs import StandingClock, at_once
 
 NOW = SystemClock().now_ms()
 MAX_SEQUENCE = 2**31 - 1
@@ -291,7 +291,7 @@ def test_decided_transaction_is_not_stable_before_its_marker_is_on_disk(tmp_path
     log.finish_flush(flush)
     assert log.high_watermark == 2
     assert log.last_stable_offset == 0, "a crash now would take the marker back"
-    assert not log.read(0, 1000, IsolationLevel.READ_COMMITTED).records
+    assert not at_once(log.read(0, 1000, IsolationLevel.READ_COMMITTED)).records
     log.flush()
     assert log.last_stable_offset == 3
     log.close()

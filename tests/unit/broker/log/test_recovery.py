@@ -14,7 +14,7 @@ from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, batch, flip, new_manager, open_log, values, values_of
+from support.logs import NOW, at_once, batch, flip, new_manager, open_log, values, values_of
 
 FIRST = "/data/t-0/00000000000000000000.log"
 
@@ -244,7 +244,7 @@ def test_indexes_and_snapshots_are_made_again(fs: FaultyFileSystem, suffix: str,
     log = open_log(fs, point=LoadPoint(clean=True, recovery_point=12), segment_bytes=400)
     assert log.log_end_offset == 12
     for number in range(12):
-        assert log.read(number, 1).records[-8:-1] == f"value {number}".encode()[-7:]
+        assert at_once(log.read(number, 1)).records[-8:-1] == f"value {number}".encode()[-7:]
         assert log.offset_for_timestamp(NOW + number)[1] == number
     assert log.append(batch("value 11", producer_id=1, producer_epoch=0, base_sequence=11)).duplicate
 
@@ -404,7 +404,7 @@ def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(fs: Faulty
             kept[record.offset] = (record.key, record.value)
     assert kept == {10: (b"k1", b"value 10"), 11: (b"k2", b"value 11"), 12: (b"k0", None)}
     cleaner.clean(log, 0, NOW + 1)
-    assert log.read(0, 10_000).records, "batches without records say where the log goes on"
+    assert at_once(log.read(0, 10_000)).records, "batches without records say where the log goes on"
     remaining = [record.key for header, data in log.batches() for record in decode_batch(data, 0, header)]
     assert remaining == [b"k1", b"k2"], "the tombstone's time has come"
     assert log.append(batch("new", key=b"k0")).base_offset == 13
@@ -499,7 +499,7 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(fs: FaultyFileSystem) -> Non
     assert "full" in caught.value.message
     assert fs.file_size(FIRST) == log.size, "the part that was written is gone"
     assert values(log.batches()) == ["value 0", "value 1", "value 2"]
-    assert log.read(0, 1000).records
+    assert at_once(log.read(0, 1000)).records
     fs.capacity = None
     assert log.append(batch("fits")).base_offset == 3
     log.flush()
@@ -545,7 +545,7 @@ def test_no_descriptor_for_a_reader_is_no_damage(fs: FaultyFileSystem) -> None:
     fs.fail("open", errno.EMFILE)
     with pytest.raises(KafkaError, match="no file descriptor left"):
         log.read(0, 1000)
-    assert log.read(0, 1000).records
+    assert at_once(log.read(0, 1000)).records
     assert log.append(batch("a")).base_offset == 4
 
 
@@ -558,7 +558,7 @@ def test_a_failed_sync_is_never_tried_again(fs: FaultyFileSystem) -> None:
             log.flush() if log.failure is None else log.append(batch("more"))
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.high_watermark == 1
-    assert values_of(log.read(0, 1000).records) == ["value 0"]
+    assert values_of(at_once(log.read(0, 1000)).records) == ["value 0"]
 
 
 def test_a_segment_that_could_not_be_begun_leaves_no_file_behind(fs: FaultyFileSystem) -> None:
@@ -613,7 +613,7 @@ def test_an_index_that_is_damaged_while_the_log_is_open_is_made_again(fs: Faulty
     log = open_log(fs, point=LoadPoint(clean=True, recovery_point=40), segment_bytes=500)
     flip(fs, log.segments.first.path(suffix), 3)
     for offset in range(40):
-        assert values_of(log.read(offset, 1).records) == [f"value {offset}"]
+        assert values_of(at_once(log.read(offset, 1)).records) == [f"value {offset}"]
     assert log.failure is None
     log.append(batch("more"))
     log.close()
@@ -656,7 +656,7 @@ def test_any_flipped_bit_of_a_derived_file_is_harmless(suffix: str) -> None:
         log = open_log(fs, point=LoadPoint(clean=True, recovery_point=24), segment_bytes=1500)
         assert log.reader.aborted.between(0, 24) == [(1, 4 * n + 2) for n in range(6)], f"bit {bit}"
         for offset in range(24):
-            assert log.read(offset, 1).records, f"bit {bit}"
+            assert at_once(log.read(offset, 1)).records, f"bit {bit}"
             header = next(log.batches(offset))[0]
             assert header.base_offset == offset
         for number in range(12):

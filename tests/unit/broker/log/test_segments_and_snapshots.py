@@ -13,7 +13,7 @@ from oncelog.broker.pooled_files import PooledFileSystem
 from oncelog.protocol.errors import KafkaError
 from oncelog.protocol.records import Record, encode_batch
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import DATA, NOW, StandingClock, batch, new_manager, open_log, values, values_of
+from support.logs import DATA, NOW, StandingClock, at_once, batch, new_manager, open_log, values, values_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -195,7 +195,7 @@ async def test_indexes_of_all_logs_together_take_no_more_memory_than_allowed(fs:
         assert log is not None
         sought = number * 7 % 120
         assert log.offset_for_timestamp(NOW + sought)[1] == sought
-        assert values_of(log.read(sought, 1, IsolationLevel.READ_COMMITTED).records) == [f"value {sought}"]
+        assert values_of(at_once(log.read(sought, 1, IsolationLevel.READ_COMMITTED)).records) == [f"value {sought}"]
         assert 0 < cache.used_bytes <= 1000
         assert cache.used_bytes == sum(
             segment.loaded_index_bytes for log in manager.logs() for segment in list(log.segments)[:-1]
