@@ -2,8 +2,10 @@
 
 Owns the log start offset, which segments go, and in what order it is made safe: the new log start offset is on disk
 before the first file goes, so that a crash between never leaves a hole, and the loader finishes the work. Readers see
-the new start at once; a crash may take it back as long as it is not on disk. Never removes
-the active segment, nor anything that readers have not been allowed to see.
+the new start at once; a crash may take it back as long as it is not on disk. The active segment is never removed.
+Retention keeps what lies above the last stable offset: otherwise records of an open transaction would go before any
+read_committed reader was allowed to see them. (Kafka keeps only what lies above the high watermark.) DeleteRecords may
+go up to the high watermark, as in Kafka.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class RetainedLog(FlushedLog):
             self.roll()
         excess = self.size - config.retention_bytes if config.retention_bytes >= 0 else -1
         keep_from = self.log_start_offset
-        for segment in self.segments.finished_below(self.high_watermark):
+        for segment in self.segments.finished_below(self.last_stable_offset):
             timestamp = segment.max_timestamp if segment.max_timestamp >= 0 else self.fs.modified_ms(segment.path())
             too_old = config.retention_ms >= 0 and now_ms - timestamp > config.retention_ms
             too_much = excess >= segment.size > 0

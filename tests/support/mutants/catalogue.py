@@ -131,8 +131,8 @@ MUTANTS: Final = (
         "retention deletes what readers may not see yet",
         "log",
         "broker/log/retention.py",
+        "self.segments.finished_below(self.last_stable_offset)",
         "self.segments.finished_below(self.high_watermark)",
-        "self.segments.finished_below(self.log_end_offset)",
     ),
     Mutant(
         "a marker of an older epoch ends the transaction",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -274,18 +274,17 @@ def _copy(node: _Node) -> _Node:
     return made
 
 
-async def new_disk(config: BrokerConfig, topics: dict[str, int], compacted: Collection[str] = ()) -> FaultyFileSystem:
-    """A data directory with these topics, of which some are compacted, cleanly stopped."""
+async def new_disk(
+    config: BrokerConfig, topics: dict[str, int], configs: Mapping[str, dict[str, str]] | None = None
+) -> FaultyFileSystem:
+    """A data directory with these topics, of which some have a configuration, cleanly stopped."""
     fs = FaultyFileSystem()
     log = Silent()
     with simulated_parts(log):
         broker = SimulatedBroker(fs, config, random.Random(0), log)
         await broker.start()
         await asyncio.gather(
-            *[
-                broker.broker.metadata.create_topic(name, n, {"cleanup.policy": "compact"} if name in compacted else {})
-                for name, n in topics.items()
-            ]
+            *[broker.broker.metadata.create_topic(name, n, (configs or {}).get(name, {})) for name, n in topics.items()]
         )
         await broker.stop()
     assert not log.alarms, log.alarms

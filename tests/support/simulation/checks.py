@@ -16,10 +16,11 @@ from oncelog.protocol.control_records import read_control_record
 from oncelog.protocol.messages.group_log import OffsetCommitKey
 from oncelog.protocol.records import Record, decode_batch, iter_batches
 
-from .alone import acknowledged_once
+from .alone import ALONE, acknowledged_once, note_what_goes
 from .keyed import KEYED, number_of
 from .kinds import KINDS
 from .producer import EXTRA, INPUT, OUTPUT, Transaction
+from .retention import has_gone
 
 if TYPE_CHECKING:
     from .world import World
@@ -78,21 +79,36 @@ def look(world: World) -> None:
     if world.scenario.may_lose:
         world.seen.clear()
     for partition, log in logs_of(world, OUTPUT, world.outputs):
-        now = [(record.offset, record.value or b"") for record in read_committed(log)]
-        before = world.seen.get(partition, [])
-        deleted = [entry for entry in before if entry[0] < log.log_start_offset]
-        kept = before[len(deleted) :]
-        assert now[: len(kept)] == kept, f"readers of {log.name} were given {kept}, now it is {now}"
-        world.seen[partition] = deleted + now
+        _look_at_output(world, partition, log)
     if world.lone_producers:
         acknowledged_once(world, at_rest=False)
     if world.scenario.small and not world.scenario.may_lose:
         _no_key_goes_back(world)
 
 
+def _look_at_output(world: World, partition: int, log: PartitionLog) -> None:
+    now = [(record.offset, record.value or b"") for record in read_committed(log)]
+    before = world.seen.get(partition, [])
+    deleted = [entry for entry in before if entry[0] < log.log_start_offset]
+    kept = before[len(deleted) :]
+    assert now[: len(kept)] == kept, f"readers of {log.name} were given {kept}, now it is {now}"
+    world.seen[partition] = deleted + now
+
+
+def look_before_deletion(world: World, log: PartitionLog, offset: int) -> None:
+    """As a reader who was quick enough: note what is about to go."""
+    if log.topic == OUTPUT:
+        _look_at_output(world, log.partition, log)
+    elif log.topic == ALONE:
+        note_what_goes(world, log, offset)
+
+
 def at_rest(world: World) -> None:
     """All timeouts have passed: see the module."""
     look(world)
+    if world.retention is not None:
+        for log in world.broker.broker.log_manager.logs():
+            has_gone(log)
     if world.lone_producers:
         acknowledged_once(world, at_rest=True)
     for log in world.broker.broker.log_manager.logs():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from .kinds import AWARE, CLASSIC, MIXES
+from .retention import Retention, retention_of
 from .worker import WorkerPlan
 
 
@@ -45,7 +46,7 @@ class Scenario:
     every second worker is in another group, and reads the inputs for it. With `extra` transactions write to another
     topic, too, which is deleted and made anew at times. In a `small` one segments are small and transactions write to a
     compacted topic, too, for whose keys compaction has little memory. `lone_producers` write beside
-    them, without transactions."""
+    them, without transactions. With `retention` the outputs lose their oldest records."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -62,6 +63,7 @@ class Scenario:
     extra: bool = False
     small: bool = False
     lone_producers: int = 0
+    retention: Retention | None = None
 
     @property
     def may_lose(self) -> bool:
@@ -121,7 +123,19 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
     """The scenario of a seed. In a contended one workers often stand still in the middle of a transaction, and others
     take their partitions over meanwhile; None: as the seed says."""
     made = _first_part(seed, mixes, contended)
-    return made if made.calm or seed % 13 not in FURTHER else _with_further_events(made)
+    if not made.calm and seed % 13 in FURTHER:
+        made = _with_further_events(made)
+    return _with_retention(made)
+
+
+def _with_retention(made: Scenario) -> Scenario:
+    """The same with retention if the seed says so, and often a clock that jumps ahead."""
+    retention = retention_of(made.seed)
+    rng = Random(f"clock of {made.seed}")
+    if retention is None or made.calm or rng.random() < 0.5:
+        return replace(made, retention=retention)
+    jump = Event(round(rng.random() * made.length_s, 3), "clock", 1)
+    return replace(made, retention=retention, events=tuple(sorted((*made.events, jump), key=lambda event: event.at)))
 
 
 def _with_further_events(made: Scenario) -> Scenario:

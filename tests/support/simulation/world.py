@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, TypeVar
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import partition_for_key
+from oncelog.broker.log import PartitionLog
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -38,6 +40,7 @@ from .kinds import AWARE, Kind
 from .lost_files import Loss, remove_indexes
 from .network import Disconnected, Link, Network, Weather
 from .producer import EXTRA, GROUPS, INPUT, OUTPUT, Transaction
+from .retention import CHECK_MS, Retention, may_go, observed
 from .scenario import Event, Scenario
 from .threads import Schedule
 from .worker import Worker, WorkerPlan
@@ -61,6 +64,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.enable": "false",
+    "log.retention.check.interval.ms": str(CHECK_MS),
 }
 BROKERS = {
     "plain": SETTINGS,
@@ -126,12 +130,17 @@ class SimulationLoop(VirtualTimeLoop):
 
 
 @cache
-def _prepared(broker: str, small: bool, alone: bool) -> tuple[BrokerConfig, FaultyFileSystem]:
+def _prepared(
+    broker: str, small: bool, alone: bool, retention: Retention | None
+) -> tuple[BrokerConfig, FaultyFileSystem]:
     """The broker's settings, and a disk with the topics."""
     config = BrokerConfig(BROKERS[broker] | (SMALL if small else {}))
     topics = {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1} | ({KEYED: 1} if small else {}) | ({ALONE: 2} if alone else {})
+    configs = {KEYED: {"cleanup.policy": "compact"}}
+    if retention is not None:
+        configs |= {OUTPUT: retention.topic, ALONE: retention.lone_topic}
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
-        return config, runner.run(new_disk(config, topics, compacted={KEYED}))
+        return config, runner.run(new_disk(config, topics, configs))
 
 
 class World:
@@ -147,7 +156,8 @@ class World:
         self.log = Silent()
         self._time: Callable[[], float] = float
         self.weather = Weather(Random(self.rng.getrandbits(32)))
-        config, disk = _prepared(scenario.broker, scenario.small, self.has_lone_producers)
+        self.retention = self._retention()
+        config, disk = _prepared(scenario.broker, scenario.small, self.has_lone_producers, self.retention)
         self.broker = SimulatedBroker(
             copy_of(disk),
             config,
@@ -164,6 +174,8 @@ class World:
         self.seen: dict[int, list[tuple[int, bytes]]] = {}
         self.refusals: list[str] = []
         self.deleted_records = False
+        self.broken: list[AssertionError] = []
+        self.lone_gone: dict[bytes, int] = {}
         self.lone_producers = [LoneProducer(self, number) for number in range(scenario.lone_producers)]
         self._careless = itertools.count()
         self.keyed_last: dict[bytes, int] = {}
@@ -193,6 +205,26 @@ class World:
             pauses=rng.choice((0.0, 0.2, 0.5)),
             delay_s=rng.choice((0.0, 0.02, 0.5)),
         )
+
+    def _retention(self) -> Retention | None:
+        """The scenario's; a producer whose snapshots and records are all lost is unknown, and its batches are new."""
+        retention = self.scenario.retention
+        if retention is not None and self._has_events("files lost"):
+            return replace(retention, of_lone=False)
+        return retention
+
+    def _observed(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.retention is None else observed(self)
+
+    def before_deletion(self, log: PartitionLog, offset: int) -> None:
+        """Retention is about to delete what lies below the offset: note what readers could have been given."""
+        try:
+            may_go(log, offset)
+            checks.look_before_deletion(self, log, offset)
+        except AssertionError as error:
+            self.broken.append(error)
+        self.deleted_records = True
+        self.note(f"retention deletes {log.name} up to {offset}")
 
     # ---- for workers
 
@@ -274,7 +306,7 @@ class World:
     async def run(self) -> None:
         """Everything; raises AssertionError where a promise is broken."""
         self._time = asyncio.get_running_loop().time
-        with simulated_parts(self.log, self.scenario.max_epoch):
+        with simulated_parts(self.log, self.scenario.max_epoch), self._observed():
             try:
                 await self.broker.start()
                 await self._play()
@@ -565,7 +597,7 @@ class World:
     @property
     def _deletes_records(self) -> bool:
         """By a request or by retention."""
-        return self._has_events("delete records") or self.scenario.broker == "forgetful"
+        return self._has_events("delete records") or self.scenario.broker == "forgetful" or self.retention is not None
 
     async def restart_broker(
         self,
@@ -649,6 +681,8 @@ class World:
         await asyncio.sleep(SETTLE_S + 2.0)
 
     def _raise_failures(self) -> None:
+        if self.broken:
+            raise self.broken[0]
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error

@@ -389,6 +389,22 @@ def test_nothing_is_deleted_that_readers_could_not_see_yet(fs: FaultyFileSystem)
     assert log.retain(NOW + 2 * HOUR) == 2
 
 
+@pytest.mark.parametrize("kept", [{"retention_ms": HOUR}, {"retention_ms": -1, "retention_bytes": 0}])
+def test_retention_keeps_the_records_of_an_open_transaction(fs: FaultyFileSystem, kept: dict[str, int]) -> None:
+    log = open_log(fs, segment_bytes=300, durability="os", **kept)
+    log.append(batch("x" * 50))
+    log.append(batch("x" * 50))
+    for number in range(4):
+        log.append(batch("y" * 50, producer_id=1, producer_epoch=0, base_sequence=number, transactional=True))
+    log.retain(NOW + 2 * HOUR)
+    assert (log.log_start_offset, log.last_stable_offset) == (2, 2), "what is stable has gone, and nothing else"
+    log.append(bytearray(control_batch(True, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.roll()
+    log.retain(NOW + 2 * HOUR)
+    assert log.log_start_offset == log.log_end_offset == 7
+    log.close()
+
+
 def test_delete_records_moves_the_start(log: PartitionLog) -> None:
     fill(log)
     segments = len(log.segments)

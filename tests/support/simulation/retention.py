@@ -1,0 +1,116 @@
+"""Retention: which records of which topics may go, and when; what goes is noted first, and judged.
+
+Independent of segments: a record may go when it is older than retention.ms, or when at least retention.bytes stay
+behind it. None may go that no read_committed reader has been allowed to see. What must go has gone when all is at rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from oncelog.broker.log import PartitionLog
+from oncelog.broker.log.retention import RetainedLog
+
+if TYPE_CHECKING:
+    from .world import World
+
+CHECK_MS = 150
+"""How often the broker looks."""
+
+BACK_MS = 1500
+"""The wall clock may go back by less than this: what was too old before need not be now."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Settings of a topic; -1: no limit. `of_lone` says that lone producers' topic is cut to the same size, too."""
+
+    ms: int = -1
+    bytes: int = -1
+    of_lone: bool = False
+
+    @property
+    def topic(self) -> dict[str, str]:
+        """The configuration of the outputs."""
+        return self._by_size | {"retention.ms": str(self.ms), "message.timestamp.type": "LogAppendTime"}
+
+    @property
+    def lone_topic(self) -> dict[str, str]:
+        """The configuration of what lone producers write; its timestamps say who wrote."""
+        return self._by_size if self.of_lone else {}
+
+    @property
+    def _by_size(self) -> dict[str, str]:
+        return {"segment.bytes": "1024", "retention.bytes": str(self.bytes)}
+
+
+RETENTIONS = (
+    Retention(bytes=0, of_lone=True),
+    Retention(bytes=1000, of_lone=True),
+    Retention(ms=200),
+    Retention(ms=1500, bytes=2000),
+    Retention(ms=60_000),
+)
+"""Few, for each takes a disk of its own; the last one acts where the clock jumps by an hour."""
+
+RETAINED = (1, 4, 7, 9)
+"""What seeds leave over when divided by 17 whose histories have retention."""
+
+
+def retention_of(seed: int) -> Retention | None:
+    """What the seed draws, from a random stream of its own."""
+    return Random(f"retention of {seed}").choice(RETENTIONS) if seed % 17 in RETAINED else None
+
+
+@contextmanager
+def observed(world: World) -> Iterator[None]:
+    """While brokers run: before retention deletes anything, `world.before_deletion(log, offset)` is called."""
+    advance = RetainedLog._advance_start
+
+    def judged(log: PartitionLog, offset: int, reason: str) -> int:
+        if reason == "retention" and log.failure is None:
+            world.before_deletion(log, offset)
+        return advance(log, offset, reason)
+
+    with mock.patch.object(RetainedLog, "_advance_start", judged):
+        yield
+
+
+def may_go(log: PartitionLog, offset: int) -> None:
+    """Check that everything below an offset may be deleted now."""
+    assert offset <= log.last_stable_offset, (
+        f"retention deletes {log.name} up to {offset}, readers may see it up to {log.last_stable_offset}"
+    )
+    now_ms = log.clock.now_ms()
+    config = log.config
+    batches = list(log.batches(log.log_start_offset))
+    left = sum(len(batch) for _, batch in batches)
+    for header, batch in batches:
+        if header.base_offset >= offset:
+            break
+        left -= len(batch)
+        age_ms = now_ms - header.max_timestamp
+        too_old = 0 <= config.retention_ms < age_ms
+        # The newest batch is in the active segment, which never goes for its size.
+        is_newest = header.next_offset == log.log_end_offset and not 0 <= config.retention_ms < age_ms + BACK_MS
+        too_much = 0 <= config.retention_bytes <= left and not is_newest
+        assert too_old or too_much, (
+            f"retention deletes {log.name} up to {offset}: {header.base_offset} is {age_ms} ms old, {left} bytes follow"
+        )
+
+
+def has_gone(log: PartitionLog) -> None:
+    """Check that nothing is left that should have been deleted seconds ago."""
+    config = log.config
+    if "delete" not in config.cleanup_policy or len(log.segments) == 1:
+        return
+    first = log.segments.first
+    age_ms = log.clock.now_ms() - first.max_timestamp
+    assert not 0 <= config.retention_ms < age_ms - 10 * CHECK_MS, f"{log.name} keeps what is {age_ms} ms old"
+    rest = log.size - first.size
+    assert not 0 <= config.retention_bytes <= rest, f"{log.name} keeps {first.size} bytes more than {rest}"
