@@ -124,9 +124,8 @@ def _asked(request: FetchRequest, by_id: bool) -> Iterator[tuple[str | bytes, Fe
             yield name, asked
 
 
-def _targets(request: FetchRequest, by_id: bool) -> Steps[OrderedDict[Key, FetchTarget]]:
-    """What a full request asks for. Of a partition that is named several times the last one counts, as in Kafka."""
-    targets: OrderedDict[Key, FetchTarget] = OrderedDict()
+def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: bool) -> Steps[None]:
+    """Add what a full request asks for. Of a partition that is named several times the last one counts, as in Kafka."""
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
         for start in range(0, len(topic.partitions), _TARGETS_PER_STEP):
@@ -134,7 +133,6 @@ def _targets(request: FetchRequest, by_id: bool) -> Steps[OrderedDict[Key, Fetch
             for asked in rows:
                 targets[name, asked.partition] = FetchTarget(name, asked)
             yield len(rows)
-    return targets
 
 
 class FetchSessionCache:
@@ -162,10 +160,14 @@ class FetchSessionCache:
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
-            targets = yield from _targets(request, version >= FIRST_TOPIC_ID_VERSION)
-            session = None
-            if request.session_epoch == INITIAL_EPOCH and version >= 7 and targets:
-                session = self._open(targets, version >= FIRST_TOPIC_ID_VERSION, now)
+            by_id = version >= FIRST_TOPIC_ID_VERSION
+            if request.session_epoch == FINAL_EPOCH or version < 7:
+                asked: dict[Key, FetchTarget] = {}
+                yield from _add_targets(asked, request, by_id)
+                return FetchPlan(list(asked.values()), None, incremental=False)
+            targets: OrderedDict[Key, FetchTarget] = OrderedDict()
+            yield from _add_targets(targets, request, by_id)
+            session = self._open(targets, by_id, now) if targets else None
             return FetchPlan(list(targets.values()), session, incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:

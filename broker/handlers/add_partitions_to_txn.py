@@ -65,10 +65,12 @@ def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply
 
 def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
     topics = request.v3_and_below_topics
+    if len(topics) > FEW:
+        return _add_many(context, request)
     rows = 0
     for topic in topics:
         rows += len(topic.partitions)
-    if rows > FEW or len(topics) > FEW:
+    if rows > FEW:
         return _add_many(context, request)
     context.rows(rows)
     codes: Codes = {}

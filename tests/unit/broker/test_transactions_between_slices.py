@@ -34,7 +34,7 @@ from support.dispatching import Peer
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error") as broker:
+    async with Broker(durability="os", logging_level="error", transaction_pending_wait_max_ms=600_000) as broker:
         yield broker
 
 
