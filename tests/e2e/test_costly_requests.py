@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog.protocol.errors import ErrorCode
@@ -76,15 +77,15 @@ def forget_peak(process: BrokerProcess) -> int:
     return peak(process)
 
 
-def add_partitions(count: int) -> Request[object]:
+def add_partitions(count: int) -> Request[Any]:
     return AddPartitionsToTxnRequest(v3_and_below_topics=[AddPartitionsToTxnTopic("wide", [0] * count)])
 
 
-def offset_fetch(count: int) -> Request[object]:
+def offset_fetch(count: int) -> Request[Any]:
     return OffsetFetchRequest(group_id="group", topics=[OffsetFetchRequestTopic("wide", [0] * count)])
 
 
-REFUSED: dict[str, tuple[Callable[[], Request[object]], int]] = {
+REFUSED: dict[str, tuple[Callable[[], Request[Any]], int]] = {
     "five million numbers in OffsetFetch": (lambda: offset_fetch(5_000_000), 7),
     "five million numbers in AddPartitionsToTxn": (lambda: add_partitions(5_000_000), 2),
     "a million partitions in ListOffsets": (
@@ -119,7 +120,7 @@ def serves(broker: BrokerProcess) -> None:
         assert wire.call(MetadataRequest([]), 12).brokers
 
 
-def call(broker: BrokerProcess, request: Request[object], version: int) -> object:
+def call(broker: BrokerProcess, request: Request[Any], version: int) -> object:
     """The answer, which must not cost more memory than `ALLOWED_GROWTH`."""
     before = forget_peak(broker)
     with Wire(broker.address, 120) as wire:
