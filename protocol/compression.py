@@ -6,7 +6,7 @@ output goes into a buffer of bounded size, and input that would need more than t
 * gzip: one member (several are read). * zstd: one frame (several are read).
 * snappy: written in the xerial framing (`\\x82SNAPPY\\0`, version, compatible version, then length-prefixed blocks),
   which Java and librdkafka read; raw snappy, which librdkafka writes, is read as well.
-* lz4: the frame format with independent blocks, because Kafka's Java reader refuses linked ones.
+* lz4: one frame with independent blocks, because Kafka's Java reader refuses linked ones (both kinds are read).
 """
 
 from __future__ import annotations

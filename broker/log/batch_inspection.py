@@ -1,9 +1,9 @@
 """The check of what is inside a client's batch before it is appended: `Inspection`.
 
-Owns decompression and the walk through the records (`protocol/record_walk.py`), and in which portions that happens on
-the event loop: a small batch at once, within `PartitionLog.append`; a large one in slices with pauses, decompressed in
-a worker thread, before it is appended. Never looks at the topic's rules for keys and timestamps (`log_validator.py`),
-which judge by the result.
+Owns decompression, which begins with a check of the framing (`protocol/compressed_framing.py`), and the walk through
+the records (`protocol/record_walk.py`), and in which portions that happens on the event loop: a small batch at once,
+within `PartitionLog.append`; a large one in slices with pauses, decompressed in a worker thread, before it is appended.
+Never looks at the topic's rules for keys and timestamps (`log_validator.py`), which judge by the result.
 
 Bounds: what expands beyond AT_ONCE_BYTES waits for one of a few slots, so that all inspections together hold at most
 (slots x max.decompressed.bytes) of decompressed records.
@@ -15,6 +15,7 @@ import asyncio
 from typing import Final, TypeAlias
 
 from ...protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
+from ...protocol.compressed_framing import check_framing
 from ...protocol.compression import expand
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.plain_records import MAX_PLAIN_BYTES, MOST_PLAIN, visit_plain
@@ -113,6 +114,9 @@ class Inspection:
         if codec:
             self._check_count()
             data = memoryview(self._batch)[HEADER_SIZE : header.size]
+            if len(data) > max_bytes < self._limits.decompressed_bytes:
+                raise BatchBudgetExceeded(f"{len(data)} compressed bytes are too many for one slice")
+            check_framing(codec, data, max_bytes)
             payload = expand(codec, data, max_bytes, _scratch if max_bytes == AT_ONCE_BYTES else None)
             self.expanded = len(payload)
         else:
@@ -163,6 +167,7 @@ class Inspection:
     def _expand_copy(self, batch: bytes) -> bytes | bytearray:
         """Runs in a worker thread, on a copy: the request's buffer is used again when its connection closes."""
         data = memoryview(batch)[HEADER_SIZE : self.header.size]
+        check_framing(self.header.compression, data, self._limits.decompressed_bytes)
         return expand(self.header.compression, data, self._limits.decompressed_bytes)
 
     def _advance(self, steps: int) -> bool:

@@ -6,11 +6,13 @@ The checksum of every batch here is right, so only its content can tell.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
 from oncelog.broker.broker import Broker
 from oncelog.protocol.compression import Compression
@@ -27,6 +29,13 @@ IN_PROCESS = "sets limits of a broker in this process"
 ONE = encode_record(0, 0, b"k", b"v")
 TWO = ONE + encode_record(0, 1, b"k", b"v")
 GARBAGE = os.urandom(300)
+MANY = many_records(5000, value=b"some value")
+HALF = len(MANY) // 2
+
+
+def _lz4(records: bytes = MANY, linked: bool = False) -> bytes:
+    return bytes(lz4.frame.compress(records, block_linked=linked, store_size=False))
+
 
 CROOKED = {
     "garbage as gzip": raw_batch(GARBAGE, compression=1),
@@ -56,9 +65,19 @@ CROOKED = {
     "an offset delta that is negative": raw_batch(encode_record(0, -1, b"k", b"v")),
     "a timestamp beyond int64": raw_batch(encode_record((1 << 63) - 1, 0, b"k", b"v")),
     "a hole far behind": raw_batch(many_records(5000) + encode_record(0, 5001, b"k", b"v"), 5001),
+    "linked lz4 blocks": raw_batch(_lz4(linked=True), 5000, compression=3),
+    "two lz4 frames": raw_batch(_lz4(MANY[:HALF]) + _lz4(MANY[HALF:]), 5000, compression=3),
+    "a skippable frame before lz4": raw_batch(b"\x50\x2a\x4d\x18\1\0\0\0s" + _lz4(), 5000, compression=3),
+    "bytes after lz4": raw_batch(_lz4() + b"\x50\x2a\x4d\x18\1\0\0\0s", 5000, compression=3),
+    "two gzip members": raw_batch(gzip.compress(MANY[:HALF]) + gzip.compress(MANY[HALF:]), 5000, compression=1),
+    "a linked lz4 frame that expands far": raw_batch(
+        _lz4(many_records(20_000, value=b"v" * 100), True), 20_000, compression=3
+    ),
 }
 
 KAFKA_STORES = (
+    "bytes after lz4",
+    "two gzip members",
     "a key of length -2",
     "a value of length -2",
     "offset deltas that repeat",
@@ -72,6 +91,9 @@ KAFKA_FAILS = (
     "garbage as lz4",
     "garbage as zstd",
     "a timestamp beyond int64",
+    "linked lz4 blocks",
+    "a skippable frame before lz4",
+    "a linked lz4 frame that expands far",
 )
 
 
