@@ -184,18 +184,18 @@ class Rebalance:
         elif group.has_all_members_joined:
             self.complete_join(group)
         else:
-            self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
+            self._await_joins(group)
 
     def complete_if_all_joined(self, group: ClassicGroup) -> None:
         """Complete the join phase if all have joined; the first rebalance of an empty group waits for its delay."""
-        if (
-            group.state is GroupState.PREPARING_REBALANCE
-            and group.previous_state is not GroupState.EMPTY
-            and group.has_all_members_joined
-        ):
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if group.previous_state is not GroupState.EMPTY and group.has_all_members_joined:
             self.complete_join(group)
-        elif group.state is GroupState.PREPARING_REBALANCE and not group.members and not group.pending_join:
+        elif not group.members and not group.pending_join:
             self.complete_join(group)  # all members left before the first generation
+        elif not self._timer.is_scheduled(_join_key(group)):
+            self._await_joins(group)  # the first to join when only silent static members were left
 
     def _schedule_initial(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         def over() -> None:
@@ -211,6 +211,10 @@ class Rebalance:
 
         self._timer.schedule(_join_key(group), delay_ms, over)
 
+    def _await_joins(self, group: ClassicGroup) -> None:
+        """Give the members the rebalance timeout to join."""
+        self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
+
     def _join_over(self, group: ClassicGroup) -> None:
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_join(group)
@@ -222,8 +226,8 @@ class Rebalance:
             self._logger.info("member_missed_rebalance", group=group.group_id, member=member.member_id)
             self.remove_member(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has joined: wait until one does, or their sessions end.
-            self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
+            # Only static members are left and none has joined: wait until one does, or their sessions end. Apache Kafka
+            # looks again after each rebalance timeout, which may be 0.
             return
         group.new_member_added = False
         group.next_generation(self._clock.now_ms())

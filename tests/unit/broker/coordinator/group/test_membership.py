@@ -560,6 +560,56 @@ async def test_a_missing_static_member_keeps_its_place_in_a_rebalance() -> None:
         assert len((await again).members) == 2
 
 
+def _count_turns(world: GroupWorld, most: int = 100) -> list[float]:
+    """The times at which timers ran from now on. After `most` the loop is stopped: its clock might never move again."""
+    turns: list[float] = []
+    run_due = world.coordinator._timer.run_due
+
+    def counted(*args: int) -> None:
+        turns.append(asyncio.get_running_loop().time())
+        if len(turns) > most:
+            asyncio.get_running_loop().stop()
+        run_due(*args)
+
+    world.coordinator._timer.run_due = counted  # type: ignore[method-assign]
+    return turns
+
+
+@in_virtual_time
+async def test_a_group_of_silent_static_members_costs_no_turns_until_their_sessions_end() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        options = {"session_ms": PATIENT, "rebalance_ms": 0}
+        static = await world.join(instance="a", **options)
+        await world.sync(static, {})
+        dynamic = await world.new_member(rebalance_ms=0)
+        joined = await world.join(dynamic, rebalance_ms=0)
+        turns = _count_turns(world)
+        assert world.leave(joined.member_id) == [0]
+        await asyncio.sleep(PATIENT / 1000 + 1)
+        assert world.state() == "Empty"
+        assert len(turns) < 10
+
+
+@in_virtual_time
+async def test_the_first_static_member_to_join_again_ends_the_wait_of_a_group_of_silent_ones() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=10) as world:
+        options = {"session_ms": PATIENT, "rebalance_ms": 5000}
+        answers = await asyncio.gather(*[world.join(instance=name, **options) for name in ("a", "b", "c")])
+        leader = next(answer for answer in answers if answer.members)
+        await asyncio.gather(*[world.sync(it, {} if it is leader else None) for it in answers])
+        removed = answers.index(leader)
+        turns = _count_turns(world)
+        assert world.leave(leader.member_id) == [0]
+        await asyncio.sleep(30)
+        assert world.state() == "PreparingRebalance"
+        assert len(turns) < 10
+        back = world.join(instance="abc"[removed - 1], **options)
+        await asyncio.sleep(4.9)
+        assert not back.done(), "the others have the rebalance timeout to join as well"
+        await asyncio.sleep(0.2)
+        assert len((await back).members) == 2
+
+
 @in_virtual_time
 async def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     async with GroupWorld(group_initial_rebalance_delay_ms=10) as world:
