@@ -19,10 +19,10 @@ from ..coordinator.claims import TopicPartition
 from ..handling import Answer, Deferred, RequestContext, handles
 from ..steps import Steps
 
-AT_ONCE: Final = 100
+AT_ONCE: Final = 50
 """How many offsets are deleted in one step."""
 
-DELETION_UNITS: Final = 5
+DELETION_UNITS: Final = 10
 """The units of work of one deleted offset."""
 
 _AFTER_THE_FIRST_STEP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP})
