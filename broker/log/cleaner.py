@@ -369,7 +369,7 @@ class Cleaner:
         try:
             cleaned.rename(SWAP)
             self._fs.sync_directory(log.directory)
-        except OSError:
+        except Exception:
             self._drop(cleaned)
             raise
         log.segments.replace(group.segments, cleaned)
@@ -405,7 +405,7 @@ class Cleaner:
         what = f"replacing of segments of {log.name}"
         try:
             finish()
-        except OSError as error:
+        except Exception as error:
             self._episodes.failed(what, error)
             self._unfinished.append((log, finish))
         else:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import structlog
 
+from ...protocol.errors import KafkaError
+
 logger = structlog.get_logger(__name__)
 
 
@@ -17,11 +19,18 @@ class Episodes:
     def __init__(self) -> None:
         self._failing: set[str] = set()
 
-    def failed(self, what: str, error: object) -> None:
-        """`what` failed; logged if it had not failed before."""
+    def failed(self, what: str, error: BaseException) -> None:
+        """`what` failed; logged if it had not failed before, with a traceback if the error is unexpected."""
         if what not in self._failing:
             self._failing.add(what)
-            logger.warning("housekeeping failed", what=what, error=str(error), remedy="none: it is tried again")
+            expected = isinstance(error, OSError | KafkaError)
+            logger.warning(
+                "housekeeping failed",
+                what=what,
+                error=str(error) if expected else repr(error),
+                remedy="none: it is tried again",
+                **({} if expected else {"exc_info": error}),
+            )
 
     def succeeded(self, what: str) -> None:
         """`what` worked; logged if it had failed before."""

@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any
+
+import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..ports import File, FileSystem, Lane, Threads
@@ -32,6 +34,8 @@ from .results import storage_error
 from .segment import LogSegment
 from .segments import LogSegments
 from .shared_directory import SharedDirectory
+
+logger = structlog.get_logger(__name__)
 
 Listener = Callable[[Any], None]
 
@@ -229,12 +233,12 @@ class FlushedLog:
             return  # failed or closed meanwhile
         self._end_flush()
         waiting, self._waiting_for_current = self._waiting_for_current, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)  # before listeners, which may find that the log cannot be read: this is on disk
         if self._failure is None and not self.closed:
             self.flushed_offset = max(self.flushed_offset, task.end_offset)
             if self.config.durability != "os":
                 self._advance(max(self.flushed_offset, self.high_watermark))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
 
     def _end_flush(self) -> None:
         self._flushing = None
@@ -247,8 +251,12 @@ class FlushedLog:
         """Leave a mark of what is on disk for the next start; in a thread of the flush lane."""
         with self.files_lock:
             if not self.closed:  # the directory's name may be another partition's by now
-                with suppress(OSError):  # an older mark is true as well
+                try:
                     write_flushed_offset(self.fs, self.directory, end_offset)
+                except OSError:
+                    pass  # an older mark is true as well
+                except Exception as error:
+                    logger.warning("flushed offset not noted", partition=self.name, exc_info=error)
 
     def flush_failed(self, task: FlushTask | None, error: OSError) -> None:
         """`task` (None: the next one, which could not begin) failed: nothing that it covers may count as flushed."""

@@ -12,10 +12,12 @@ What a failure means:
 
 * A sync that fails is never tried again: the system may have dropped the pages that it could not write and call them
   clean, so a second success would mean nothing. It concerns the log whose file it was (`Flushable.flush_failed`), or,
-  for the directory that holds all logs, everything (`on_failure`).
+  for the directory that holds all logs, everything (`on_failure`). An unexpected error of a flush counts as such a
+  failure of the log: what is on disk is not known, so nothing of it may be acknowledged.
 * A file that cannot be opened for want of a descriptor was not synced at all: the flush is tried again (`RETRY_S`), and
   its waiters wait. So they do when there is no space: then the log writes the bytes once more (`Flushable.take_back`).
-* A housekeeping job (`submit`) that fails is logged once and tried again (`try_again`) until it succeeds.
+* A housekeeping job (`submit`) that fails is logged once and tried again (`try_again`) until it succeeds, whatever it
+  raised. No log is taken offline because a derived file cannot be synced.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class FlushTask:
     note: Callable[[int], None] | None = None
 
     def run(self, fs: FileSystem) -> None:
-        """Sync everything. Raises OSError: nothing is known about the log's files; RootSyncFailed: about any log's.
+        """Sync everything. Raises RootSyncFailed: nothing is known about any log; anything else: about this one.
 
         What has been deleted since the task was made (retention, compaction, DeleteTopics) needs no sync.
         """
@@ -87,18 +89,18 @@ class FlushTask:
 def sync_derived(fs: FileSystem, path: str) -> None:
     """Put a file that can be made again (an index, a snapshot) on disk, if it is there and the disk takes it.
 
-    One that the disk does not take stays: its checksum tells what is in it. Without the file an index of aborted
+    One that cannot be synced stays: its checksum tells what is in it. Without the file an index of aborted
     transactions would seem to be empty. Raises OSError for want of a descriptor.
     """
     try:
         sync_path(fs, path)
     except FileNotFoundError:
         return
-    except OSError as error:
-        if error.errno in OUT_OF_DESCRIPTORS:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
             raise
         remedy = "nothing to do: where its checksum does not match it is made again from the log"
-        logger.warning("derived file not on disk", file=path, error=str(error), remedy=remedy)
+        logger.warning("derived file not on disk", file=path, error=repr(error), remedy=remedy)
 
 
 def sync_path(fs: FileSystem, path: str) -> None:
@@ -168,7 +170,7 @@ class LogFlusher:
     def submit(
         self, job: Callable[[], None], what: str = "housekeeping", lane: Lane = Lane.HOUSEKEEPING
     ) -> asyncio.Future[None]:
-        """Run `job` in a lane where jobs run in order; its OSError fails the future.
+        """Run `job` in a lane where jobs run in order; the future fails with OSError if the job raises anything.
 
         A failed job is kept under its name `what`, in place of one of that name that failed before, for `try_again`;
         so it must bear being run again.
@@ -186,10 +188,8 @@ class LogFlusher:
             if not self._failed:
                 if error is None:
                     self._job_done(what, future)
-                elif isinstance(error, OSError):
-                    self._job_failed(job, what, lane, error, future)
                 else:
-                    self._fail(OSError(f"housekeeping failed: {error!r}"))
+                    self._job_failed(job, what, lane, error, future)
             self._waiting.pop(future, None)
             self._rest()
 
@@ -256,8 +256,8 @@ class LogFlusher:
         again = True if log in self._postponed else None
         try:
             task = self._postponed.pop(log, None) or log.begin_flush()
-        except OSError as error:  # a file that was closed to spare descriptors cannot be opened again
-            self._unflushed(log, None, error)
+        except Exception as error:  # a file that was closed to spare descriptors cannot be opened again
+            self._unflushed(log, None, _as_os_error(error))
             return
         if task is None:
             self._since.pop(log, None)
@@ -272,12 +272,12 @@ class LogFlusher:
         error = run.exception()
         if not self._failed:
             if error is None:
-                log.finish_flush(task)
+                self._finish(log, task)
                 self._since.pop(log, None)
-            elif isinstance(error, OSError) and not isinstance(error, RootSyncFailed):
-                self._unflushed(log, task, error)
-            else:  # a bug, whatever it was, leaves as little to trust as a root that is not on disk
-                self._fail(error if isinstance(error, OSError) else OSError(f"flushing failed: {error!r}"))
+            elif isinstance(error, RootSyncFailed):
+                self._fail(error)
+            else:
+                self._unflushed(log, task, _as_os_error(error))
         if not self._failed:
             # Writers woken just now append in this turn of the loop; the next flush begins behind them.
             if again is not None:
@@ -288,6 +288,12 @@ class LogFlusher:
                 self._in_trouble = False
                 logger.info("flushes go on")
         self._rest()
+
+    def _finish(self, log: Flushable, task: FlushTask) -> None:
+        try:
+            log.finish_flush(task)
+        except Exception as error:  # its waiters must not wait for ever, nor be acknowledged
+            log.flush_failed(None, _as_os_error(error))
 
     def _rest(self) -> None:
         """Let `drain` return if nothing is left to do."""
@@ -330,12 +336,12 @@ class LogFlusher:
             future.set_result(None)
 
     def _job_failed(
-        self, job: Callable[[], None], what: str, lane: Lane, error: OSError, future: asyncio.Future[None]
+        self, job: Callable[[], None], what: str, lane: Lane, error: BaseException, future: asyncio.Future[None]
     ) -> None:
         self._episodes.failed(what, error)
         self._undone[what] = job, lane
         if not future.done():
-            future.set_exception(error)
+            future.set_exception(error if isinstance(error, OSError) else OSError(f"{what} failed: {error!r}"))
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -358,3 +364,11 @@ class LogFlusher:
             if not future.done():
                 future.set_exception(OSError("the log directory has failed or is closed"))
         self._rest()
+
+
+def _as_os_error(error: BaseException) -> OSError:
+    """The failure of a flush; one that is no OSError is a bug or want of memory, and logged with its traceback."""
+    if isinstance(error, OSError):
+        return error
+    logger.error("flush failed unexpectedly", exc_info=error)
+    return OSError(f"flushing failed: {error!r}")

@@ -232,8 +232,8 @@ class LogManager:
         try:
             for path in remove_expired(self._fs, self.path, self._clock.now_ms()):
                 logger.info("torn tail removed", path=path)
-        except OSError as error:
-            logger.warning("torn tails not removed", error=str(error), remedy="the next start tries again")
+        except Exception as error:
+            logger.warning("torn tails not removed", error=repr(error), remedy="the next start tries again")
         if self._logs or self.offline:
             logger.info(
                 "logs loaded",
@@ -474,9 +474,9 @@ class LogManager:
                 if not keys.isdisjoint(self._written_recovery_points):
                     self._write_recovery_points()
                 remove_tree(self._fs, path)
-            except OSError as error:
+            except Exception as error:
                 logger.warning(
-                    "deletion not finished", path=path, error=str(error), remedy="the next start tries again"
+                    "deletion not finished", path=path, error=repr(error), remedy="the next start tries again"
                 )
 
     @property
@@ -553,7 +553,7 @@ class LogManager:
                 what = f"saving the state of {log.name}"
                 try:
                     log.save_grown()
-                except OSError as error:
+                except Exception as error:
                     self._episodes.failed(what, error)
                 else:
                     self._episodes.succeeded(what)
@@ -657,7 +657,7 @@ class LogManager:
                 what = f"retention of {log.name}"
                 try:
                     log.retain(now_ms)
-                except (KafkaError, OSError) as error:
+                except Exception as error:
                     self._episodes.failed(what, error)
                 else:
                     self._episodes.succeeded(what)
@@ -684,11 +684,8 @@ class LogManager:
             except CorruptLog as error:
                 log.fail(error)
                 logger.error("partition taken offline", partition=log.name, reason=error.message)
-            except (KafkaError, OSError) as error:
+            except Exception as error:  # the log stays as it is, and the others must not wait for it
                 self._episodes.failed(what, error)
-            except Exception as error:
-                # A bug, or no memory: the log stays as it is, and the others must not wait for it.
-                logger.error("compaction failed", partition=log.name, exc_info=error)
             else:
                 self._episodes.succeeded(what)
 
@@ -749,7 +746,7 @@ class LogManager:
             # Files are made first, and records synced then: a file system makes files much faster while nothing is
             # being synced.
             async for log in in_slices(list(self._logs.values()), _CLOSED_PER_TURN):
-                with suppress(KafkaError):  # it is raised again when the log is closed
+                with suppress(Exception):  # it is raised again when the log is closed
                     log.prepare_close()
             async for log in in_slices(list(self._logs.values()), _CLOSED_PER_TURN):
                 log.sync_later(directory=False)
@@ -763,15 +760,16 @@ class LogManager:
             try:
                 log.close()
                 points[key] = log.flushed_offset
-            except KafkaError as error:
+            except Exception as error:  # the other logs are closed all the same
                 unclean.add(log.name)
-                logger.error("partition not closed cleanly", partition=log.name, reason=error.message)
+                reason = error.message if isinstance(error, KafkaError) else repr(error)
+                logger.error("partition not closed cleanly", partition=log.name, reason=reason)
         try:
             if self.failed is None:
                 self.checkpoints.write(RECOVERY_POINTS, points)
                 self.directory.write_clean_shutdown(unclean)
-        except OSError as error:
-            logger.error("clean shutdown not recorded", directory=self.path, error=str(error))
+        except Exception as error:  # the next start looks as after a crash
+            logger.error("clean shutdown not recorded", directory=self.path, error=repr(error))
         self._let_go()
 
     def abandon(self) -> None:

@@ -12,6 +12,7 @@ Invariants, at every moment:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -242,9 +243,14 @@ class PartitionLog(RetainedLog):
                     self._disk_space.require_internally(size)
             elif content is not None:
                 self._disk_space.require(size)
-        self._write(batches, size, last_offset, header[8], now_ms)
-        self._take_up(header, marker, base_offset, leader_epoch)
-        self._appended(last_offset + 1)
+        try:
+            self._write(batches, size, last_offset, header[8], now_ms)
+            self._take_up(header, marker, base_offset, leader_epoch)
+            self._appended(last_offset + 1)
+        except KafkaError:
+            raise
+        except Exception as error:
+            raise self._append_broke(error) from error
         return append_result((base_offset, last_offset, log_append_time, self.log_start_offset, False))
 
     def check_room(self, size: int) -> None:
@@ -286,10 +292,15 @@ class PartitionLog(RetainedLog):
         if self._disk_space is not None and self.config.internal and not essential:
             self._disk_space.require_internally(len(data))
         base_offset = self.log_end_offset
-        self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
-        for header, marker, offset in checked:
-            self._take_up(header, marker, offset, leader_epoch)
-        self._appended(next_offset)
+        try:
+            self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
+            for header, marker, offset in checked:
+                self._take_up(header, marker, offset, leader_epoch)
+            self._appended(next_offset)
+        except KafkaError:
+            raise
+        except Exception as error:
+            raise self._append_broke(error) from error
         return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
 
     def _marker(self, buffer: Buffer, position: int, header: BatchHeader) -> ControlRecord | None:
@@ -372,6 +383,11 @@ class PartitionLog(RetainedLog):
             return self._no_descriptor()
         return storage_error(f"{self.name}: writing to {self.directory} failed: {error}; nothing was appended")
 
+    def _append_broke(self, error: Exception) -> KafkaError:
+        """Take the log offline after an unexpected error: the file may hold what the memory does not know."""
+        logger.error("append failed unexpectedly", partition=self.name, exc_info=error)
+        return self.disk_failed(OSError(f"unexpected {error!r}"))
+
     def _no_descriptor(self) -> KafkaError:
         return storage_error(
             f"{self.name}: the process has no file descriptor left; close connections, or raise the limit (ulimit -n)"
@@ -402,8 +418,14 @@ class PartitionLog(RetainedLog):
     def _roll(self, now_ms: int) -> LogSegment:
         """Finish the active segment and make the next one; on an OSError the log is as it was."""
         segment = LogSegment(self.fs, self.directory, self.log_end_offset, created_ms=now_ms)
-        paths = self.save_state()
-        segment.create()
+        try:
+            paths = self.save_state()
+            segment.create()
+        except OSError:
+            raise
+        except Exception as error:
+            logger.error("segment not begun", partition=self.name, exc_info=error)
+            raise OSError(errno.ENOMEM, f"a new segment cannot be begun: {error!r}") from error
         self.segments.add(segment)
         self._saved_bytes = 0
         # The segment's own bytes are on the list already, if any are unsynced; its indexes must be on disk before the

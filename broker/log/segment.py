@@ -123,7 +123,7 @@ class LogSegment:
         try:
             if file.size():  # a file that nothing was written to needs no sync before its descriptor is closed
                 file.truncate(0)
-        except OSError:
+        except Exception:
             file.close()
             # The log goes on in the segment before, beyond this one's base: at the next start it would look damaged.
             self._fs.unlink(self.path())

@@ -195,8 +195,8 @@ MUTANTS: Final = (
         "a sync that failed counts as one that succeeded",
         "log",
         "broker/log/flusher.py",
-        "            if error is None:\n                log.finish_flush(task)",
-        "            if not isinstance(error, RootSyncFailed):\n                log.finish_flush(task)",
+        "            if error is None:\n                self._finish(log, task)",
+        "            if not isinstance(error, RootSyncFailed):\n                self._finish(log, task)",
     ),
     Mutant(
         "a directory's sync counts for names that were made while it ran",
