@@ -7,6 +7,9 @@ the end of the process alone: the cache survives, open files don't.
 
 Faults on demand: `capacity` (ENOSPC, with a part of the write done), `fail(operation, error)`. A sync that fails
 behaves as Linux does: the pages it could not write are dropped and count as clean from then on.
+
+Results and errors are those of the real file system (tests/unit/test_faulty_filesystem.py compares the two). Stricter
+than that: a file that is used after its `close`, and a rename into another directory, are assertions.
 """
 
 from __future__ import annotations
@@ -17,6 +20,15 @@ import random
 from collections.abc import Callable, Sequence
 
 SECTOR = 512
+MAX_NAME_BYTES = 255
+
+
+def _too_long(name: str) -> bool:
+    return len(name) * 4 > MAX_NAME_BYTES and len(name.encode()) > MAX_NAME_BYTES
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
 
 
 class _Node:
@@ -53,10 +65,10 @@ class FaultyFile:
         content = b"".join(pieces)
         self._fs.check("write", self._path)
         growth = max(position + len(content) - len(node.data), 0)
-        missing = growth - self._fs.free_space(self._path)
+        missing = growth - self._fs.free_bytes()
         if missing > 0:
             self._fs.write(node, position, content[: len(content) - missing])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+            raise _error(errno.ENOSPC, self._path)
         self._fs.write(node, position, content)
 
     def read_at(self, size: int, position: int) -> bytes:
@@ -216,18 +228,44 @@ class FaultyFileSystem:
         return node
 
     def _get(self, path: str) -> _Node:
-        node = self._find(path)
-        if node is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        node = self.root
+        for part in path.strip("/").split("/"):
+            if part:
+                self._require_directory(node, path)
+                child = node.names.get(part)
+                if child is None:
+                    raise _error(errno.ENAMETOOLONG if _too_long(part) else errno.ENOENT, path)
+                node = child
+        return node
+
+    def _require_directory(self, node: _Node, path: str) -> None:
+        if not node.directory:
+            raise _error(errno.ENOTDIR, path)
+
+    def _directory(self, path: str) -> _Node:
+        node = self._get(path)
+        self._require_directory(node, path)
+        return node
+
+    def _file(self, path: str) -> _Node:
+        node = self._get(path)
+        if node.directory:
+            raise _error(errno.EISDIR, path)
         return node
 
     def _parent(self, path: str) -> tuple[_Node, str]:
+        """The directory that has, or will have, the last name of the path; and that name."""
         parent, _, name = path.rpartition("/")
-        return self._get(parent), name
+        directory = self._get(parent)
+        self._require_directory(directory, path)
+        if _too_long(name):
+            raise _error(errno.ENAMETOOLONG, path)
+        return directory, name
 
     def _add(self, path: str, *, directory: bool) -> _Node:
         parent, name = self._parent(path)
         node = parent.names[name] = _Node(directory=directory)
+        node.modified_ms = self.now_ms
         parent.changes.append(("add", name, node))
         return node
 
@@ -240,24 +278,22 @@ class FaultyFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
         self.check("open", path)
-        node = self._find(path)
-        if node is None:
-            if not create:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            node = self._add(path, directory=False)
+        node = self._add(path, directory=False) if create and self._find(path) is None else self._file(path)
         self.open_files += 1
         return FaultyFile(self, node, path)
 
     def read_file(self, path: str) -> bytes:
         self.check("read", path)
-        return bytes(self._get(path).data)
+        return bytes(self._file(path).data)
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        node = self._find(path)
-        return node is not None and node.directory
+        try:
+            return self._get(path).directory
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def file_size(self, path: str) -> int:
         return len(self._get(path).data)
@@ -266,57 +302,79 @@ class FaultyFileSystem:
         return self._get(path).modified_ms
 
     def list(self, directory: str) -> list[str]:
-        return list(self._get(directory).names)
+        return list(self._directory(directory).names)
 
     def make_directory(self, path: str) -> None:
         parent = path.rpartition("/")[0]
-        if parent:
+        if parent and self._find(parent) is None:
             self.make_directory(parent)
-        if self._find(path) is None:
+        node = self._find(path)
+        if node is None:
             self.check("make_directory", path)
             self._add(path, directory=True)
+        elif not node.directory:
+            raise _error(errno.EEXIST, path)
 
     def rename(self, source: str, target: str) -> None:
         self.check("rename", source)
         node = self._get(source)
         parent, name = self._parent(source)
         target_parent, target_name = self._parent(target)
+        replaced = self._find(target)
         assert parent is target_parent, "renames stay within a directory"
+        if node is replaced:
+            return
+        if replaced is not None:
+            if node.directory:
+                self._require_directory(replaced, target)
+            elif replaced.directory:
+                raise _error(errno.EISDIR, target)
+            if replaced.names:
+                raise _error(errno.ENOTEMPTY, target)
         del parent.names[name]
         parent.names[target_name] = node
         parent.changes.append(("rename", name, target_name))
 
     def unlink(self, path: str) -> None:
         self.check("unlink", path)
-        self._get(path)
+        self._file(path)
         parent, name = self._parent(path)
         del parent.names[name]
         parent.changes.append(("remove", name))
 
     def remove_directory(self, path: str) -> None:
         self.check("remove_directory", path)
-        assert not self._get(path).names, f"{path} is not empty"
+        if self._directory(path).names:
+            raise _error(errno.ENOTEMPTY, path)
         parent, name = self._parent(path)
         del parent.names[name]
         parent.changes.append(("remove", name))
 
     def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)
-        node = self._get(path)
+        node = self._directory(path)
         node.names_on_disk = dict(node.names)
         node.changes.clear()
 
-    def free_space(self, path: str) -> int:
+    def free_bytes(self) -> int:
         return 1 << 40 if self.capacity is None else max(self.capacity - self.used(), 0)
 
+    def free_space(self, path: str) -> int:
+        self._get(path)
+        return self.free_bytes()
+
     def total_space(self, path: str) -> int:
+        self._get(path)
         return 1 << 40 if self.capacity is None else self.capacity
 
     def lock(self, directory: str, name: str) -> FaultyLock | None:
+        path = f"{directory}/{name}"
+        self._directory(directory)
+        if self._find(path) is None:
+            self._add(path, directory=False)
+        self._file(path)
         if directory in self.locks:
             return None
-        if self._find(f"{directory}/{name}") is None:
-            self._add(f"{directory}/{name}", directory=False)
         self.locks.add(directory)
         return FaultyLock(self, directory)
 
