@@ -205,6 +205,20 @@ MUTANTS: Final = (
         "            self._synced = covered",
         "            self._synced = self._changes",
     ),
+    Mutant(
+        "a Fetch does not list the first aborted transaction",
+        "log",
+        "broker/handlers/fetch.py",
+        "for producer_id, first_offset in read.aborted]",
+        "for producer_id, first_offset in read.aborted[1:]]",
+    ),
+    Mutant(
+        "a Fetch that waits does not watch its logs",
+        "log",
+        "broker/handlers/fetch.py",
+        "            wait.watch(log)\n",
+        "",
+    ),
     # ---- transactions
     Mutant(
         "markers are written before the decision is on disk",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from oncelog.broker.coordinator.claims import Claim
 from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
 from oncelog.broker.coordinator.group.records import decode_key, decode_offset
-from oncelog.broker.log import IsolationLevel, PartitionLog
+from oncelog.broker.log import PartitionLog
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.control_records import read_control_record
 from oncelog.protocol.messages.group_log import OffsetCommitKey
-from oncelog.protocol.records import Record, decode_batch, iter_batches
+from oncelog.protocol.records import Record, decode_batch
 
 from .alone import ALONE, acknowledged_once, note_what_goes
 from .keyed import KEYED, number_of
@@ -31,38 +31,6 @@ GroupInput: TypeAlias = tuple[str, int]
 
 Source: TypeAlias = tuple[str, int, int]
 """(group, input partition, how often its offsets were deleted before)."""
-
-
-def read_committed(log: PartitionLog) -> list[Record]:
-    """What a read_committed consumer is given, by its own filtering."""
-    found: list[Record] = []
-    offset = log.log_start_offset
-    end = log.last_stable_offset
-    if log.failure is not None:
-        end = min(end, log.flushed_offset)  # what follows is refused
-    while offset < end:
-        with log.reader.side_reads.at_once():  # also what has to be made again
-            read = log.read(offset, 1 << 20, IsolationLevel.READ_COMMITTED)
-        aborted: dict[int, list[int]] = defaultdict(list)
-        for producer_id, first_offset in read.aborted:
-            aborted[producer_id].append(first_offset)
-        ignored: set[int] = set()
-        before = offset
-        for position, header in iter_batches(read.records):
-            offset = header.next_offset
-            producer_id = header.producer_id
-            for first in list(aborted.get(producer_id, ())):  # before the marker, too: the records may be deleted
-                if first <= header.last_offset:
-                    aborted[producer_id].remove(first)
-                    ignored.add(producer_id)
-            if header.is_control:
-                ignored.discard(producer_id)
-                continue
-            if header.is_transactional and producer_id in ignored:
-                continue
-            found += decode_batch(read.records, position, header)
-        assert offset > before, f"{log.name}: a reader gets no further than {offset} of {end}"
-    return found
 
 
 def logs_of(world: World, topic: str, count: int) -> Iterator[tuple[int, PartitionLog]]:
@@ -87,7 +55,7 @@ def look(world: World) -> None:
 
 
 def _look_at_output(world: World, partition: int, log: PartitionLog) -> None:
-    now = [(record.offset, record.value or b"") for record in read_committed(log)]
+    now = [(record.offset, record.value or b"") for record in world.readers.committed(log)]
     before = world.seen.get(partition, [])
     deleted = [entry for entry in before if entry[0] < log.log_start_offset]
     kept = before[len(deleted) :]
@@ -106,6 +74,8 @@ def look_before_deletion(world: World, log: PartitionLog, offset: int) -> None:
 def at_rest(world: World) -> None:
     """All timeouts have passed: see the module."""
     look(world)
+    if world.consumer is not None:
+        world.consumer.has_everything()
     if world.retention is not None:
         for log in world.broker.broker.log_manager.logs():
             has_gone(log)
@@ -221,7 +191,7 @@ def _last_values(world: World) -> dict[bytes, Record]:
     """The last committed record of each key of the compacted topic."""
     last: dict[bytes, Record] = {}
     for _, log in logs_of(world, KEYED, 1):
-        for record in read_committed(log):
+        for record in world.readers.committed(log):
             transaction = world.transactions[number_of(record)]
             assert transaction.wish is True, f"nobody asked to commit {transaction}, and readers of {log.name} see it"
             assert record.key is not None

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.broker.log import PartitionLog
+from oncelog.broker.metadata import Topic
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -40,6 +40,7 @@ from .kinds import AWARE, Kind
 from .lost_files import Loss, remove_indexes
 from .network import Disconnected, Link, Network, Weather
 from .producer import EXTRA, GROUPS, INPUT, OUTPUT, Transaction
+from .readers import Consumer, Readers, has_consumer
 from .retention import CHECK_MS, Retention, may_go, observed
 from .scenario import Event, Scenario
 from .threads import Schedule
@@ -175,6 +176,8 @@ class World:
         self.refusals: list[str] = []
         self.deleted_records = False
         self.broken: list[AssertionError] = []
+        self.readers = Readers(self)
+        self.consumer = Consumer(self) if has_consumer(scenario.seed) and not scenario.may_lose else None
         self.lone_gone: dict[bytes, int] = {}
         self.lone_producers = [LoneProducer(self, number) for number in range(scenario.lone_producers)]
         self._careless = itertools.count()
@@ -184,6 +187,7 @@ class World:
         self._steady: Worker | None = None
         self._disk = Random(self.rng.getrandbits(32))
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._consuming: asyncio.Task[None] | None = None
         self._lone_tasks: list[asyncio.Task[Any]] = []
         self._ending = False
         self._crashing = False
@@ -207,11 +211,12 @@ class World:
         )
 
     def _retention(self) -> Retention | None:
-        """The scenario's; a producer whose snapshots and records are all lost is unknown, and its batches are new."""
-        retention = self.scenario.retention
-        if retention is not None and self._has_events("files lost"):
-            return replace(retention, of_lone=False)
-        return retention
+        """The scenario's, but none where producer snapshots are lost.
+
+        Of a producer whose records are deleted, nobody knows then which sequence comes next, as in Kafka.
+        """
+        lost = any(event.what == "files lost" and event.target == 1 for event in self.scenario.events)
+        return None if lost else self.scenario.retention
 
     def _observed(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.retention is None else observed(self)
@@ -325,6 +330,8 @@ class World:
             finally:
                 for worker in self._all_workers():
                     worker.kill()
+                if self._consuming is not None:
+                    self._consuming.cancel()
                 self.network.break_all()
                 await self.broker.stop()
         self._raise_failures()
@@ -341,6 +348,8 @@ class World:
             plan = WorkerPlan("aware, static", session_ms=60_000, rebalance_ms=150, idle=True)
             self._steady = Worker(self, len(self.workers), plan, 0)
             self._run(self._steady)
+        if self.consumer is not None:
+            self._consuming = self._spawn(self.consumer.run())
         for producer in self.lone_producers:
             self._lone_tasks.append(self._spawn(producer.run()))
         for event in self.scenario.events:
@@ -593,6 +602,17 @@ class World:
     @property
     def _deletes_topics(self) -> bool:
         return self._has_events("topic")
+
+    def topic(self, name: str) -> Topic:
+        """A topic that is there."""
+        topic = self.broker.broker.metadata.topic(name)
+        assert topic is not None, name
+        return topic
+
+    @property
+    def may_lose_the_beginning(self) -> bool:
+        """Whether the outputs may lose their oldest records."""
+        return self.retention is not None or self._has_events("delete records")
 
     @property
     def _deletes_records(self) -> bool:
