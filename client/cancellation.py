@@ -1,4 +1,4 @@
-"""How long a client that a cancellation closes still waits for the broker: `grace_s`.
+"""How long a client that a cancellation closes still waits for the broker: `grace_s` and `ClosingBound`.
 
 `asyncio.timeout` and `TaskGroup` cancel once. What `__aexit__` awaits afterwards is not cancelled again, so it must be
 bounded: a broker that does not respond must not hold up the caller.
@@ -7,6 +7,7 @@ bounded: a broker that does not respond must not hold up the caller.
 from __future__ import annotations
 
 import asyncio
+from types import TracebackType
 
 from .config import ClientConfig
 
@@ -14,3 +15,30 @@ from .config import ClientConfig
 def grace_s(config: ClientConfig, error: BaseException | None) -> float | None:
     """Return the bound for closing after `error`, in seconds; None unless it is a cancellation."""
     return config.cancel_grace_ms / 1000 if isinstance(error, asyncio.CancelledError) else None
+
+
+class ClosingBound:
+    """The time that is left for closing a client in several steps. A cancellation in one of them shortens the rest.
+
+    Each step is a `with` block of the bound: cancel.grace.ms is what remains after a cancellation, at most.
+    """
+
+    def __init__(self, config: ClientConfig, timeout_s: float | None) -> None:
+        self._config = config
+        self._now = asyncio.get_running_loop().time
+        self._deadline = None if timeout_s is None else self._now() + timeout_s
+
+    def left_s(self) -> float | None:
+        """Return the time that is left, in seconds, at least 0; None without a bound."""
+        return None if self._deadline is None else max(self._deadline - self._now(), 0.0)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        grace = grace_s(self._config, error)
+        if grace is not None:
+            by = self._now() + grace
+            self._deadline = by if self._deadline is None else min(self._deadline, by)

@@ -386,7 +386,10 @@ class ConsumerCoordinator:
     # -- the end
 
     async def leave(self, reason: str, timeout_s: float | None = None) -> None:
-        """Give up all partitions and leave the group; bounded, except for the listener."""
+        """Give up all partitions and leave the group; bounded, except for the listener.
+
+        If the call is cancelled, leaving the group takes cancel.grace.ms at most.
+        """
         self._leaving += 1
         try:
             await self._end_step(self._timeout_s if timeout_s is None else timeout_s)
@@ -394,6 +397,10 @@ class ConsumerCoordinator:
             lost = self.membership.state is not MemberState.STABLE
             try:
                 await self._give_up(assigned, lost=lost)
+            except asyncio.CancelledError:
+                at_most_s = self._config.cancel_grace_ms / 1000
+                timeout_s = at_most_s if timeout_s is None else min(timeout_s, at_most_s)
+                raise
             finally:
                 self._prepared = False
                 self._joined_subscription = -1

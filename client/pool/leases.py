@@ -53,7 +53,7 @@ class Leases(Protocol):
     def release(self, suffix: int) -> None:
         """Report that a withdrawn suffix is not in use any more."""
 
-    async def close(self, timeout_s: float) -> None:
+    async def close(self, timeout_s: float | None) -> None:
         """Give all suffixes back; none may be in use."""
 
 
@@ -70,7 +70,7 @@ class OwnSuffixes:
     def release(self, suffix: int) -> None:
         raise AssertionError("nothing is ever withdrawn")
 
-    async def close(self, timeout_s: float) -> None:
+    async def close(self, timeout_s: float | None) -> None:
         pass
 
 
@@ -114,7 +114,7 @@ class GroupLeases:
             assert self._membership is not None
             self._membership.request_rejoin("suffixes were given up and can go to other processes")
 
-    async def close(self, timeout_s: float) -> None:
+    async def close(self, timeout_s: float | None) -> None:
         self._held.clear()
         self._leaving.clear()
         try:

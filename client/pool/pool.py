@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..cancellation import grace_s
+from ..cancellation import ClosingBound, grace_s
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
 from ..keywords import PoolKeywords
@@ -156,33 +156,31 @@ class TransactionalProducerPool:
         """Abort open transactions, close all producers, give the suffixes back.
 
         What the brokers have not answered within `timeout_s` (default: max.block.ms) is left to timeouts: transactions
-        to their own, suffixes to the session's.
+        to their own, suffixes to the session's. If the call is cancelled, it waits for cancel.grace.ms more at most.
         """
         if not self._open:
             self._was_closed = True
             return
         self._open, self._was_closed = False, True
         self._waiting.close(IllegalStateError("the pool is closed"))
-        deadline = self._loop.time() + (self._max_block_s if timeout_s is None else timeout_s)
-
-        def left() -> float:
-            return max(deadline - self._loop.time(), 0.0)
-
+        bound = ClosingBound(self._producer_config, self._max_block_s if timeout_s is None else timeout_s)
         tasks = {self._renewing, *self._tasks}
         self._renewing.cancel()
         try:
-            await asyncio.wait(tasks, timeout=left())
-            await asyncio.gather(*(_close(producer, left()) for producer in self._producers()))
+            with bound:
+                await asyncio.wait(tasks, timeout=bound.left_s())
+                await asyncio.gather(*(_close(producer, bound.left_s()) for producer in self._producers()))
         finally:  # a close that is cancelled must not leave a member behind that keeps the suffixes for ever
             try:
                 for task in tasks:
                     task.cancel()
                 closing = (_close(producer, 0.0) for producer in self._producers())
-                await asyncio.gather(*tasks, *closing, return_exceptions=True)
+                with bound:
+                    await asyncio.gather(*tasks, *closing, return_exceptions=True)
             finally:
                 self._idle.clear()
                 self._loans.clear()
-                await self._leases.close(left())
+                await self._leases.close(bound.left_s())
 
     def _producers(self) -> list[Producer]:
         """Return the idle and the lent producers; those that are lent cannot be used any more."""
@@ -446,7 +444,7 @@ class TransactionalProducerPool:
 _COMMON: Final = frozenset(ConsumerConfig.__dataclass_fields__) - {"explicit"}
 
 
-async def _close(producer: Producer, timeout_s: float) -> None:
+async def _close(producer: Producer, timeout_s: float | None) -> None:
     """Close a producer; what is open and not aborted in time, its transaction's timeout ends, or the next of its id."""
     try:
         await producer.close(timeout_s)

@@ -137,6 +137,9 @@ class Processor:
             task.cancel()
         try:
             await asyncio.gather(*self._running, return_exceptions=True)
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+            raise
         finally:
             await _close(self._workers, error)
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
-from ..cancellation import grace_s
+from ..cancellation import ClosingBound, grace_s
 from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
 from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError, IllegalStateError
 from ..producer import Producer
@@ -85,15 +85,14 @@ class Worker(RebalanceListener):
     async def close(self, error: BaseException | None = None) -> None:
         """Abort open transactions, then give up the partitions and leave the group.
 
-        If `error` is a cancellation, this waits for the broker for cancel.grace.ms at most.
+        If `error` is a cancellation, or closing is cancelled, this waits for the broker for cancel.grace.ms at most.
         """
-        now = asyncio.get_running_loop().time
-        timeout_s, begun = grace_s(self._consumer.config, error), now()
+        bound = ClosingBound(self._consumer.config, grace_s(self._consumer.config, error))
         try:
-            await self._producers.close(timeout_s)
+            with bound:
+                await self._producers.close(bound.left_s())
         finally:
-            left_s = None if timeout_s is None else max(timeout_s - (now() - begun), 0.0)
-            await self._consumer.close(commit=False, timeout_s=left_s)
+            await self._consumer.close(commit=False, timeout_s=bound.left_s())
 
     def stop(self) -> None:
         """Finish the open transaction and make `run()` return."""

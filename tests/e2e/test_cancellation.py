@@ -25,6 +25,8 @@ from oncelog import (
     TopicPartition,
     TransactionalProducerPool,
 )
+from oncelog.client.consumer import membership
+from oncelog.protocol.messages.produce import ProduceRequest
 from support.proxy import FaultProxy
 
 CLIENT = str(Path(oncelog.__file__).parent / "client")
@@ -52,6 +54,12 @@ class Gone:
         if self._gone:
             then()
 
+    def answered(self, api: type[Any]) -> asyncio.Event:
+        """Return an event that is set when a request of this API has been answered."""
+        event = asyncio.Event()
+        self._proxy.on_answer = lambda answered, _: event.set() if answered is api else None
+        return event
+
     def leave(self) -> None:
         self._gone = True
         self._then()
@@ -65,6 +73,12 @@ class Gone:
         self._gone = False
         self._proxy.silent = self._proxy.down = False
         self._proxy.break_connections()
+
+
+@pytest.fixture(autouse=True)
+def what_bounds_leaving_a_group_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only cancel.grace.ms may end a wait within PATIENCE_S."""
+    monkeypatch.setattr(membership, "JOIN_GRACE_S", 10 * WAIT_S)
 
 
 @pytest.fixture(params=[False, True], ids=["refuses", "silent"])
@@ -184,6 +198,20 @@ async def test_leaving_a_pool_that_shares_its_suffixes(broker: Gone) -> None:
         task.cancel()
         await asyncio.wait({task})
     assert task.cancelled()
+
+
+async def test_closing_a_pool_that_settles_a_transaction(broker: Gone) -> None:
+    pool = TransactionalProducerPool(bootstrap_servers=broker.address, prefix="s-", size=1, **SETTINGS)
+    await pool.start()
+
+    async def work() -> None:
+        async with pool.transaction() as txn:
+            await txn.send("t", b"before")
+            broker.leave()
+            await asyncio.sleep(WAIT_S)
+
+    await promptly(broker, work)
+    await promptly(broker, pool.close)
 
 
 async def test_a_transaction_of_a_producer(broker: Gone) -> None:
@@ -376,6 +404,39 @@ async def test_a_call_of_an_admin_client_and_leaving_it(broker: Gone, name: str)
             broker.leave()
             await ADMIN_CALLS[name](admin)
 
+    await promptly(broker, work)
+
+
+@pytest.mark.parametrize("broker", [True], indirect=True, ids=["silent"])
+@pytest.mark.parametrize("group_aware", [True, False])
+async def test_leaving_a_processor_after_an_error(broker: Gone, group_aware: bool) -> None:
+    begun = asyncio.Event()
+
+    async def process(records: list[Any], transaction: Any) -> None:
+        written = broker.answered(ProduceRequest)
+        transaction.send("out", b"made")
+        await written.wait()
+        begun.set()
+        await asyncio.sleep(WAIT_S)
+
+    async def work() -> None:
+        async with Processor(
+            bootstrap_servers=broker.address,
+            group_id="g",
+            transactional_id="x",
+            topics=["t"],
+            process=process,
+            consumer_group_aware_transaction=group_aware,
+            **SETTINGS,
+        ) as processor:
+            running = asyncio.ensure_future(processor.run())
+            running.add_done_callback(lambda done: done.cancelled())
+            await begun.wait()
+            broker.leave()
+            raise LookupError
+
+    async with Producer(bootstrap_servers=broker.address) as producer:
+        await producer.send("t", b"record")
     await promptly(broker, work)
 
 
