@@ -1,4 +1,5 @@
-"""Checks of the topics, partitions, positions and names that a program passes, made before they take effect.
+"""Checks of the topics, partitions, positions, names, numbers and times that a program passes, made before they take
+effect.
 
 A wrong type is a TypeError that names the right one. A value that no message can carry is refused here, too: in a
 request that is sent in the background it would fail the records of others. A negative offset is refused because brokers
@@ -7,18 +8,22 @@ store it as "no offset", so that the group would start from elsewhere.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, SupportsIndex
 
 from ..protocol.errors import ErrorCode
-from .errors import IllegalStateError, InvalidTopicError
+from .errors import ConfigError, IllegalStateError, InvalidTopicError
 from .values import OffsetAndMetadata, Offsets, TopicPartition
 
 MAX_TOPIC_NAME: Final = 249
 """Characters of the longest topic name (Kafka's Topic.MAX_NAME_LENGTH)."""
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+MAX_STRING: Final = 2**15 - 1
+"""Bytes of the longest string of a request that is not compact."""
+MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 
@@ -48,14 +53,45 @@ def topics_of(given: Iterable[object]) -> list[str]:
     return [topic_of(name) for name in given]
 
 
-def whole_number(given: object, name: str, at_most: int, hint: str = "") -> int:
-    """Return a number from 0 to `at_most`; raises TypeError for other types, ValueError outside of the range."""
+def whole_number(given: object, name: str, at_most: int, hint: str = "", *, at_least: int = 0) -> int:
+    """Return a number from `at_least` to `at_most`; raises TypeError for other types, ValueError outside of the
+    range.
+    """
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         raise TypeError(f"{name} must be an int, not {type(given).__name__}{hint}")
     number = given.__index__()
-    if not 0 <= number <= at_most:
-        raise ValueError(f"{name} {number} is not from 0 to {at_most}")
+    if not at_least <= number <= at_most:
+        raise ValueError(f"{name} {number} is not from {at_least} to {at_most}")
     return number
+
+
+def duration_of(given: object, name: str) -> float:
+    """Return a duration, in the unit that its name says.
+
+    Raises TypeError for what is no number, ValueError for one that is negative, infinite or not a number.
+    """
+    if isinstance(given, bool) or not isinstance(given, float | SupportsIndex):
+        raise TypeError(f"{name} must be a number, not {type(given).__name__}")
+    duration = given if isinstance(given, float) else float(given.__index__())
+    if not math.isfinite(duration) or duration < 0:
+        raise ValueError(f"{name} {duration:g} is not a finite number from 0 on")
+    return duration
+
+
+def duration_setting(given: object, name: str) -> float:
+    """Return a duration that is an argument of a constructor, which refuses others with a ConfigError."""
+    try:
+        return duration_of(given, name)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(name, str(error).removeprefix(f"{name} ")) from None
+
+
+def count_setting(given: object, name: str, *, at_least: int = 1, at_most: int = MAX_INT32) -> int:
+    """Return a count that is an argument of a constructor, which refuses others with a ConfigError."""
+    try:
+        return whole_number(given, name, at_most, at_least=at_least)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(name, str(error).removeprefix(f"{name} ")) from None
 
 
 def partition_of(given: object) -> TopicPartition:
@@ -94,12 +130,25 @@ def positions_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     return positions
 
 
+def name_of(given: object, what: str) -> str:
+    """Return a name of whatever kind; the broker decides which names are valid.
+
+    Raises TypeError for another type, ValueError for a string that no request can carry.
+    """
+    if not isinstance(given, str):
+        hint = f"; decode it: {given!r:.100}.decode()" if isinstance(given, bytes) else ""
+        raise TypeError(f"{what} must be a str, not {type(given).__name__}{hint}")
+    try:
+        size = len(given.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {given!r:.300} cannot be encoded as UTF-8") from None
+    if size > MAX_STRING:
+        raise ValueError(f"{what} has {size} bytes, and {MAX_STRING} are allowed")
+    return given
+
+
 def names_of(given: Iterable[str], what: str) -> list[str]:
     """Return names as a list; raises TypeError for a single string, which is a sequence of letters."""
-    if isinstance(given, str):
-        raise TypeError(f"{what}: {given!r} is a string, give a list")
-    names = list(given)
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"{what}: {name!r} is not a string")
-    return names
+    if isinstance(given, str | bytes):
+        raise TypeError(f"{what}: {given!r:.300} is one name, give a list")
+    return [name_of(name, f"each of {what}") for name in given]

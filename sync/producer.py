@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from ..client.config import ProducerConfig
+from ..client.given import duration_of
 from ..client.keywords import ProducerKeywords
 from ..client.producer import Delivery as AsyncDelivery
 from ..client.producer import Producer as AsyncProducer
@@ -30,6 +31,9 @@ class Delivery:
 
         Raises TimeoutError after `timeout_s`; the record stays on its way then.
         """
+
+        if timeout_s is not None:
+            timeout_s = duration_of(timeout_s, "timeout_s")
 
         async def wait() -> RecordMetadata:
             async with asyncio.timeout(timeout_s):

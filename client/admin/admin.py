@@ -15,12 +15,22 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import AdminConfig
 from ..errors import IllegalStateError
-from ..given import names_of, partition_of, partitions_of, positions_of
+from ..given import MAX_INT32, MAX_INT64, name_of, names_of, partitions_of, positions_of, whole_number
 from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
 from . import claims, groups, topics, transactions
+from .arguments import (
+    abort_spec,
+    config_changes,
+    is_read_committed,
+    offsets_to_delete_before,
+    partition_totals,
+    resources_of,
+    times_to_look_up,
+    topics_to_create,
+)
 from .calls import AdminCalls, failure
 from .claims import GroupClaim
 from .transaction_values import (
@@ -109,7 +119,7 @@ class Admin:
         A request whose response was lost is sent again. If it turns out then that a topic exists, which did not exist
         when the call began and has the wanted number of partitions, this call has created it.
         """
-        outcomes = await topics.create_topics(self._calls, new_topics, validate_only=validate_only)
+        outcomes = await topics.create_topics(self._calls, topics_to_create(new_topics), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
     async def create_topic(
@@ -163,7 +173,7 @@ class Admin:
         `validate_only` adds none. A request whose response was lost is sent again; a topic that has the wanted total
         then counts as done. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
         """
-        outcomes = await topics.create_partitions(self._calls, totals, validate_only=validate_only)
+        outcomes = await topics.create_partitions(self._calls, partition_totals(totals), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -171,7 +181,7 @@ class Admin:
 
         Raises the first failure; records of other partitions may be deleted by then.
         """
-        return await topics.delete_records(self._calls, {partition_of(one): at for one, at in before.items()})
+        return await topics.delete_records(self._calls, offsets_to_delete_before(before))
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
@@ -182,11 +192,10 @@ class Admin:
         The offset is -1 where no record is that young. With `isolation_level="read_committed"` the end is the last
         stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
         """
-        cluster, asked = self._calls.cluster, {partition_of(one): at for one, at in wanted.items()}
+        cluster, asked = self._calls.cluster, times_to_look_up(wanted)
+        read_committed = is_read_committed(isolation_level)
         try:
-            return await list_offsets(
-                cluster, asked, read_committed=isolation_level == "read_committed", timeout_s=self._timeout_s
-            )
+            return await list_offsets(cluster, asked, read_committed=read_committed, timeout_s=self._timeout_s)
         finally:
             cluster.untrack({one.topic for one in asked})
 
@@ -200,7 +209,7 @@ class Admin:
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return all configs of topics, brokers or groups, by name; raises the first failure."""
-        return await topics.describe_configs(self._calls, resources)
+        return await topics.describe_configs(self._calls, resources_of(resources))
 
     async def alter_configs(
         self,
@@ -213,7 +222,7 @@ class Admin:
 
         `validate_only` changes nothing. Raises the first failure, or with `raise_errors=False` returns every outcome.
         """
-        outcomes = await topics.alter_configs(self._calls, changes, validate_only=validate_only)
+        outcomes = await topics.alter_configs(self._calls, config_changes(changes), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
     # -- groups
@@ -242,7 +251,7 @@ class Admin:
         self, group_id: str, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all committed offsets of a group; `require_stable` waits for undecided transactions (KIP-447)."""
-        return await groups.group_offsets(self._calls, group_id, require_stable=require_stable)
+        return await groups.group_offsets(self._calls, name_of(group_id, "group_id"), require_stable=require_stable)
 
     async def alter_group_offsets(
         self,
@@ -255,7 +264,7 @@ class Admin:
 
         Raises the first failure, or with `raise_errors=False` returns every outcome by partition.
         """
-        outcomes = await groups.alter_group_offsets(self._calls, group_id, positions_of(offsets))
+        outcomes = await groups.alter_group_offsets(self._calls, name_of(group_id, "group_id"), positions_of(offsets))
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_group_offsets(
@@ -266,7 +275,7 @@ class Admin:
         Raises the first failure, or with `raise_errors=False` returns every outcome by partition.
         """
         wanted = sorted(partitions_of(partitions))
-        outcomes = await groups.delete_group_offsets(self._calls, group_id, wanted)
+        outcomes = await groups.delete_group_offsets(self._calls, name_of(group_id, "group_id"), wanted)
         return _raised(outcomes) if raise_errors else outcomes
 
     async def group_claims(self, group_id: str) -> list[GroupClaim]:
@@ -275,7 +284,7 @@ class Admin:
 
         Raises UnsupportedVersionError where the broker does not have the feature (Apache Kafka).
         """
-        return await claims.group_claims(self._calls, group_id)
+        return await claims.group_claims(self._calls, name_of(group_id, "group_id"))
 
     async def unfence_group(self, group_id: str) -> list[GroupClaim]:
         """Drop all claims of the group, so that any producer may commit its offsets, and return the dropped claims.
@@ -283,7 +292,7 @@ class Admin:
         A producer that is still running claims its partitions again only when it is initialised again. Raises
         UnsupportedVersionError as `group_claims` does.
         """
-        return await claims.unfence_group(self._calls, group_id)
+        return await claims.unfence_group(self._calls, name_of(group_id, "group_id"))
 
     # -- transactions
 
@@ -318,9 +327,9 @@ class Admin:
         return await transactions.list_transactions(
             self._calls,
             states=names_of(states, "states"),
-            producer_ids=list(producer_ids),
-            min_duration_ms=min_duration_ms,
-            pattern=pattern,
+            producer_ids=[whole_number(each, "producer id", MAX_INT64) for each in producer_ids],
+            min_duration_ms=whole_number(min_duration_ms, "min_duration_ms", MAX_INT64, at_least=-1),
+            pattern=None if pattern is None else name_of(pattern, "pattern"),
         )
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
@@ -347,7 +356,7 @@ class Admin:
         No coordinator takes part. Do not abort a transaction that a coordinator has open, because its commit would
         leave this partition out: `fence_producers` ends it.
         """
-        await transactions.abort(self._calls, spec)
+        await transactions.abort(self._calls, abort_spec(spec))
 
     async def find_hanging_transactions(
         self,
@@ -370,13 +379,15 @@ class Admin:
         return await transactions.find_hanging(
             calls,
             wanted,
-            older_than_ms=older_than_ms,
+            older_than_ms=whole_number(older_than_ms, "older_than_ms", MAX_INT64),
             now_ms=int(time.time() * 1000),
             skip_missing=partitions is None,
         )
 
     def _calls_within(self, timeout_ms: int | None) -> AdminCalls:
-        return self._calls if timeout_ms is None else AdminCalls(self._calls.cluster, timeout_ms / 1000)
+        if timeout_ms is None:
+            return self._calls
+        return AdminCalls(self._calls.cluster, whole_number(timeout_ms, "timeout_ms", MAX_INT32) / 1000)
 
 
 def _raised(outcomes: dict[T, KafkaError | None]) -> dict[T, KafkaError | None]:

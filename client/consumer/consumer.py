@@ -22,7 +22,16 @@ from ..cancellation import grace_s
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
-from ..given import MAX_INT64, partition_of, partitions_of, positions_of, topics_of, whole_number
+from ..given import (
+    MAX_INT32,
+    MAX_INT64,
+    duration_of,
+    partition_of,
+    partitions_of,
+    positions_of,
+    topics_of,
+    whole_number,
+)
 from ..keywords import ConsumerKeywords
 from ..metadata import ClusterMetadata, PartitionMetadata
 from ..offset_lookup import list_offsets
@@ -136,6 +145,8 @@ class Consumer:
         session timeout. A rebalance listener has as long, and max.poll.interval.ms in addition unless `timeout_s` is
         given; then it is cancelled. Raises IllegalStateError in a rebalance listener that a poll has called.
         """
+        if timeout_s is not None:
+            timeout_s = duration_of(timeout_s, "timeout_s")
         if self._open and self._coordinator is not None:
             self._coordinator.refuse_in_listener("close()")
         was_open, self._closed = self._open and not self._closed, True
@@ -225,7 +236,8 @@ class Consumer:
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
         """Return the next records, at most `max_records` (max.poll.records), or [] after the timeout.
 
-        Records of a partition are in order. Raises NoOffsetForPartitionError, OffsetOutOfRangeError,
+        Records of a partition are in order. A timeout of 0 does not wait for records; one that is negative, infinite or
+        not a number is a ValueError. Raises NoOffsetForPartitionError, OffsetOutOfRangeError,
         RecordCorruptError, FencedInstanceError, AuthorizationError, and what a rebalance listener raised.
         """
         batches = await self.getmany(timeout_ms, max_records)
@@ -247,7 +259,10 @@ class Consumer:
                 "the consumer has nothing to read: subscribe() to topics, or assign() partitions, before it polls"
             )
         self._missing.raise_failure(self._subscription.wanted_topics())
-        most = self.config.max_poll_records if max_records is None else max_records
+        timeout_s = duration_of(timeout_ms, "timeout_ms") / 1000
+        most = self.config.max_poll_records
+        if max_records is not None:
+            most = whole_number(max_records, "max_records", MAX_INT32, at_least=-MAX_INT32)
         if most < 1:
             raise IllegalStateError(f"max_records={most}: ask for at least one")
         only = partitions_of(partitions)
@@ -256,7 +271,7 @@ class Consumer:
         if membership is not None:
             membership.polled(still=True)
         try:
-            return await self._poll(self._loop.time() + timeout_ms / 1000, most, only)
+            return await self._poll(self._loop.time() + timeout_s, most, only)
         finally:
             self._polling = False
             if membership is not None:
@@ -328,9 +343,8 @@ class Consumer:
         Raises KafkaTimeoutError after the timeout (default.api.timeout.ms); PendingTransactionError is one.
         """
         self._check_open()
-        return await self._positions.of(
-            partition_of(partition), self._api_timeout_s if timeout_ms is None else timeout_ms / 1000
-        )
+        timeout_s = self._api_timeout_s if timeout_ms is None else duration_of(timeout_ms, "timeout_ms") / 1000
+        return await self._positions.of(partition_of(partition), timeout_s)
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Continue at `offset`, which the next fetch checks. Raises IllegalStateError for an unassigned partition."""

@@ -22,6 +22,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import ClosingBound, grace_s
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
+from ..given import count_setting, duration_of, duration_setting
 from ..keywords import PoolKeywords
 from ..producer import Producer
 from ..settings import mapping_of
@@ -95,11 +96,11 @@ class TransactionalProducerPool:
     ) -> None:
         if not prefix:
             raise ConfigError("prefix", "is empty: it begins the transactional ids of this application")
-        if not 1 <= size <= MAX_SIZE:
-            raise ConfigError("size", f"{size} is not from 1 to {MAX_SIZE}")
-        if max_wait_s < 0 or max_waiting < 0:
-            raise ConfigError("max_wait_s", f"{max_wait_s} s and max_waiting={max_waiting} must not be negative")
-        if renew_after_s <= 0:
+        size = count_setting(size, "size", at_most=MAX_SIZE)
+        max_wait_s = duration_setting(max_wait_s, "max_wait_s")
+        max_waiting = count_setting(max_waiting, "max_waiting", at_least=0)
+        session_timeout_ms = count_setting(session_timeout_ms, "session_timeout_ms")
+        if duration_setting(renew_after_s, "renew_after_s") == 0:
             raise ConfigError("renew_after_s", f"{renew_after_s} must be above 0")
         both = {**mapping_of(config, "TransactionalProducerPool"), **settings}
         if {"transactional.id", "transactional_id"} & both.keys():
@@ -158,6 +159,8 @@ class TransactionalProducerPool:
         What the brokers have not answered within `timeout_s` (default: max.block.ms) is left to timeouts: transactions
         to their own, suffixes to the session's. If the call is cancelled, it waits for cancel.grace.ms more at most.
         """
+        if timeout_s is not None:
+            timeout_s = duration_of(timeout_s, "timeout_s")
         if not self._open:
             self._was_closed = True
             return

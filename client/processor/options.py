@@ -50,10 +50,6 @@ class ProcessorOptions:
                 "consumer_group_aware_transaction=False, with which each input partition has a producer and an id",
                 "consumer_group_aware_transaction",
             )
-        if self.max_batch_records < 1:
-            raise ConfigError("max_batch_records", f"{self.max_batch_records} is below 1")
-        if self.max_batch_s < 0:
-            raise ConfigError("max_batch_ms", f"{self.max_batch_s * 1000:g} is negative")
         if not callable(self.process):
             raise ConfigError("process", f"{self.process!r} is not callable")
         self._check_topics()

@@ -23,6 +23,7 @@ from typing import Final
 from ...protocol.errors import ErrorCode
 from ..backoff import ExponentialBackoff
 from ..errors import ConfigError, FatalError
+from ..given import count_setting, duration_setting
 from .worker_process import Report, Stage, main
 
 log = logging.getLogger(__name__)
@@ -74,10 +75,11 @@ class WorkerProcesses:
         restart_window_s: float = 60.0,
         stop_timeout_s: float = 30.0,
     ) -> None:
-        if workers < 1:
-            raise ConfigError("workers", f"{workers} is below 1")
-        if restarts < 0 or restart_window_s <= 0 or stop_timeout_s < 0:
-            raise ConfigError("restarts", f"{restarts} in {restart_window_s} s, or stop_timeout_s, cannot be negative")
+        workers = count_setting(workers, "workers")
+        restarts = count_setting(restarts, "restarts", at_least=0)
+        if duration_setting(restart_window_s, "restart_window_s") == 0:
+            raise ConfigError("restart_window_s", "0 must be above 0")
+        stop_timeout_s = duration_setting(stop_timeout_s, "stop_timeout_s")
         self._factory = factory
         self._arguments = dict(arguments or {})
         try:

@@ -12,6 +12,7 @@ from typing import Self, Unpack
 
 from ..config import ConsumerConfig, ProducerConfig
 from ..errors import ConfigError, IllegalStateError
+from ..given import count_setting, duration_setting
 from ..keywords import ProcessorKeywords
 from ..settings import mapping_of
 from .metrics import Metrics
@@ -82,8 +83,7 @@ class Processor:
             raise ConfigError("process", "give either process or transform", "transform")
         if isinstance(topics, str):
             raise ConfigError("topics", f"{topics!r} is a string: give a list of topic names")
-        if workers < 1:
-            raise ConfigError("workers", f"{workers} is below 1")
+        workers = count_setting(workers, "workers")
         if process is None:
             assert transform is not None
             if not callable(transform):
@@ -103,8 +103,8 @@ class Processor:
             transactional_id=transactional_id,
             group_aware=consumer_group_aware_transaction,
             dead_letter_topic=dead_letter_topic,
-            max_batch_records=max_batch_records,
-            max_batch_s=max_batch_ms / 1000,
+            max_batch_records=count_setting(max_batch_records, "max_batch_records"),
+            max_batch_s=duration_setting(max_batch_ms, "max_batch_ms") / 1000,
             consumer_settings=reading,
             producer_settings=shared_settings(both, ProducerConfig) | settings_without(producer_settings, own),
             on_progress=on_progress,

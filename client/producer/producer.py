@@ -27,6 +27,7 @@ from ..errors import (
     KafkaTimeoutError,
     copy_of,
 )
+from ..given import duration_of
 from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
@@ -117,6 +118,8 @@ class Producer:
         aborts it after transaction.timeout.ms. When a cancellation ends the `async with` block, it waits for
         cancel.grace.ms only. Safe to call twice.
         """
+        if timeout_s is not None:
+            timeout_s = duration_of(timeout_s, "timeout_s")
         if not self._open:
             self._was_closed = True
             return
