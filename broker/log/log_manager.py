@@ -135,6 +135,7 @@ class LogManager:
         self._checkpoint_lock = self._threads.lock()
         self._root = SharedDirectory(fs, directory, self._threads.lock())
         self._callbacks: list[Callable[[KafkaError], None]] = []
+        self._probe_failure: OSError | None = None
         self._flusher: LogFlusher | None = None
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
         self._cleaner_enable = cleaner_enable
@@ -333,6 +334,7 @@ class LogManager:
         if not self.directory.in_place():
             self._fail_directory(OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path))
         elif self._flusher is not None:
+            self._judge_probe()  # one that was tried again
             self._flusher.try_again()
             self._cleaner.try_again()
             if self._behind_start_offsets:
@@ -507,18 +509,21 @@ class LogManager:
             error=str(error),
             remedy="see to the disk, then restart the broker; what is on disk is still read",
         )
-        if self._flusher is None:
-            return
-        failures: list[OSError] = []
+        if self._flusher is not None:
+            probing = self._flusher.submit(self._probe, f"probe of {self.path}")
+            probing.add_done_callback(lambda _: self._judge_probe())
 
-        def probe() -> None:
-            try:
-                self.directory.probe()
-            except OSError as error:
-                if error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
-                    failures.append(error)
+    def _probe(self) -> None:
+        """Find out, in a thread, whether the directory takes writes."""
+        try:
+            self.directory.probe()
+        except OSError as error:
+            if error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
+                self._probe_failure = error
 
-        self._flusher.submit(probe).add_done_callback(lambda _: self._fail_directory(failures[0]) if failures else None)
+    def _judge_probe(self) -> None:
+        if self._probe_failure is not None:
+            self._fail_directory(self._probe_failure)
 
     def _fail_directory(self, error: OSError) -> None:
         if self.failed is not None:

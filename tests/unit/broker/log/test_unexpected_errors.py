@@ -207,6 +207,32 @@ async def test_a_stop_closes_every_log_although_one_cannot_be_closed_cleanly(
     await manager.stop()
 
 
+async def test_a_disk_that_takes_no_writes_is_found_out_although_the_probe_had_no_memory_at_first(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    left = [1]
+
+    def read_only(operation: str, path: str) -> None:
+        if path.endswith("/.probe.tmp") and left[0]:
+            left[0] = 0
+            raise MemoryError
+        if operation in ("write", "fdatasync", "truncate"):
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    fs.before = read_only
+    with pytest.raises(KafkaError):
+        log.append(batch("a"))
+    await settle(manager)
+    assert manager.failed is None
+    manager._look()
+    await settle(manager)
+    manager._look()
+    assert manager.failed is not None
+    fs.before = None
+
+
 # --- log data --------------------------------------------------------------------------------------------------------
 
 
