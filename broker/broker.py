@@ -28,7 +28,7 @@ from .features import TRANSACTION_VERSION, group_aware
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
 from .keywords import BrokerKeywords
-from .log import LogManager
+from .log import DiskProbe, LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
 from .metrics import OLDEST_FLUSH, Metrics
@@ -116,6 +116,13 @@ class Broker:
             cleaner_backoff_ms=self.config.log_cleaner_backoff_ms,
             cleaner_enable=self.config.log_cleaner_enable,
             index_cache_bytes=self.config.log_index_cache_bytes,
+        )
+        self._disk_probe = DiskProbe(
+            self.data_dir,
+            self.log_manager.directory.probe_health,
+            self.threads,
+            interval_ms=self.config.health_probe_interval_ms,
+            timeout_ms=self.config.health_probe_timeout_ms,
         )
         self.metadata = MetadataStore(self.log_manager, self.node_id, self.clock, ids, self.log)
         self.replica_manager = ReplicaManager(self.config, self.log_manager, self.metadata, self.clock, self.log)
@@ -329,7 +336,11 @@ class Broker:
         self.metrics_listener = listener
         self.metrics.watch(OLDEST_FLUSH, lambda: self.log_manager.oldest_flush_s)
 
-    def _problem(self) -> str | None:
+    def check_disk(self) -> asyncio.Future[str | None]:
+        """What keeps the disk of the data directory from taking a small write; None when nothing does."""
+        return self._disk_probe.check()
+
+    async def _problem(self) -> str | None:
         """What keeps the broker from serving; None when nothing does."""
         failed = self.log_manager.failed
         if failed is not None:
@@ -338,7 +349,7 @@ class Broker:
             return "The broker is stopping."
         flush_s, limit_ms = self.log_manager.oldest_flush_s, self.config.health_flush_max_ms
         if flush_s * 1000 <= limit_ms:
-            return None
+            return await self.check_disk()
         return (
             f"The disk has not finished a flush for {flush_s:.1f} s, more than health.flush.max.ms = {limit_ms}."
             " Writers with acks=all wait. See whether the disk is full or does not answer."

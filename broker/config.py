@@ -190,6 +190,18 @@ class BrokerConfig(ConfigTable):
         at_least(1),
         doc="`GET /health` is answered with 503 when a flush to disk has not ended for longer than this.",
     )
+    health_probe_interval_ms: int = integer(
+        5000,
+        at_least(1),
+        doc="A health check writes and syncs a small file in the data directory, but no more often than this; checks in"
+        " between share the outcome.",
+    )
+    health_probe_timeout_ms: int = integer(
+        2000,
+        between(1, 9000),
+        doc="The disk counts as not answering while such a file is not on disk for longer than this. `oncelog health`"
+        " itself waits 2500 ms.",
+    )
     broker_rack: str = text("", doc="The broker's rack, which clients see.")
     inter_broker_protocol_version: str = text(
         "4.1",

@@ -25,6 +25,14 @@ class BrokerKeywords(TypedDict, total=False):
     """Address (host:port) of `GET /metrics`, for Prometheus, and of `GET /health`. Empty: none."""
     health_flush_max_ms: int
     """`GET /health` is answered with 503 when a flush to disk has not ended for longer than this."""
+    health_probe_interval_ms: int
+    """A health check writes and syncs a small file in the data directory, but no more often than this; checks in
+    between share the outcome.
+    """
+    health_probe_timeout_ms: int
+    """The disk counts as not answering while such a file is not on disk for longer than this. `oncelog health`
+    itself waits 2500 ms.
+    """
     broker_rack: str
     """The broker's rack, which clients see."""
     inter_broker_protocol_version: Literal["4.0", "4.1"]

@@ -216,15 +216,17 @@ Without it nothing listens.
 `GET /health` is answered there with 200, or with 503 and the reason:
 
 * the data directory has failed;
-* a flush of a log has not ended for `health.flush.max.ms`: the disk is full, or does not answer. A flush is under way
-  whenever something was written, so no probe writes anything. With `durability=os` it says the same about the disk,
-  though no writer waits for it;
+* a flush of a log has not ended for `health.flush.max.ms`: the disk is full, or does not answer. With `durability=os`
+  it says the same about the disk, though no writer waits for it;
+* the check itself cannot write and sync a small file, `.health-probe`, in the data directory, or that takes longer than
+  `health.probe.timeout.ms`. So a broker that nobody writes to notices a disk that does not answer, too. At most one
+  such probe begins per `health.probe.interval.ms`, and at most one is under way; checks in between share its outcome;
 * the broker is stopping.
 
 The listener opens when the coordinators have read their logs: until then the connection is refused. A broker whose
 event loop is held up answers late, so give a health check a time limit. Single partitions that are offline do not make
-a broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker answers and its
-data directory has not failed; it does not look at flushes.
+a broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker answers, its
+data directory has not failed and takes that small write; it does not look at flushes.
 
 In Python, `broker.metrics.registry` is a registry of prometheus-client.
 

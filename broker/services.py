@@ -6,6 +6,7 @@ go downwards.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .config import BrokerConfig
@@ -53,6 +54,9 @@ class BrokerServices(Protocol):
     @property
     def cluster_id(self) -> str:
         """The cluster's id."""
+
+    def check_disk(self) -> asyncio.Future[str | None]:
+        """What keeps the disk of the data directory from taking a small write; None when nothing does."""
 
     @property
     def group_coordinator(self) -> GroupCoordinator:

@@ -1,4 +1,4 @@
-"""`oncelog health`: whether a broker answers requests and can write its data; for health checks of containers."""
+"""`oncelog health`: whether a broker answers requests and its disk takes writes; for health checks of containers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 2.5
 @json_option
 @bootstrap_option
 def health(as_json: bool, bootstrap: str) -> int:
-    """Exit with 0 when the broker at --bootstrap answers a request and its data directory has not failed, else with 1.
+    """Exit with 0 when the broker at --bootstrap answers and its data directory takes a small write, else with 1.
 
     \b
     oncelog health --bootstrap 127.0.0.1:9092
@@ -65,5 +65,5 @@ async def _ask(bootstrap: str) -> str | None:
     for directory in answer.results:
         code = error_code(directory.error_code)
         if code is not ErrorCode.NONE:
-            return f"the data directory {directory.log_dir} failed: {code.name}. See the broker's log"
+            return f"the data directory {directory.log_dir} does not take writes: {code.name}. See the broker's log"
     return None if answer.results else "it has no data directory that works. See the broker's log"

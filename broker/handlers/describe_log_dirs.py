@@ -1,4 +1,8 @@
-"""DescribeLogDirs: the data directory, the size of the partitions in it, and its free space."""
+"""DescribeLogDirs: the data directory, the size of the partitions in it, and its free space.
+
+A request for no partition asks about the directory alone, as health checks do: then a small write finds out whether its
+disk answers (KAFKA_STORAGE_ERROR where it does not).
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,17 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ..handling import RequestContext, handles
-from ..steps import SLICE, Steps
+from ..steps import SLICE, Steps, waited
 
 
 @handles(DescribeLogDirsRequest)
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     broker = context.broker
     result = DescribeLogDirsResult(0, os.path.abspath(broker.data_dir))
-    if broker.log_manager.failed is not None:
+    failed = broker.log_manager.failed is not None
+    if request.topics == [] and not failed:
+        failed = (yield from waited(broker.check_disk())) is not None
+    if failed:
         result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         return DescribeLogDirsResponse(results=[result])
     wanted = None

@@ -5,6 +5,7 @@ classes that stand behind them."""
 
 from .batch_inspection import AT_ONCE_BYTES, Inspection
 from .data_directory import DataDirectoryError
+from .disk_probe import DiskProbe
 from .log import Log, Logs, Producers
 from .log_config import LogConfig
 from .log_loader import LoadPoint, load_log
@@ -20,6 +21,7 @@ __all__ = [
     "AppendResult",
     "CorruptLog",
     "DataDirectoryError",
+    "DiskProbe",
     "Inspection",
     "InvalidRecords",
     "IsolationLevel",

@@ -10,6 +10,7 @@ all formats in the directory. A newer level is refused, an older one is upgraded
 from __future__ import annotations
 
 import base64
+import errno
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -19,6 +20,7 @@ import structlog
 
 from ..ports import FileLock, FileSystem, RandomIds
 from .file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, META, TEMPORARY
+from .removal import unlink_all
 from .small_files import write_file
 
 logger = structlog.get_logger(__name__)
@@ -32,6 +34,7 @@ _UPGRADES: Final[dict[int, Callable[[FileSystem, str], None]]] = {}
 _LEVEL: Final = "oncelog.format.level"
 _IGNORED: Final = frozenset(("lost+found", LOCK))
 _PROBE: Final = ".probe"
+_HEALTH_PROBE: Final = ".health-probe"
 
 
 class DataDirectoryError(Exception):
@@ -84,8 +87,17 @@ class DataDirectory:
 
     def probe(self) -> None:
         """Write, sync and remove a small file; raises OSError when the directory takes no writes."""
-        write_file(self._fs, f"{self.path}/{_PROBE}", b"probe", sync=True)
-        self._fs.unlink(f"{self.path}/{_PROBE}")
+        self._probe(_PROBE)
+
+    def probe_health(self) -> None:
+        """Do as `probe` for a health check, which may come at the same time; raises OSError."""
+        if not self.in_place():
+            raise OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path)
+        self._probe(_HEALTH_PROBE)
+
+    def _probe(self, name: str) -> None:
+        write_file(self._fs, f"{self.path}/{name}", b"probe", sync=True)
+        unlink_all(self._fs, [f"{self.path}/{name}"])
 
     def _make(self) -> None:
         """Make the directory and what is missing above it, each name on disk: else a power failure takes it all."""

@@ -7,7 +7,7 @@ One request per connection, headers read up to a bound and within a time; everyt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from ..config import Listener as ListenerConfig
@@ -22,7 +22,7 @@ class MetricsListener:
     """A bound socket that serves the metrics of one broker."""
 
     def __init__(
-        self, listener: ListenerConfig, metrics: Metrics, log: Any, problem: Callable[[], str | None] = lambda: None
+        self, listener: ListenerConfig, metrics: Metrics, log: Any, problem: Callable[[], Awaitable[str | None]]
     ) -> None:
         """`problem` says what keeps the broker from serving, for `GET /health`."""
         self.host = listener.host
@@ -61,7 +61,7 @@ class MetricsListener:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head.split(b"\r\n", 1)[0].split(b" ")))
+                writer.write(await self._answer(head.split(b"\r\n", 1)[0].split(b" ")))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the peer is gone, or sends no request
@@ -71,7 +71,7 @@ class MetricsListener:
             self._serving.pop(task, None)
             writer.close()
 
-    def _answer(self, request_line: list[bytes]) -> bytes:
+    async def _answer(self, request_line: list[bytes]) -> bytes:
         method, path = (*request_line, b"", b"")[:2]
         if method not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", b"GET /metrics or /health\n")
@@ -80,7 +80,7 @@ class MetricsListener:
             case b"/metrics":
                 body = self._metrics.exposition()
             case b"/health":
-                problem = self._problem()
+                problem = await self._problem()
                 status = "503 Service Unavailable" if problem else status
                 body = f"{problem or 'healthy'}\n".encode()
             case _:

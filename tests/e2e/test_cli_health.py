@@ -7,10 +7,12 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from oncelog import Broker
 from oncelog.broker.log.results import storage_error
+from oncelog.broker.ports import RealFile
 
 
 async def health(address: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -48,3 +50,25 @@ async def test_a_broker_whose_data_directory_failed_is_not_healthy() -> None:
         broker.log_manager.failed = None
     assert done.returncode == 1
     assert "KAFKA_STORAGE_ERROR" in done.stderr
+
+
+@pytest.mark.oncelog_only(reason="hangs the disk of a broker in this process")
+async def test_an_idle_broker_whose_disk_does_not_answer_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    fdatasync = RealFile.fdatasync
+    async with Broker(logging_level="error", health_probe_interval_ms=1) as broker:
+
+        def hang(file: RealFile) -> None:
+            answers.wait()
+            fdatasync(file)
+
+        monkeypatch.setattr(RealFile, "fdatasync", hang)
+        try:
+            done = await health(broker.address)
+        finally:
+            answers.set()
+        assert done.returncode == 1
+        assert "KAFKA_STORAGE_ERROR" in done.stderr
+        assert broker.data_dir in done.stderr
+        assert (await health(broker.address)).returncode == 0
+        assert broker.failure is None

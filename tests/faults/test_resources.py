@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from oncelog import Consumer, Producer
+from oncelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from support.faults import STORAGE_ERROR, FaultyBroker, fill, fill_disk, read_all, small_disk, until
 from support.raw_connection import batch
@@ -58,6 +59,29 @@ async def test_a_full_disk_ends_without_a_restart(tmp_path: Path) -> None:
         broker.start()
         async with broker.connect() as wire:
             assert await read_all(wire) == (0, values)
+
+
+async def test_a_broker_that_nobody_writes_to_is_unhealthy_while_its_disk_is_full(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk", "24m") as disk,
+        FaultyBroker(tmp_path, "health.probe.interval.ms=1", "log.reserve.bytes=0", data=disk / "data") as broker,
+    ):
+        async with broker.connect() as wire:
+
+            async def code() -> int:
+                (directory,) = (await wire.call(DescribeLogDirsRequest(topics=[]), 4)).results
+                assert directory.log_dir == str(broker.data_dir)
+                return int(directory.error_code)
+
+            assert await code() == 0
+            fill_disk(disk / "other")
+            assert await code() == STORAGE_ERROR
+            (reason,) = [line["reason"] for line in broker.said("disk probe failed")]
+            assert "No space left on device" in reason
+            (disk / "other").unlink()
+            assert await code() == 0
+            assert broker.said("disk probe succeeded again")
+            await fill(wire)
 
 
 async def test_transactions_and_groups_survive_a_full_disk(tmp_path: Path) -> None:

@@ -179,6 +179,47 @@ async def test_health_tells_of_a_disk_that_does_not_answer(monkeypatch: pytest.M
         await until(b"200")
 
 
+async def test_health_tells_of_a_disk_that_does_not_answer_although_nobody_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = threading.Event()
+    answers.set()
+    fdatasync = RealFile.fdatasync
+
+    def slow(file: RealFile) -> None:
+        answers.wait()
+        fdatasync(file)
+
+    monkeypatch.setattr(RealFile, "fdatasync", slow)
+    settings = {
+        "metrics_listener": "127.0.0.1:0",
+        "health_probe_interval_ms": 1,
+        "health_probe_timeout_ms": 50,
+        "logging_level": "error",
+    }
+    async with Broker(config=settings) as broker:
+        assert broker.metrics_listener is not None
+        port = broker.metrics_listener.port
+        assert (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        answers.clear()
+        try:
+            async with asyncio.timeout(20):
+                while not (answer := await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503 "):
+                    pass
+            assert broker.data_dir.encode() in answer
+            assert b"health.probe.timeout.ms = 50" in answer
+            assert (await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            assert broker.failure is None
+        finally:
+            answers.set()
+        async with asyncio.timeout(20):
+            while not (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 "):
+                pass
+        async with RawConnection(broker.address) as wire:
+            await wire.create_topic("t")
+            assert (await wire.produce("t", batch(b"a"))).error_code == 0
+
+
 async def test_peers_that_ask_nothing_do_not_keep_others_from_the_metrics() -> None:
     async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
         assert broker.metrics_listener is not None
