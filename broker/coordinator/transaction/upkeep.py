@@ -212,9 +212,10 @@ class TransactionUpkeep:
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
         """Process replayed entries: end sessions if they are disabled, and finish decided transactions."""
         for entry in list(entries):
+            decided = entry.metadata.state.is_prepare  # what is aborted here is finished by its own transition
             if entry.metadata.session_partitions and not self._sessions:
                 self._end_session(entry)
-            if entry.metadata.state.is_prepare and entry.pending is None:
+            if decided and entry.pending is None:
                 self._logger.info("finishing_decided_transaction", **described(entry.metadata))
                 self._markers.finish(entry)
 

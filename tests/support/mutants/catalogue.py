@@ -293,6 +293,13 @@ MUTANTS: Final = (
         "",
     ),
     Mutant(
+        "an id whose session is off is finished twice at start",
+        "transactions",
+        "broker/coordinator/transaction/upkeep.py",
+        "            if decided and entry.pending is None:",
+        "            if entry.metadata.state.is_prepare and entry.pending is None:",
+    ),
+    Mutant(
         "a batch is appended without asking again after the wait",
         "transactions",
         "broker/handlers/txn_offset_commit.py",

@@ -181,12 +181,12 @@ def _request(partition: int, content: bytes, acks: int) -> ProduceRequest:
 
 
 def note_what_goes(world: World, log: PartitionLog, offset: int) -> None:
-    """Retention is about to delete what lies below the offset: note the last number of each producer."""
+    """Retention is about to delete what lies below the offset: note where each producer's last number was."""
     if log.partition == IDEMPOTENT:
         for header, content in log.batches(log.log_start_offset, offset):
             for record in decode_batch(content, 0, header):
                 producer, number = (record.value or b"").split()
-                world.lone_gone[producer] = int(number)
+                world.lone_gone[producer] = record.offset, int(number)
 
 
 def acknowledged_once(world: World, *, at_rest: bool) -> None:
@@ -203,17 +203,17 @@ def acknowledged_once(world: World, *, at_rest: bool) -> None:
         if header.next_offset <= end:
             there.update((record.offset, record.value or b"") for record in decode_batch(content, 0, header))
     numbers: dict[bytes, list[int]] = defaultdict(list)
-    for value in there.values():
+    for offset, value in there.items():
         producer, number = value.split()
         numbers[producer].append(int(number))
+        gone = world.lone_gone.get(producer, (-1, -1))  # a crash may bring it back
+        assert offset <= gone[0] or int(number) > gone[1] or world.scenario.may_lose, (
+            f"{producer.decode()} wrote {gone[1]}, which retention deleted, and later {int(number)}"
+        )
     for producer, written in numbers.items():
         in_order = written == sorted(set(written))
         has_gap = written[-1] - written[0] >= len(written)
         assert in_order, f"{producer.decode()} wrote {written}"
-        gone = world.lone_gone.get(producer, -1)
-        assert written[0] > gone or log.log_start_offset == 0, (
-            f"{producer.decode()} wrote {gone}, which retention deleted, and later {written}"
-        )
         assert world.loses_unsynced or not has_gap, f"{producer.decode()} wrote {written}"
     for producer in world.lone_producers:
         for batch in producer.acknowledged:

@@ -18,6 +18,7 @@ from oncelog.broker.broker import Broker
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction import decisions, metadata, state
 from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH
+from oncelog.broker.features import group_aware
 from oncelog.broker.log import (
     aborted,
     cleaner,
@@ -152,6 +153,10 @@ class SimulatedBroker:
         self.lives = 0
         self._stopping = False
         self._config = config
+        self.has_extension = group_aware(config)
+        """Whether the life in hand, or the last one, has the feature group.aware.transaction."""
+        self.next_config: Callable[[], BrokerConfig] | None = None
+        """Gives the settings of the next life, where they change."""
         self._memory = memory
         self._rng = rng
         self._thread_rng = random.Random(rng.getrandbits(32))
@@ -182,6 +187,9 @@ class SimulatedBroker:
     async def start(self) -> None:
         """Start on what is on disk."""
         self.lives += 1
+        if self.next_config is not None:
+            self._config = self.next_config()
+            self.has_extension = group_aware(self._config)
         self.fs.heal_operations()
         self._threads = SimulatedThreads(self._thread_rng, self._schedule, self._note)
         made = self._broker = Broker(

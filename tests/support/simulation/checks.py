@@ -48,6 +48,8 @@ def look(world: World) -> None:
         world.seen.clear()
     for partition, log in logs_of(world, OUTPUT, world.outputs):
         _look_at_output(world, partition, log)
+    if not world.broker.has_extension:
+        _extension_does_not_act(world)
     if world.lone_producers:
         acknowledged_once(world, at_rest=False)
     if world.scenario.small and not world.scenario.may_lose:
@@ -61,6 +63,16 @@ def _look_at_output(world: World, partition: int, log: PartitionLog) -> None:
     kept = before[len(deleted) :]
     assert now[: len(kept)] == kept, f"readers of {log.name} were given {kept}, now it is {now}"
     world.seen[partition] = deleted + now
+
+
+def _extension_does_not_act(world: World) -> None:
+    """Below its level there are no sessions and no claims, whatever is on disk."""
+    broker = world.broker.broker
+    for entry in broker.transaction_coordinator._state.entries():
+        assert not entry.metadata.session_partitions, f"{entry.metadata} has a session, which is off"
+    claims = broker.group_coordinator._claims
+    there = {name: claims.of_group(name) for name in claims.groups()}
+    assert not any(there.values()), f"claims are off, there are {there}"
 
 
 def look_before_deletion(world: World, log: PartitionLog, offset: int) -> None:
@@ -342,6 +354,8 @@ async def memory_is_what_the_log_says(world: World) -> None:
         now = after[part]
         if part in ("assignments", "claims"):
             value, now = ({name: of[name] for name in of if name not in outlived} for of in (value, now))
+        if part == "transactions" and world.keeps_no_sessions:
+            value, now = ({name: (*entry[:5], *entry[6:]) for name, entry in of.items()} for of in (value, now))
         if part == "claims" and world.scenario.may_lose:
             continue  # offsets that became committed since the loss bring theirs back
         if part == "transactions" and world.scenario.may_lose:

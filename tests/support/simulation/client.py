@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
 from oncelog.protocol.schema import Request, Response
 
+from .levels import without_extension
 from .network import Disconnected, Link
 
 if TYPE_CHECKING:
@@ -126,7 +127,10 @@ class Caller:
         """One attempt; raises Disconnected."""
         await self.process.awake()
         try:
-            answer = await self._connected().send(request, version)
+            link = self._connected()
+            if not self.process.world.broker.has_extension:
+                request = without_extension(request)
+            answer = await link.send(request, version)
         finally:
             await self.process.awake()
         return answer

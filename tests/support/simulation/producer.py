@@ -124,7 +124,7 @@ class Producer:
         """Everything but the end."""
         kind = self.kind
         transaction.identity = self.producer_id, self.epoch
-        if kind.session:
+        if kind.session and self.worker.world.broker.has_extension:
             # Now and then all that there is, more than what is going to be written.
             whole = self.worker.rng.random() < 0.3
             wanted = set(range(self.worker.world.outputs)) if whole else set(transaction.outputs)
@@ -151,7 +151,7 @@ class Producer:
         else:
             await _all(sends)
             await self.worker.maybe_stall()
-            if not kind.tv2 and not self._session_has_offsets:
+            if not kind.tv2 and not (self._session_has_offsets and self.worker.world.broker.has_extension):
                 await self._add_offsets()
             await self._commit_offsets(transaction)
 
@@ -300,7 +300,7 @@ class Producer:
             lambda answer: [answer.error_code],
         )
         transaction.told = commit
-        if commit and topics is not None:
+        if commit and topics is not None and self.worker.world.broker.has_extension:
             self._session |= set(transaction.outputs)
             self._session_has_offsets = True
         else:

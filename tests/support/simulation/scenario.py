@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from .kinds import AWARE, CLASSIC, MIXES
+from .levels import SAFE, is_leveled
 from .retention import Retention, retention_of
 from .worker import WorkerPlan
 
@@ -46,7 +47,8 @@ class Scenario:
     every second worker is in another group, and reads the inputs for it. With `extra` transactions write to another
     topic, too, which is deleted and made anew at times. In a `small` one segments are small and transactions write to a
     compacted topic, too, for whose keys compaction has little memory. `lone_producers` write beside
-    them, without transactions. With `retention` the outputs lose their oldest records."""
+    them, without transactions. With `retention` the outputs lose their oldest records. In
+    a `leveled` one the broker has other feature levels at each start."""
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -64,6 +66,7 @@ class Scenario:
     small: bool = False
     lone_producers: int = 0
     retention: Retention | None = None
+    leveled: bool = False
 
     @property
     def may_lose(self) -> bool:
@@ -125,7 +128,7 @@ def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended
     made = _first_part(seed, mixes, contended)
     if not made.calm and seed % 13 in FURTHER:
         made = _with_further_events(made)
-    return _with_retention(made)
+    return _with_levels(_with_retention(made))
 
 
 def _with_retention(made: Scenario) -> Scenario:
@@ -136,6 +139,21 @@ def _with_retention(made: Scenario) -> Scenario:
         return replace(made, retention=retention)
     jump = Event(round(rng.random() * made.length_s, 3), "clock", 1)
     return replace(made, retention=retention, events=tuple(sorted((*made.events, jump), key=lambda event: event.at)))
+
+
+def _with_levels(made: Scenario) -> Scenario:
+    """The same with changing levels if the seed says so: workers that this allows, and a restart more."""
+    if not is_leveled(made.seed):
+        return made
+    rng = Random(f"workers of {made.seed}")
+    workers = tuple(
+        worker if worker.kind in SAFE else replace(worker, kind=rng.choice(SAFE)) for worker in made.workers
+    )
+    made = replace(made, workers=workers, steady=False, leveled=True)
+    if made.calm:
+        return made
+    restart = Event(round(rng.random() * made.length_s, 3), rng.choice(("kill", "stop")), for_s=0.1)
+    return replace(made, events=tuple(sorted((*made.events, restart), key=lambda event: event.at)))
 
 
 def _with_further_events(made: Scenario) -> Scenario:

@@ -37,6 +37,7 @@ from .broker import AMPLE, Memory, PowerCut, Silent, SimulatedBroker, copy_of, n
 from .client import Unexpected
 from .keyed import KEYED
 from .kinds import AWARE, Kind
+from .levels import Level, drawn
 from .lost_files import Loss, remove_indexes
 from .network import Disconnected, Link, Network, Weather
 from .producer import EXTRA, GROUPS, INPUT, OUTPUT, Transaction
@@ -144,6 +145,11 @@ def _prepared(
         return config, runner.run(new_disk(config, topics, configs))
 
 
+@cache
+def _leveled(broker: str, small: bool, level: Level) -> BrokerConfig:
+    return BrokerConfig(BROKERS[broker] | (SMALL if small else {}) | level.settings)
+
+
 class World:
     """What a history consists of."""
 
@@ -168,6 +174,10 @@ class World:
             self.note,
             LITTLE if scenario.small else AMPLE,
         )
+        if scenario.leveled:
+            self.broker.next_config = self._next_config
+        self._levels = Random(f"levels of {scenario.seed}")
+        self._level = drawn(self._levels)
         self.further_rng = Random(f"further choices of {scenario.seed}")
         self.network = Network(self.broker, self.weather)
         self.transactions: list[Transaction] = []
@@ -178,7 +188,7 @@ class World:
         self.broken: list[AssertionError] = []
         self.readers = Readers(self)
         self.consumer = Consumer(self) if has_consumer(scenario.seed) and not scenario.may_lose else None
-        self.lone_gone: dict[bytes, int] = {}
+        self.lone_gone: dict[bytes, tuple[int, int]] = {}
         self.lone_producers = [LoneProducer(self, number) for number in range(scenario.lone_producers)]
         self._careless = itertools.count()
         self.keyed_last: dict[bytes, int] = {}
@@ -209,6 +219,13 @@ class World:
             pauses=rng.choice((0.0, 0.2, 0.5)),
             delay_s=rng.choice((0.0, 0.02, 0.5)),
         )
+
+    def _next_config(self) -> BrokerConfig:
+        """The settings of the broker's next life; the end looks whether a restart changes anything."""
+        if not self._ending and self.broker.fs.capacity is None:  # a full disk has no room for another level
+            self._level = drawn(self._levels)
+        self.note(f"the broker starts with {self._level}")
+        return _leveled(self.scenario.broker, self.scenario.small, self._level)
 
     def _retention(self) -> Retention | None:
         """The scenario's, but none where producer snapshots are lost.
@@ -608,6 +625,11 @@ class World:
         topic = self.broker.broker.metadata.topic(name)
         assert topic is not None, name
         return topic
+
+    @property
+    def keeps_no_sessions(self) -> bool:
+        """Whether sessions end with each life of the broker: records of level 0 have no room for them."""
+        return self.scenario.leveled and self._level.transaction_version == 0
 
     @property
     def may_lose_the_beginning(self) -> bool:

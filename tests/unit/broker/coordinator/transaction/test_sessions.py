@@ -359,6 +359,8 @@ class TestItsEnd:
             assert after.state is (S.COMPLETE_ABORT if ongoing else S.COMPLETE_COMMIT)
             assert after.producer_epoch == who.producer_epoch + ongoing
             assert w.partitions.logs[A].open_by_producer() == {}
+            assert marked(w) == ([A, B] if ongoing else []), "each marker is written once"
+            assert not events(w, "transaction_not_completed")
             with pytest.raises(KafkaError):
                 w.coordinator.admit_now("id", *who, A, registers=False)
             (said,) = events(w, "session_ended")
