@@ -54,13 +54,23 @@ def repeated(keys: Iterable[KeyT]) -> Steps[set[KeyT]]:
     return twice
 
 
+def distinct(keys: Iterable[KeyT]) -> Steps[dict[KeyT, None]]:
+    """Find the keys, each once, in their order."""
+    remaining = iter(keys)
+    found: dict[KeyT, None] = {}
+    while piece := list(islice(remaining, SLICE)):
+        found.update(dict.fromkeys(piece))
+        yield len(piece) // 4
+    return found
+
+
 def ordered(keys: Iterable[OrderedT]) -> Steps[Iterator[OrderedT]]:
     """Sort the keys, each once; every item of the result costs a microsecond or two, so count it."""
     remaining = iter(keys)
     runs: list[list[OrderedT]] = []
     while run := sorted(set(islice(remaining, SLICE))):
         runs.append(run)
-        yield SLICE
+        yield len(run)
     return _without_repetitions(heapq.merge(*runs))
 
 

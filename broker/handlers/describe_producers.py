@@ -29,14 +29,16 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Steps[
                 answers[index] = yield from _partition(context, topic.name, index)
             yield 1
         yield 1
-    return DescribeProducersResponse(
-        topics=[TopicResponse(name, list(answers.values())) for name, answers in topics.items()]
-    )
+    response = DescribeProducersResponse()
+    for name, answers in topics.items():
+        response.topics.append(TopicResponse(name, list(answers.values())))
+        yield 1
+    return response
 
 
 def _partition(context: RequestContext, topic: str, index: int) -> Steps[PartitionResponse]:
     answer = PartitionResponse(index)
-    yield context.rows()
+    yield 2 * context.rows()
     try:
         context.broker.replica_manager.partition(topic, index)
         log = context.broker.log_manager.get(topic, index)

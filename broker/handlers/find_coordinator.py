@@ -10,7 +10,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..coordinator.state_log import partition_for_key
 from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..steps import Steps, distinct
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
@@ -26,7 +26,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> Steps[Fi
         node_id, host, port = _home(context, request.key_type, request.key)
         return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
     response = FindCoordinatorResponse()
-    for key in dict.fromkeys(request.coordinator_keys):
+    for key in (yield from distinct(request.coordinator_keys)):
         response.coordinators.append(_coordinator(context, request.key_type, key))
         yield 2 * context.rows() + len(key) // 10  # the key is hashed
     return response

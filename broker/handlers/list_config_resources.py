@@ -13,7 +13,7 @@ from ...protocol.messages.list_config_resources import (
 )
 from ..config_sources import ResourceType
 from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..steps import Steps, distinct, ordered
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 KNOWN = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)
@@ -23,7 +23,7 @@ KNOWN = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS,
 def handle(context: RequestContext, request: ListConfigResourcesRequest) -> Steps[ListConfigResourcesResponse]:
     if context.api_version == 0:
         return ListConfigResourcesResponse()
-    wanted = set(request.resource_types or KNOWN)
+    wanted = yield from distinct(request.resource_types or KNOWN)
     for resource_type in wanted:
         if resource_type not in KNOWN:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no resource type {resource_type}.")
@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> Step
     response = ListConfigResourcesResponse()
     resources = response.config_resources
     if ResourceType.TOPIC in wanted:
-        for name in sorted(broker.metadata.topics):
+        for name in (yield from ordered(list(broker.metadata.topics))):
             resources.append(ConfigResource(name, int(ResourceType.TOPIC)))
             yield context.rows()
     for resource_type in (ResourceType.BROKER, BROKER_LOGGER):

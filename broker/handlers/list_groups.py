@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..steps import Steps, distinct
 
 CLASSIC = "classic"
 
@@ -12,8 +12,8 @@ CLASSIC = "classic"
 @handles(ListGroupsRequest)
 def handle(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """List the groups that match; filters ignore case, and an unknown state or type matches nothing."""
-    states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
+    states = yield from distinct(map(str.lower, request.states_filter))
+    types = yield from distinct(map(str.lower, request.types_filter))
     groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []
     response = ListGroupsResponse()
     for group in groups:

@@ -20,7 +20,7 @@ from ..handling import Reply, RequestContext, handles
 from ..metadata import Metadata, Topic
 from ..partition import LEADER_EPOCH
 from ..slices import in_slices
-from ..steps import Steps
+from ..steps import Steps, ordered
 from ..topic_creation import check_new_partitions, plan_topic
 from ..topic_names import name_problem
 
@@ -42,8 +42,8 @@ gigantic response."""
 def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
     metadata = context.broker.metadata
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        every = sorted(metadata.topics)
-        return (yield from _answer(context, request, dict.fromkeys(every), {}))
+        every = yield from ordered(list(metadata.topics))
+        return (yield from _answer(context, request, every, {}))
     ids: Requested = {}
     names: Requested = {}
     for start in range(0, len(request.topics), _TOPICS_PER_STEP):
@@ -107,7 +107,7 @@ async def _create_and_answer(
 
 
 def _answer(
-    context: RequestContext, request: MetadataRequest, requested: Requested, failures: dict[str, KafkaError]
+    context: RequestContext, request: MetadataRequest, requested: Iterable[str | bytes], failures: dict[str, KafkaError]
 ) -> Steps[MetadataResponse]:
     metadata = context.broker.metadata
     offline = context.broker.replica_manager.offline_partitions()
