@@ -76,10 +76,10 @@ class _Lane:
         """Start another thread if all are busy and the lane may have one more."""
         if self._threads >= min(self._unfinished, self._size):
             return
-        thread = threading.Thread(target=_work, args=(self._jobs,), name=f"oncelog-{self._name}", daemon=True)
         try:
+            thread = threading.Thread(target=_work, args=(self._jobs,), name=f"oncelog-{self._name}", daemon=True)
             thread.start()
-        except RuntimeError:  # the system has no thread left: those that there are do the work
+        except (RuntimeError, MemoryError):  # the system has no thread left: those that there are do the work
             if not self._threads:
                 loop.call_later(RETRY_S, self._start_thread, loop)
         else:
@@ -99,6 +99,8 @@ class _Lane:
             return
         if error is None:
             future.set_result(result)
+        elif isinstance(error, StopIteration):  # which no future takes; a generator makes the same of it (PEP 479)
+            future.set_exception(RuntimeError(f"a job raised {error!r}"))
         else:
             future.set_exception(error)
 

@@ -138,19 +138,31 @@ async def test_a_lane_goes_on_with_fewer_threads_where_the_system_has_no_more(
     assert await second == "second"
 
 
-async def test_a_job_waits_until_the_system_has_a_thread(threads: RealThreads, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+async def test_a_job_waits_until_the_system_has_a_thread(
+    threads: RealThreads, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     monkeypatch.setattr("oncelog.broker.threads.RETRY_S", 0.001)
     start, refused = threading.Thread.start, []
 
     def refuse_twice(thread: threading.Thread) -> None:
         if len(refused) < 2:
             refused.append(thread.name)
-            raise RuntimeError("can't start new thread")
+            raise error
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse_twice)
     assert await threads.run(Lane.FLUSH, lambda: "at last") == "at last"
     assert refused == ["oncelog-flush"] * 2
+
+
+async def test_a_job_that_raises_what_no_future_takes_fails_all_the_same(threads: RealThreads) -> None:
+    def exhausted() -> None:
+        raise StopIteration("nothing is left")
+
+    async with asyncio.timeout(20):
+        with pytest.raises(RuntimeError, match="a job raised StopIteration"):
+            await threads.run(Lane.FLUSH, exhausted)
 
 
 def test_a_job_that_ends_after_its_loop_was_closed_does_no_harm() -> None:
