@@ -293,6 +293,20 @@ MUTANTS: Final = (
         "",
     ),
     Mutant(
+        "what EndTxn does not name gets no marker",
+        "transactions",
+        "broker/coordinator/transaction/session.py",
+        "registered if known is None else registered.intersection(known)",
+        "registered if known is None else frozenset()",
+    ),
+    Mutant(
+        "every partition of a session gets a marker",
+        "transactions",
+        "broker/coordinator/transaction/session.py",
+        "registered if known is None else registered.intersection(known)",
+        "registered",
+    ),
+    Mutant(
         "an id whose session is off is finished twice at start",
         "transactions",
         "broker/coordinator/transaction/upkeep.py",

@@ -128,10 +128,10 @@ def nothing_was_refused(world: World) -> None:
 def _markers_where_something_was_written(world: World) -> None:
     """Producers whose transactions have an epoch each (KIP-890): the markers are where they wrote, and nowhere else.
 
-    Not known for a transaction that ended otherwise than its producer was told, or whose broker was restarted: then
-    whatever is registered counts as written.
+    Not known for a transaction that ended otherwise than its producer was told, or whose broker was restarted while
+    there was work: then whatever is registered counts as written.
     """
-    if world.broker.lives > 1 or world.deleted_records:
+    if world.lives_of_work > 1 or world.deleted_records:
         return
     markers: dict[tuple[int, int], list[tuple[str, bool]]] = defaultdict(list)
     for log in world.broker.broker.log_manager.logs():

@@ -10,7 +10,7 @@ from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse, EndTxnTopic
 from oncelog.protocol.messages.init_producer_id import AssignedPartitions, InitProducerIdRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from oncelog.protocol.messages.txn_offset_commit import (
@@ -294,6 +294,7 @@ class Producer:
                 *([EndTxnTopic(KEYED, [0])] if transaction.keyed else []),
                 EndTxnTopic(OFFSETS_TOPIC, [self.worker.world.home_of(self.worker.group)]),
             ]
+            topics = await self._named(topics, commit)
         answer = await self.caller.ask(
             lambda: EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit, topics),
             self.kind.end,
@@ -310,6 +311,35 @@ class Producer:
         elif not commit and self._uncertain:
             # A batch whose fate is unknown may still arrive: another epoch keeps it out (KIP-360).
             await self._init(self.producer_id, self.epoch)
+
+    async def _named(self, topics: list[EndTxnTopic], commit: bool) -> list[EndTxnTopic]:
+        """What is named as written: now and then too little, which changes nothing; or first too much, which is
+        refused."""
+        world = self.worker.world
+        luck = world.naming.random()
+        if luck < 0.15 and world.broker.has_extension:
+            await self._name_too_much(topics, commit)
+        if luck < 0.7:
+            return topics
+        kept = [
+            EndTxnTopic(topic.name, [i for i in topic.partitions if world.naming.random() < 0.5]) for topic in topics
+        ]
+        return [topic for topic in kept if topic.partitions]
+
+    async def _name_too_much(self, topics: list[EndTxnTopic], commit: bool) -> None:
+        """Name a partition that is neither in the transaction nor in the session."""
+        refused = False
+
+        def codes(answer: EndTxnResponse) -> list[int]:
+            nonlocal refused
+            refused = answer.error_code == ErrorCode.INVALID_REQUEST
+            return [] if refused else [answer.error_code]
+
+        named = [*topics, EndTxnTopic(INPUT, [0])]
+        request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit, named)
+        await self.caller.ask(lambda: request, self.kind.end, codes)
+        # What has timed out is aborted already; without the extension, after a restart meanwhile, nothing is named.
+        assert refused or not commit or self.worker.world.scenario.leveled, f"{request} was not refused"
 
 
 async def _all(calls: list[object]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, TypeVar
@@ -187,7 +188,10 @@ class World:
         self.deleted_records = False
         self.broken: list[AssertionError] = []
         self.readers = Readers(self)
+        self.naming = Random(f"names of {scenario.seed}")
         self.consumer = Consumer(self) if has_consumer(scenario.seed) and not scenario.may_lose else None
+        self.lives_of_work = 0
+        """How often the broker was started until the work was over."""
         self.lone_gone: dict[bytes, tuple[int, int]] = {}
         self.lone_producers = [LoneProducer(self, number) for number in range(scenario.lone_producers)]
         self._careless = itertools.count()
@@ -222,8 +226,11 @@ class World:
 
     def _next_config(self) -> BrokerConfig:
         """The settings of the broker's next life; the end looks whether a restart changes anything."""
-        if not self._ending and self.broker.fs.capacity is None:  # a full disk has no room for another level
-            self._level = drawn(self._levels)
+        if not self._ending:
+            level = drawn(self._levels)
+            # Another transaction.version is recorded at the start, which fails where the disk does.
+            kept = self._level.transaction_version if self.disk_may_fail else level.transaction_version
+            self._level = replace(level, transaction_version=kept)
         self.note(f"the broker starts with {self._level}")
         return _leveled(self.scenario.broker, self.scenario.small, self._level)
 
@@ -335,6 +342,7 @@ class World:
                 if self.scenario.calm:
                     checks.nothing_was_refused(self)
                 await self._end_work()
+                self.lives_of_work = self.broker.lives
                 await checks.memory_is_what_the_log_says(self)
                 await asyncio.sleep(SETTLE_S + self._inherited_timeout_s)
                 checks.at_rest(self)
