@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         RecordTooLargeError,
         RetriableError,
         StaleMetadataError,
+        UnknownPartitionError,
         UnknownTopicError,
         UnsupportedVersionError,
     )
@@ -194,6 +195,7 @@ __all__ = [
     "TransactionListing",
     "TransactionalProducerPool",
     "Transform",
+    "UnknownPartitionError",
     "UnknownTopicError",
     "UnsupportedVersionError",
     "WhyHanging",

@@ -16,11 +16,12 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from .bootstrap import PATIENCE_MS, bootstrap_option, run
+from .bootstrap import PATIENCE_MS, bootstrap_option, connect_admin, run
 from .json_output import json_option, print_json
 from .progress import Progress
 
 if TYPE_CHECKING:
+    from ..client.admin import Admin
     from ..client.producer import Producer
 
 LINES_AHEAD = 64
@@ -95,6 +96,7 @@ def produce(
             settings["transactional_id"] = txn
         sent = 0
         with Progress("records sent") as progress:
+            await _check_topic(bootstrap, topic)
             async with Producer(settings) as producer, _transaction(producer, txn):
                 async for line in _lines(value):
                     record_key, record_value = _split(line, fixed, separator)
@@ -110,6 +112,44 @@ def produce(
         return 0
 
     return run(work())
+
+
+async def _check_topic(bootstrap: str, topic: str) -> None:
+    """Fail at once for a topic that does not exist and that no broker will create; a producer waits for topics."""
+    from ..client.errors import AuthorizationError, InvalidTopicError, UnknownTopicError, UnsupportedVersionError
+    from ..client.values import TopicPartition
+    from ..protocol.errors import ErrorCode
+
+    async with connect_admin(bootstrap) as admin:
+        try:
+            await admin.describe_topics([topic])
+        except InvalidTopicError as missing:
+            if missing.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        except AuthorizationError:
+            return  # the producer says what is not allowed
+        else:
+            return
+        try:
+            if await _creates_topics(admin):
+                return
+        except (AuthorizationError, UnsupportedVersionError):
+            return
+        try:
+            await admin.list_offsets({TopicPartition(topic, 0): -1})  # believes several answers, and not one
+        except UnknownTopicError:
+            raise click.ClickException(
+                f"UNKNOWN_TOPIC_OR_PARTITION: topic {topic} does not exist, and the brokers create no topics"
+                f" (auto.create.topics.enable=false). Create it with `oncelog topic create {topic}`"
+            ) from None
+
+
+async def _creates_topics(admin: Admin) -> bool:
+    from ..client.admin import ConfigResource, ResourceType
+
+    broker = ConfigResource(ResourceType.BROKER, str((await admin.describe_cluster()).brokers[0].id))
+    setting = (await admin.describe_configs([broker]))[broker].get("auto.create.topics.enable")
+    return setting is None or setting.value != "false"
 
 
 def _header(text: str) -> tuple[str, bytes]:

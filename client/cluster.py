@@ -322,7 +322,8 @@ class Cluster:
         except TimeoutError as late:
             if isinstance(late, KafkaError):
                 raise
-            why = f": {failure.message}" if failure is not None else ""
+            reason = failure.message if failure is not None else self._links.silent_peers()
+            why = f": {reason}" if reason else ""
             raise KafkaTimeoutError(
                 ErrorCode.REQUEST_TIMED_OUT, f"could not {what} within {timeout_s * 1000:.0f} ms{why}"
             ) from failure

@@ -15,6 +15,7 @@ import os
 import re
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
@@ -34,6 +35,7 @@ SMALL: Final = 65_536
 """Size of the buffer that small answers are read through; a longer answer gets a buffer of its own size."""
 
 _CORRELATION_IDS: Final = 2**31
+IS_IT_KAFKA: Final = "is that a PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
 _CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 
@@ -99,8 +101,13 @@ class Connection(asyncio.BufferedProtocol):
         self._large: bytearray | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int, options: ConnectionOptions) -> Connection:
-        """Connect and negotiate versions; raises NetworkError, KafkaTimeoutError or UnsupportedVersionError."""
+    async def open(
+        cls, host: str, port: int, options: ConnectionOptions, connected: Callable[[], None] = lambda: None
+    ) -> Connection:
+        """Connect and negotiate versions; raises NetworkError, KafkaTimeoutError or UnsupportedVersionError.
+
+        `connected` is called when the peer has accepted the connection, before it has answered anything.
+        """
         address = f"{host}:{port}"
         loop = asyncio.get_running_loop()
         connection = cls(address, options)
@@ -117,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"no connection to {address} within socket.connection.setup.timeout.ms = "
                 f"{options.connect_timeout_s * 1000:.0f}",
             ) from None
+        connected()
         try:
             await connection._negotiate()
         except BaseException:
@@ -374,11 +382,10 @@ class Connection(asyncio.BufferedProtocol):
         for one in late:
             if not one.future.done():
                 name = one.request.__name__.removesuffix("Request")
-                one.future.set_exception(
-                    KafkaTimeoutError(
-                        ErrorCode.REQUEST_TIMED_OUT, f"{self.address} did not answer {name} v{one.version} in time"
-                    )
-                )
+                text = f"{self.address} did not answer {name} v{one.version} in time"
+                if not self._speaks_kafka:
+                    text += f": {IS_IT_KAFKA}"
+                one.future.set_exception(KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, text))
         if self._posted and self._posted[0][1] <= now:
             self.close("what was sent did not leave in time")
         elif late:
@@ -409,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._foreign:
             return NotKafkaError(ErrorCode.NETWORK_EXCEPTION, self._why)
         if not self._speaks_kafka and self._why == _CLOSED_BY_PEER:
-            why = f"{self._why} before it answered: is that a PLAINTEXT listener of a Kafka broker?"
+            why = f"{self._why} before it answered: {IS_IT_KAFKA}"
             return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
         return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {self._why or 'not connected'}")
 

@@ -42,6 +42,7 @@ __all__ = [
     "RecordTooLargeError",
     "RetriableError",
     "StaleMetadataError",
+    "UnknownPartitionError",
     "UnknownTopicError",
     "UnsupportedVersionError",
     "copy_of",
@@ -110,6 +111,12 @@ class UnknownTopicError(KafkaTimeoutError):
 
 class StaleMetadataError(RetriableError):
     """The broker does not lead the partition, or does not know the topic, at least not yet: metadata is refreshed."""
+
+
+class UnknownPartitionError(StaleMetadataError):
+    """The topic has no partition of this number, as far as is known: the metadata are refreshed."""
+
+    remedy = "correct the partition's number, or add partitions to the topic"
 
 
 class CoordinatorError(RetriableError):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..protocol.errors import ErrorCode
 from .backoff import ExponentialBackoff
-from .connection import Connection, ConnectionOptions
+from .connection import IS_IT_KAFKA, Connection, ConnectionOptions
 from .errors import NetworkError
 from .metadata import Node
 from .shared_task import outcome_of
@@ -20,7 +20,7 @@ from .shared_task import outcome_of
 class Link:
     """The state of one (node, channel): its open connection, the attempt to open one, and when the next may begin."""
 
-    __slots__ = ("attempt", "connection", "failures", "next_attempt_at", "node")
+    __slots__ = ("attempt", "connection", "failures", "next_attempt_at", "node", "silent_since")
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -28,6 +28,8 @@ class Link:
         self.attempt: asyncio.Task[Connection] | None = None
         self.failures = 0
         self.next_attempt_at = 0.0
+        self.silent_since: float | None = None
+        """When the peer accepted the connection of the attempt; None unless its first answer is waited for."""
 
 
 class Links:
@@ -67,6 +69,16 @@ class Links:
         """Return whether the last attempt to connect to the node failed."""
         return any(link.failures for (known, _), link in self._links.items() if known == node_id)
 
+    def silent_peers(self) -> str:
+        """Return which peers have accepted a connection and answered nothing yet, in words; "" if there are none."""
+        now = asyncio.get_running_loop().time()
+        return "; ".join(
+            f"connected to {link.node.host}:{link.node.port}, which has not answered ApiVersions within "
+            f"{now - link.silent_since:.1f} s: {IS_IT_KAFKA}"
+            for link in self._links.values()
+            if link.silent_since is not None
+        )
+
     def close_idle(self, now: float) -> None:
         """Close connections that were not used for connections.max.idle.ms."""
         for link in self._links.values():
@@ -97,11 +109,15 @@ class Links:
             await asyncio.sleep(wait)
         node = link.node
         try:
-            connection = await Connection.open(node.host, node.port, self._options)
+            connection = await Connection.open(
+                node.host, node.port, self._options, lambda: setattr(link, "silent_since", loop.time())
+            )
         except Exception:
             link.next_attempt_at = loop.time() + self._backoff(link.failures)
             link.failures += 1
             raise
+        finally:
+            link.silent_since = None
         if link.node[1:3] != node[1:3]:
             connection.close("the broker has another address now")
             raise NetworkError(

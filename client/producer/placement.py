@@ -17,7 +17,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Headers
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import BufferFullError, FatalError, KafkaTimeoutError, copy_of, error_for
+from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPartitionError, copy_of
 from ..given import MAX_INT32, topic_of, whole_number
 from ..metadata import ClusterMetadata
 from ..shared_task import outcome_of
@@ -93,7 +93,7 @@ class RecordPlacement:
         if not 0 <= partition < count:
             whole_number(partition, "partition", MAX_INT32)
             self._cluster.request_refresh()
-            raise error_for(
+            raise UnknownPartitionError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {topic.name!r} has partitions 0 to {count - 1} as far as is known, not {partition}",
             )

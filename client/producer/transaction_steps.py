@@ -17,7 +17,7 @@ from typing import Any, Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError, error_for
+from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError, RetriableError, UnknownPartitionError
 from ..given import partitions_of, positions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
@@ -125,16 +125,20 @@ class Transactions:
 
     async def _know(self, partitions: Collection[Partition]) -> None:
         """Load the topics' metadata, so that a record's partition is chosen and checked when it is handed over."""
+        max_block_s = self._config.max_block_ms / 1000
         for name in sorted({topic for topic, _ in partitions}):
-            topic = await self._cluster.topic(name, self._config.max_block_ms / 1000)
+            highest = max(index for one, index in partitions if one == name)
+            topic = await self._cluster.topic(name, max_block_s)
+            if highest >= len(topic.partitions):
+                with contextlib.suppress(RetriableError):  # what is known decides then
+                    await self._cluster.refresh([name])  # partitions may have been added
+                topic = await self._cluster.topic(name, max_block_s)
             self._accumulator.use_topic(topic)
-            for index in sorted(index for one, index in partitions if one == name):
-                if not 0 <= index < len(topic.partitions):
-                    self._cluster.request_refresh()
-                    raise error_for(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        f"topic {name!r} has {len(topic.partitions)} partitions as far as is known, and no {index}",
-                    )
+            if highest >= (count := len(topic.partitions)):
+                raise UnknownPartitionError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {name!r} has only partitions 0 to {count - 1}, and no {highest}",
+                )
 
     def _group(self, given: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
         """Who commits offsets: as given, else as of the last initialisation, else the group that is set."""

@@ -16,6 +16,7 @@ from oncelog import (
     KafkaError,
     Producer,
     TopicPartition,
+    UnknownPartitionError,
 )
 from oncelog.protocol.errors import ErrorCode
 
@@ -75,3 +76,20 @@ async def test_offsets_of_a_transaction_say_what_is_missing(bootstrap: str) -> N
         assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         async with producer.transaction() as txn:
             await txn.send("there", b"goes on")
+
+
+async def test_a_partition_that_a_topic_does_not_have_is_named(bootstrap: str) -> None:
+    topic = BEYOND.topic
+    async with (
+        asyncio.timeout(WAIT_S),
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Producer(bootstrap_servers=bootstrap, transactional_id="x") as producer,
+    ):
+        await producer.init_transactions()
+        with pytest.raises(UnknownPartitionError, match="has only partitions 0 to 0, and no 9") as refused:
+            await producer.begin_transaction([(topic, 9), (topic, 0)])
+        assert str(refused.value).endswith("(correct the partition's number, or add partitions to the topic)")
+        await admin.create_partitions({topic: 10})
+        await producer.begin_transaction([(topic, 9), (topic, 0)])  # it asks before it refuses
+        await producer.send(topic, b"there now", partition=9)
+        await producer.commit_transaction()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from oncelog import Admin, Broker, Consumer, KafkaTimeoutError, NotKafkaError, Producer
@@ -69,6 +70,22 @@ async def test_a_peer_that_hangs_up_is_asked_about() -> None:
     async with asyncio.timeout(WAIT_S), peer(b"") as address:
         with pytest.raises(KafkaTimeoutError, match="is that a PLAINTEXT listener"):
             await Admin(bootstrap_servers=address, default_api_timeout_ms=200).start()
+
+
+@pytest.mark.parametrize(("request_timeout_ms", "limit_ms"), [(600, 1000), (60_000, 300)])
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer])
+async def test_a_peer_that_stays_silent_is_asked_about(client: Any, request_timeout_ms: int, limit_ms: int) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    limit = {"max_block_ms" if client is Producer else "default_api_timeout_ms": limit_ms}
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, asyncio.timeout(WAIT_S):
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(KafkaTimeoutError, match=r"answer(ed)? ApiVersions .*TLS\?") as failed:
+            await client(bootstrap_servers=address, request_timeout_ms=request_timeout_ms, **limit).start()
+        assert address in str(failed.value).split(f"within {limit_ms} ms")[1]
 
 
 async def test_other_addresses_are_tried_before_it_is_given_up() -> None:

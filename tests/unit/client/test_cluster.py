@@ -136,7 +136,7 @@ async def test_a_connection_to_the_former_address_of_a_broker_is_not_used(monkey
     connecting, go_on = asyncio.Event(), asyncio.Event()
     addresses: list[str] = []
 
-    async def open_slowly(host: str, port: int, options: ConnectionOptions) -> Connection:
+    async def open_slowly(host: str, port: int, options: ConnectionOptions, connected: object) -> Connection:
         addresses.append(host)
         connecting.set()
         await go_on.wait()

@@ -6,7 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from oncelog.client.errors import AbortableError, CommitUnknownError, PartitionNotRegisteredError
+from oncelog.client.errors import (
+    AbortableError,
+    CommitUnknownError,
+    PartitionNotRegisteredError,
+    UnknownPartitionError,
+)
 from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
 from oncelog.client.values import ConsumerGroupMetadata
@@ -328,7 +333,7 @@ def test_version_1_adds_the_partitions_at_once() -> None:
 def test_a_partition_that_does_not_exist_is_no_transaction() -> None:
     async def test(world: World) -> None:
         await world.init()
-        with pytest.raises(Exception, match="has 3 partitions as far as is known, and no 3"):
+        with pytest.raises(UnknownPartitionError, match="has only partitions 0 to 2, and no 3"):
             await world.transactions.begin([(TOPIC, 3)])
         assert world.manager.state is State.READY
 
