@@ -194,8 +194,8 @@ class TestList:
         other = f"{name}-other"
         await admin.fence_producers([other])
 
-        async def listed(**filters: object) -> set[str]:
-            found = await admin.list_transactions(**filters)  # type: ignore[arg-type]
+        async def listed(**filters: Any) -> set[str]:
+            found = await admin.list_transactions(**filters)
             return {one.transactional_id for one in found} & {name, other}
 
         (mine,) = [one for one in await admin.list_transactions() if one.transactional_id == name]

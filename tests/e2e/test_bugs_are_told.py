@@ -28,11 +28,11 @@ class Bug(Exception):
     """What nobody expects."""
 
 
-def fail(*arguments: object, **named: object) -> NoReturn:
+def fail(*arguments: object, **named: Any) -> NoReturn:
     raise Bug("in the middle")
 
 
-async def fail_later(*arguments: object, **named: object) -> NoReturn:
+async def fail_later(*arguments: object, **named: Any) -> NoReturn:
     raise Bug("in the middle")
 
 

@@ -462,7 +462,7 @@ async def test_a_processor(broker: Gone, moment: str, group_aware: bool) -> None
             topics=["t"],
             process=process,
             consumer_group_aware_transaction=group_aware,
-            on_progress=lambda _: (broker.leave(), reached.set()),  # type: ignore[func-returns-value, arg-type, return-value]
+            on_progress=lambda _: (broker.leave(), reached.set()),  # type: ignore[func-returns-value, arg-type]
             **SETTINGS,
         ) as processor:
             await processor.run()

@@ -23,7 +23,7 @@ async def topic(bootstrap: str, fresh_name: Names) -> str:
     return await created_topic(bootstrap, fresh_name("topic"), 2)
 
 
-def reader(bootstrap: str, **settings: object) -> Consumer:
+def reader(bootstrap: str, **settings: Any) -> Consumer:
     return Consumer({"auto_offset_reset": "earliest", **settings}, bootstrap_servers=bootstrap)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
@@ -91,7 +92,7 @@ class Member:
 
 
 @asynccontextmanager
-async def member(bootstrap: str, topic: str, group: str, **settings: object) -> AsyncIterator[Member]:
+async def member(bootstrap: str, topic: str, group: str, **settings: Any) -> AsyncIterator[Member]:
     log = Log()
     options = {
         "bootstrap_servers": bootstrap,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from oncelog.protocol.errors import ErrorCode
@@ -55,7 +56,7 @@ def member(bootstrap: str, group: str) -> Iterator[Callable[..., Member]]:
         yield lambda **fields: Member(stack.enter_context(Wire(bootstrap)), group, **fields)
 
 
-def stable_pair(member: Callable[..., Member], **fields: object) -> tuple[Member, Member]:
+def stable_pair(member: Callable[..., Member], **fields: Any) -> tuple[Member, Member]:
     """(leader, follower), with an assignment each."""
     first = member(**fields)
     assert first.join().error_code == 0

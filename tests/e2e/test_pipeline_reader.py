@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ async def consumed(bootstrap: str, partition: TopicPartition, isolation: str) ->
         return rows, end
 
 
-def read(bootstrap: str, partition: TopicPartition, start: int, end: int, **client: object) -> list[Row]:
+def read(bootstrap: str, partition: TopicPartition, start: int, end: int, **client: Any) -> list[Row]:
     options = {"kafka.bootstrap.servers": bootstrap}
     options |= {f"kafka.{name.replace('_', '.')}": str(value) for name, value in client.items()}
     config = Options(options, SOURCE_OPTIONS).client(ConsumerConfig, **CLIENT_DEFAULTS)

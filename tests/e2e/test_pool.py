@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from oncelog import Consumer, Producer, ProducerFencedError
@@ -31,11 +32,11 @@ def prefix(fresh_name: Names) -> str:
     return fresh_name("pool") + "-"
 
 
-def pool_of(bootstrap: str, prefix: str, **options: object) -> TransactionalProducerPool:
+def pool_of(bootstrap: str, prefix: str, **options: Any) -> TransactionalProducerPool:
     return TransactionalProducerPool(
         bootstrap_servers=bootstrap,
         prefix=prefix,
-        **{"session_timeout_ms": 6000, **options},  # type: ignore[arg-type]
+        **{"session_timeout_ms": 6000, **options},
     )
 
 

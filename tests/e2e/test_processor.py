@@ -125,7 +125,7 @@ async def test_a_cancelled_run_can_be_run_again(job: Job, phase: str) -> None:
         worker, reached = processor._workers[0], asyncio.Event()
 
         def then_cancel(call: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-            async def cancelled(*args: object, **named: object) -> None:
+            async def cancelled(*args: object, **named: Any) -> None:
                 if reached.is_set():
                     return await call(*args, **named)
                 doing = asyncio.ensure_future(call(*args, **named))

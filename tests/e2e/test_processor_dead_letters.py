@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from oncelog import Consumer, ConsumerRecord, Producer
@@ -40,7 +41,7 @@ async def dead_letters(job: Job) -> list[ConsumerRecord]:
         return found
 
 
-async def process_all(job: Job, total: int, **options: object) -> None:
+async def process_all(job: Job, total: int, **options: Any) -> None:
     async with job.processor(dead_letter_topic=job.dead, **options) as processor:
         running = asyncio.create_task(processor.run())
         await job.until_committed(total)

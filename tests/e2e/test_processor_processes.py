@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -26,7 +27,7 @@ async def job(bootstrap: str, fresh_name: Names) -> Job:
     return job
 
 
-def arguments(job: Job, **more: object) -> dict[str, object]:
+def arguments(job: Job, **more: Any) -> dict[str, object]:
     return {"bootstrap": job.bootstrap, "source": job.source, "target": job.target, "group": job.group, **more}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from oncelog import Consumer, KafkaTimeoutError, Producer
@@ -21,7 +22,7 @@ async def proxy() -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
-def producer_of(proxy: FaultProxy, **settings: object) -> Producer:
+def producer_of(proxy: FaultProxy, **settings: Any) -> Producer:
     return Producer(settings, bootstrap_servers=proxy.address, acks=0, enable_idempotence=False)
 
 

@@ -172,7 +172,7 @@ async def _generates(partitions: set[TopicPartition]) -> Any:
 
 
 class AsyncGenerator(RebalanceListener):
-    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Any:  # type: ignore[override]
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Any:
         yield partitions
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog.broker.broker import Broker, BrokerStartError
@@ -28,7 +29,7 @@ E = ErrorCode
 
 
 @contextlib.asynccontextmanager
-async def broker_on(directory: Path, **settings: object) -> AsyncIterator[tuple[Broker, RawConnection]]:
+async def broker_on(directory: Path, **settings: Any) -> AsyncIterator[tuple[Broker, RawConnection]]:
     async with (
         Broker(directory, logging_level="error", config=settings) as broker,
         RawConnection(broker.address) as wire,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from oncelog.protocol.errors import ErrorCode
@@ -189,8 +190,8 @@ async def test_a_topic_is_deleted_by_its_id(bootstrap: str, fresh_name: Name) ->
 async def test_partitions_can_be_added_and_never_taken_away(bootstrap: str, fresh_name: Name) -> None:
     name = fresh_name("topic")
 
-    async def grow(wire: RawConnection, count: int, **more: object) -> int:
-        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, **more)], 10_000)  # type: ignore[arg-type]
+    async def grow(wire: RawConnection, count: int, **more: Any) -> int:
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, **more)], 10_000)
         return (await wire.call(request, 3)).results[0].error_code
 
     async with RawConnection(bootstrap) as wire:

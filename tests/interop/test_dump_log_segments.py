@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, LoadPoint, LogConfig, PartitionLog, load_log
@@ -26,9 +27,9 @@ def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
-def batch(first_key: int, count: int = 3, **options: object) -> bytearray:
+def batch(first_key: int, count: int = 3, **options: Any) -> bytearray:
     records = [Record(i, NOW + i, b"key-%d" % (first_key + i), b"value-%d" % (first_key + i)) for i in range(count)]
-    return bytearray(encode_batch(records, **options))  # type: ignore[arg-type]
+    return bytearray(encode_batch(records, **options))
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -67,7 +68,7 @@ def consumer(bootstrap: str) -> Iterator[Callable[..., Consumer]]:
     """Make librdkafka consumers."""
     with ExitStack() as stack:
 
-        def make(group: str, *, address: str = bootstrap, **settings: object) -> Consumer:
+        def make(group: str, *, address: str = bootstrap, **settings: Any) -> Consumer:
             dotted = {name.replace("_", "."): value for name, value in settings.items()}
             made = Consumer(
                 {
@@ -289,7 +290,7 @@ def test_librdkafka_members_go_on_after_the_broker_was_gone(
 # ---- aiokafka
 
 
-def aio(address: str, group: str, *topics: str, **settings: object) -> AIOKafkaConsumer:
+def aio(address: str, group: str, *topics: str, **settings: Any) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         *topics,
         bootstrap_servers=address,
@@ -363,7 +364,7 @@ async def test_aiokafka_admin_sees_groups(bootstrap: str, fresh_name: Fresh, top
 # ---- kafka-python
 
 
-def python(address: str, group: str, *topics: str, **settings: object) -> KafkaConsumer:
+def python(address: str, group: str, *topics: str, **settings: Any) -> KafkaConsumer:
     return KafkaConsumer(
         *topics,
         bootstrap_servers=address,

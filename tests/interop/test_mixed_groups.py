@@ -169,9 +169,9 @@ async def test_a_mixed_group_shares_evenly_and_reads_everything_once(
         await admin.create_topic(topic, PARTITIONS)
     shares = Shares(topic)
     leader, follower = (ours, theirs) if first == "ours" else (theirs, ours)
-    async with leader(bootstrap, shares, group, strategy):  # type: ignore[operator]
+    async with leader(bootstrap, shares, group, strategy):
         await shares.until(lambda: shares.even)
-        async with follower(bootstrap, shares, group, strategy):  # type: ignore[operator]
+        async with follower(bootstrap, shares, group, strategy):
             await shares.until(lambda: shares.even)
             await fill(bootstrap, topic, 0, 300)
             await shares.until(lambda: len(shares.values) >= 300)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -39,7 +40,7 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1) -> AdminClient:
     return admin
 
 
-def consume_all(bootstrap: str, topic: str, count: int, **config: object) -> list[tuple[int, int, bytes]]:
+def consume_all(bootstrap: str, topic: str, count: int, **config: Any) -> list[tuple[int, int, bytes]]:
     """(partition, offset, value) of `count` records, read by a group of one."""
     consumer = Consumer(
         {

@@ -41,13 +41,13 @@ class Bugs:
     def __init__(self) -> None:
         self.found: list[BaseException] = []
 
-    def error(self, event: str, exc_info: BaseException | None = None, **fields: object) -> None:
+    def error(self, event: str, exc_info: BaseException | None = None, **fields: Any) -> None:
         if exc_info is not None:
             self.found.append(exc_info)
 
-    def warning(self, event: str, **fields: object) -> None: ...
+    def warning(self, event: str, **fields: Any) -> None: ...
 
-    def info(self, event: str, **fields: object) -> None: ...
+    def info(self, event: str, **fields: Any) -> None: ...
 
 
 def frame_of(request: Request[Any], version: int) -> bytes:
@@ -72,7 +72,7 @@ async def sent(broker: Broker, frame: bytes) -> bytes | None:
 async def _answered(broker: Broker, peer: Peer, frame: bytes) -> bytes | None:
     dispatcher = broker.dispatcher
     try:
-        exchange = dispatcher.accept(peer, memoryview(bytearray(frame)))  # type: ignore[arg-type]
+        exchange = dispatcher.accept(peer, memoryview(bytearray(frame)))
     except MalformedRequest:
         return None
     deferred, answer, failure = None, None, None

@@ -29,7 +29,7 @@ ANSWER_S = 0.001
 class FetchWorld:
     """`sizes[n]`: the values' sizes of the records of partition n, led by node n modulo `nodes`."""
 
-    def __init__(self, sizes: list[list[int]], nodes: int = 1, **settings: object) -> None:
+    def __init__(self, sizes: list[list[int]], nodes: int = 1, **settings: Any) -> None:
         self.logs = [
             [encode_batch([Record(at, 0, None, bytes(size))], base_offset=at) for at, size in enumerate(partition)]
             for partition in sizes

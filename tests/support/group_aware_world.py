@@ -166,7 +166,7 @@ class Lines:
 class GroupAwareWorld:
     """Home, group coordinator and simulated ids; `restart` makes new ones on what the logs hold."""
 
-    def __init__(self, *, flush_on_ask: bool = True, active: bool = True, **settings: object) -> None:
+    def __init__(self, *, flush_on_ask: bool = True, active: bool = True, **settings: Any) -> None:
         self.world = GroupWorld(**settings)
         if not active:
             self.world.group_aware = False

@@ -95,7 +95,7 @@ class Topics:
 class GroupWorld:
     """A coordinator that can crash and start again, and the requests of its clients in short."""
 
-    def __init__(self, *, flush_on_ask: bool = True, **settings: object) -> None:
+    def __init__(self, *, flush_on_ask: bool = True, **settings: Any) -> None:
         self.log = SimulatedGroupLog(flush_on_ask=flush_on_ask)
         self.topics = Topics(orders=4, payments=2)
         self.config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})

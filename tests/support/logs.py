@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from crc32c import crc32c
 from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
@@ -47,14 +47,14 @@ class CountingIds:
 
 
 def batch(
-    *values: str | None, key: bytes | None = b"k", timestamp: int = NOW, step: int = 0, **options: object
+    *values: str | None, key: bytes | None = b"k", timestamp: int = NOW, step: int = 0, **options: Any
 ) -> bytearray:
     """A batch of these values."""
     records = [
         Record(i, timestamp + i * step, key, None if value is None else value.encode())
         for i, value in enumerate(values)
     ]
-    return bytearray(encode_batch(records, **options))  # type: ignore[arg-type]
+    return bytearray(encode_batch(records, **options))
 
 
 def compressed(codec: Compression, count: int = 10) -> bytearray:
@@ -77,7 +77,7 @@ def open_log(
     clock: StandingClock | None = None,
     topic: str = "t",
     threads: Threads | None = None,
-    **config: object,
+    **config: Any,
 ) -> PartitionLog:
     """The log in /data/t-0, which is made if it is missing."""
     directory = f"{DATA}/{topic}-0"
@@ -90,25 +90,25 @@ def open_log(
         directory,
         fs=fs,
         clock=clock or StandingClock(),
-        config=LogConfig(**config),  # type: ignore[arg-type]
+        config=LogConfig(**config),
         point=point,
         threads=threads,
     )
 
 
-def new_manager(fs: FaultyFileSystem, clock: StandingClock | None = None, **options: object) -> LogManager:
-    return LogManager(DATA, fs=fs, clock=clock or StandingClock(), ids=CountingIds(), **options)  # type: ignore[arg-type]
+def new_manager(fs: FaultyFileSystem, clock: StandingClock | None = None, **options: Any) -> LogManager:
+    return LogManager(DATA, fs=fs, clock=clock or StandingClock(), ids=CountingIds(), **options)
 
 
 def values(batches: Iterable[tuple[object, object]]) -> list[str]:
     """The values in what `PartitionLog.batches` yields."""
     found = []
     for header, data in batches:
-        found += [record.value.decode() for record in decode_batch(data, 0, header)]  # type: ignore[arg-type, union-attr]
+        found += [record.value.decode() for record in decode_batch(data, 0, header)]
     return found
 
 
-def values_of(records: bytes) -> list[str]:
+def values_of(records: bytes | bytearray | memoryview) -> list[str]:
     """The values in the records of a fetch."""
     return [
         (record.value or b"").decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from oncelog import Admin, Consumer, ConsumerRecord, Processor, Producer
 from oncelog.client.admin import NewTopic
@@ -38,12 +39,12 @@ class Job:
         for record in records:
             transaction.send(self.target, record.value, partition=record.partition)
 
-    def processor(self, transactional_id: str | None = None, **options: object) -> Processor:
+    def processor(self, transactional_id: str | None = None, **options: Any) -> Processor:
         settings: dict[str, object] = {
             "auto_offset_reset": "earliest",
             "heartbeat_interval_ms": 200,
             "session_timeout_ms": 10_000,
-            **options.pop("consumer_settings", {}),  # type: ignore[dict-item]
+            **options.pop("consumer_settings", {}),
         }
         if "process" not in options and "transform" not in options:
             options["process"] = self.copy
@@ -52,9 +53,9 @@ class Job:
             topics=[self.source],
             group_id=self.group,
             transactional_id=transactional_id or self.fresh_name("transactional"),
-            max_batch_ms=options.pop("max_batch_ms", 20),  # type: ignore[arg-type]
+            max_batch_ms=options.pop("max_batch_ms", 20),
             consumer_settings=settings,
-            **options,  # type: ignore[arg-type]
+            **options,
         )
 
     async def until_committed(self, total: int) -> None:

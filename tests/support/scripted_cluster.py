@@ -165,7 +165,7 @@ class ScriptedCluster:
 class World:
     """A transactional producer's parts above a scripted cluster."""
 
-    def __init__(self, version: int, group_aware: int = 0, **settings: object) -> None:
+    def __init__(self, version: int, group_aware: int = 0, **settings: Any) -> None:
         loop = asyncio.get_running_loop()
         self.cluster = ScriptedCluster(version, group_aware)
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -209,7 +209,7 @@ class World:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-def in_world(test: Callable[[World], Awaitable[None]], version: int, group_aware: int = 0, **settings: object) -> None:
+def in_world(test: Callable[[World], Awaitable[None]], version: int, group_aware: int = 0, **settings: Any) -> None:
     """Run a test in virtual time; the producer is not initialised yet."""
 
     async def main() -> None:

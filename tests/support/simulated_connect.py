@@ -309,7 +309,7 @@ class Work(ScriptedWork):
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
                 self._raise(running)
-                self.producers.running.discard(self.instances.pop(task, None))  # type: ignore[arg-type]
+                self.producers.running.discard(self.instances.pop(task, None))
                 await self.herder.status(task, State.UNASSIGNED, None, None)
 
     async def fence_tasks(self, connector: str, count: int, config: Any) -> None:

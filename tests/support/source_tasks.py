@@ -32,7 +32,7 @@ class Offsets:
 
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
         text = self.known.get(json.dumps(dict(partition), sort_keys=True))
-        return None if text is None else json.loads(text)  # type: ignore[no-any-return]
+        return None if text is None else json.loads(text)
 
     async def offset(self, partition: SourcePartition) -> SourceOffset | None:
         return self.offset_blocking(partition)

@@ -305,7 +305,7 @@ class CoordinatorWorld:
     """One coordinator on simulated ports; `restart` makes a new one on what the old left. `logs` is what it said."""
 
     def __init__(
-        self, *, transaction_version: int = 2, flush_on_ask: bool = True, clock: Clock | None = None, **config: object
+        self, *, transaction_version: int = 2, flush_on_ask: bool = True, clock: Clock | None = None, **config: Any
     ) -> None:
         self.clock: Any = clock or FakeClock()
         self.log = SimulatedStateLog(flush_on_ask=flush_on_ask)

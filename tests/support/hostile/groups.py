@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+from typing import Any
 
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -15,7 +16,7 @@ from support.hostile.siege import Siege
 from support.raw_connection import RawConnection
 
 
-def join(group: str, member: str = "", metadata: bytes = b"", **fields: object) -> JoinGroupRequest:
+def join(group: str, member: str = "", metadata: bytes = b"", **fields: Any) -> JoinGroupRequest:
     protocols = [JoinGroupRequestProtocol("range", metadata)]
     return JoinGroupRequest(
         group,
@@ -24,7 +25,7 @@ def join(group: str, member: str = "", metadata: bytes = b"", **fields: object) 
         member,
         protocol_type="consumer",
         protocols=protocols,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 

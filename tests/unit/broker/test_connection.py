@@ -88,7 +88,7 @@ class Peer:
 class House:
     """A listener on a free port with a word dispatcher behind it."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.dispatcher = WordDispatcher()
         config = BrokerConfig({"listeners": "127.0.0.1:0", **settings})
         row = Row.parse("127.0.0.1:0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from oncelog import Broker
@@ -107,5 +108,5 @@ async def test_name_of_a_deleted_topic_is_refused_until_its_offsets_can_be_remov
     assert committed(broker) == 0, "the new topic is read from its beginning"
 
 
-def disk_full(*_: object, **__: object) -> None:
+def disk_full(*_: object, **__: Any) -> None:
     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "as if the disk were full")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from oncelog.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, FetchSessionCache, FetchTarget
 from oncelog.broker.steps import run_at_once
@@ -96,8 +98,8 @@ def test_a_full_cache_gives_no_session_until_the_oldest_is_stale() -> None:
 def test_an_increment_tells_only_what_changed() -> None:
     target = FetchTarget("t", FetchPartition(0, -1, 5))
 
-    def data(**fields: object) -> PartitionData:
-        return PartitionData(0, **{"high_watermark": 5, "log_start_offset": 0, **fields})  # type: ignore[arg-type]
+    def data(**fields: Any) -> PartitionData:
+        return PartitionData(0, **{"high_watermark": 5, "log_start_offset": 0, **fields})
 
     assert target.worth_telling(data())
     assert not target.worth_telling(data())

@@ -51,7 +51,7 @@ async def broker() -> AsyncIterator[Broker]:
 @pytest.fixture
 async def stores(broker: Broker) -> Stores:
     stores = Stores(broker)
-    broker.replica_manager._open_log = stores.open  # type: ignore[method-assign, assignment]
+    broker.replica_manager._open_log = stores.open  # type: ignore[method-assign]
     await broker.metadata.create_topic("t", 3, {})
     return stores
 

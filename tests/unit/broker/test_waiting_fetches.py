@@ -37,7 +37,7 @@ def damage(broker: Broker, topic: str, partition: int) -> PartitionLog:
         raise CorruptLog("00000000000000000000.log", 0, 0, "damaged on purpose")
 
     log = broker.replica_manager.partition(topic, partition).log
-    log.reader.read = log.reader.bytes_between = broken  # type: ignore[method-assign, assignment]
+    log.reader.read = log.reader.bytes_between = broken
     return log
 
 

@@ -82,7 +82,7 @@ class Member(WorkerGroupMember):
         self._membership = GroupMembership(cluster, config, self._due.set)  # type: ignore[arg-type]
         self._membership.polled(still=True)
         self.joined = 0
-        self._membership.join = self._join  # type: ignore[method-assign, assignment]
+        self._membership.join = self._join  # type: ignore[method-assign]
 
     async def _join(self, protocols: object, assign: object) -> Joined:
         self.joined += 1

@@ -25,7 +25,7 @@ class StalledConsumer:
 
     hangs = False
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Any) -> None:
         self._given = 0
 
     async def __aenter__(self) -> Self:

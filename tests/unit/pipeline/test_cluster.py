@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,8 +43,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     monkeypatch.setattr(clusters, "_spark", lambda: (environment, str(program)))
     made: list[StandaloneCluster] = []
 
-    def build(**given: object) -> StandaloneCluster:
-        made.append(StandaloneCluster(tmp_path / "cluster", port=0, **given))  # type: ignore[arg-type]
+    def build(**given: Any) -> StandaloneCluster:
+        made.append(StandaloneCluster(tmp_path / "cluster", port=0, **given))
         return made[-1]
 
     yield build

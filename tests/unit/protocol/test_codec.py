@@ -370,7 +370,7 @@ def test_records_are_bytes(records: object) -> None:
     with pytest.raises(EncodeError):
         codec.encode_pieces(
             ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, records)])]), 9
-        )  # type: ignore[arg-type]
+        )
 
 
 def test_bytes_fields_are_copies() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from typing import Any
 
 import cramjam
 import lz4.frame
@@ -23,7 +24,7 @@ ZSTD_07 = b"\x27\xb5\x2f\xfd\x20\x05\x40\x00\x05hello\xc0\x00\x00"
 SKIPPABLE = struct.pack("<II", 0x184D2A50, 4) + b"skip"
 
 
-def lz4_frame(payload: bytes = BOTH, **options: object) -> bytes:
+def lz4_frame(payload: bytes = BOTH, **options: Any) -> bytes:
     return bytes(lz4.frame.compress(payload, **{"block_linked": False, "store_size": False} | options))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, PartitionLog
@@ -22,7 +23,7 @@ from support.logs import DATA, NOW, batch, open_log
 DAY_MS = 24 * 3600 * 1000
 
 
-def compacted_log(fs: FaultyFileSystem, **config: object) -> PartitionLog:
+def compacted_log(fs: FaultyFileSystem, **config: Any) -> PartitionLog:
     return open_log(fs, cleanup_policy=("compact",), segment_bytes=1 << 20, **config)
 
 

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
@@ -185,7 +186,7 @@ async def test_a_failing_logger_does_not_keep_a_failed_directory_open(
     log = manager.create("t", 0, CONFIG)
 
     class DeadSink:
-        def error(self, *_: object, **__: object) -> None:
+        def error(self, *_: object, **__: Any) -> None:
             raise BrokenPipeError
 
     with monkeypatch.context() as patched:

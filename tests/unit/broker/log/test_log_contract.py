@@ -21,16 +21,16 @@ COMMITTED = IsolationLevel.READ_COMMITTED
 Opening = Callable[..., Any]
 
 
-def of_files(**config: object) -> Log:
-    return open_log(FaultyFileSystem(), **config)  # type: ignore[arg-type]
+def of_files(**config: Any) -> Log:
+    return open_log(FaultyFileSystem(), **config)
 
 
-def in_memory(**config: object) -> Log:
-    return MemoryLog(MemoryStore(), LogConfig(**config), StandingClock())  # type: ignore[arg-type]
+def in_memory(**config: Any) -> Log:
+    return MemoryLog(MemoryStore(), LogConfig(**config), StandingClock())
 
 
-def remote(**config: object) -> Log:
-    return MemoryLog(MemoryStore(), LogConfig(**config), StandingClock(), remote=True)  # type: ignore[arg-type]
+def remote(**config: Any) -> Log:
+    return MemoryLog(MemoryStore(), LogConfig(**config), StandingClock(), remote=True)
 
 
 @pytest.fixture(params=[of_files, in_memory, remote], ids=["files", "memory", "remote"])
@@ -74,10 +74,8 @@ def fill(log: Log, count: int = 60) -> list[str]:
     return sent
 
 
-def produce(log: Log, value: str, sequence: int, *, producer_id: int = 1, epoch: int = 0, **options: object) -> Any:
-    return log.append(
-        batch(value, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options)  # type: ignore[arg-type]
-    )
+def produce(log: Log, value: str, sequence: int, *, producer_id: int = 1, epoch: int = 0, **options: Any) -> Any:
+    return log.append(batch(value, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options))
 
 
 def end(log: Log, commit: bool, *, producer_id: int = 1, epoch: int = 0) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, PartitionLog
@@ -24,7 +25,7 @@ def fs() -> FaultyFileSystem:
     return FaultyFileSystem()
 
 
-def written(fs: FaultyFileSystem, count: int = 5, *, flushed: int | None = None, **config: object) -> PartitionLog:
+def written(fs: FaultyFileSystem, count: int = 5, *, flushed: int | None = None, **config: Any) -> PartitionLog:
     """A log of `count` batches, of which `flushed` (all) are on disk."""
     log = open_log(fs, **config)
     for number in range(count):

@@ -196,7 +196,7 @@ async def test_a_cold_segment_that_cannot_be_read_fails_the_read(
 
 async def test_a_look_up_by_time_loads_cold_indexes_in_a_thread(log: PartitionLog, threads: HeldThreads) -> None:
     steps = log.find_offset_for_timestamp(NOW + 50, IsolationLevel.READ_UNCOMMITTED)
-    assert (await finished(threads, steps))[:2] == (NOW + 50, 50)  # type: ignore[arg-type, comparison-overlap]
+    assert (await finished(threads, steps))[:2] == (NOW + 50, 50)  # type: ignore[comparison-overlap]
     assert threads.count == 1
 
 
@@ -294,7 +294,7 @@ async def test_a_compaction_has_a_damaged_index_made_again_in_a_thread(fs: Fault
     for _ in ("the offset and time indexes", "the transaction index"):
         with pytest.raises(at_hand.NotAtHand) as caught:
             cleaner.plan(log, 0, NOW, force=True)
-        assert await finished(threads, log.reader.side_reads.get(caught.value))  # type: ignore[arg-type]
+        assert await finished(threads, log.reader.side_reads.get(caught.value))
     plan = cleaner.plan(log, 0, NOW, force=True)
     assert plan is not None
     assert plan.aborted == {1: [(1, 1, 2, 3)]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 from oncelog import TopicPartition
@@ -16,9 +17,9 @@ from support.crooked_batches import many_records, packed_batch, raw_batch, with_
 PARTITION = TopicPartition("t", 0)
 
 
-def batch(start: int, count: int = 2, **options: object) -> bytes:
+def batch(start: int, count: int = 2, **options: Any) -> bytes:
     records = [Record(start + n, n, b"k", b"v%d" % (start + n), [("h", None)]) for n in range(count)]
-    return encode_batch(records, base_offset=start, leader_epoch=7, **options)  # type: ignore[arg-type]
+    return encode_batch(records, base_offset=start, leader_epoch=7, **options)
 
 
 def test_a_part_of_a_batch_at_the_end_is_left_for_the_next_fetch() -> None:
@@ -91,7 +92,7 @@ def test_records_are_values_that_travel_and_differ_by_identity() -> None:
     assert copy != first
     assert len({first, second, copy}) == 3
     with pytest.raises(AttributeError):
-        first.value = b"other"  # type: ignore[misc]
+        first.value = b"other"
 
 
 def test_one_take_goes_beyond_the_end_of_a_batch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from oncelog.broker.coordinator.transaction import upkeep
@@ -26,8 +27,8 @@ async def code_of(awaitable: object) -> ErrorCode:
     return raised.value.code
 
 
-def world(**settings: object) -> CoordinatorWorld:
-    return CoordinatorWorld(**settings)  # type: ignore[arg-type]
+def world(**settings: Any) -> CoordinatorWorld:
+    return CoordinatorWorld(**settings)
 
 
 async def begin(w: CoordinatorWorld, *partitions: tuple[str, int], tid: str = "id") -> ProducerIdentity:
@@ -576,8 +577,8 @@ class TestQueries:
             await begin(w, tid="orders-2")
             idle = await w.coordinator.init_producer_id("audit", 60_000)
 
-            def listed(**wanted: object) -> set[str]:
-                found = run_at_once(w.coordinator.list(TransactionFilter(**wanted)))  # type: ignore[arg-type]
+            def listed(**wanted: Any) -> set[str]:
+                found = run_at_once(w.coordinator.list(TransactionFilter(**wanted)))
                 return {metadata.transactional_id for metadata in found}
 
             assert listed() == {"orders-1", "orders-2", "audit"}
