@@ -136,14 +136,17 @@ class _Fetch:
     def _available(self, target: FetchTarget, log: Log, visible: int) -> int:
         """The available bytes of the partition, counted up to `missing`; an error counts as `missing` bytes."""
         offset = target.fetch_offset
-        if log.failure is not None or not log.log_start_offset <= offset <= log.log_end_offset:
+        if not log.log_start_offset <= offset <= log.log_end_offset:
             return self.missing
         if target.last_fetched_epoch >= 0 and self._divergence(target, log) is not None:
             return self.missing
-        if offset >= visible:
-            return 0
-        if self.missing <= 1:
-            return self.missing
+        if log.failure is None:
+            if offset >= visible:
+                return 0
+            if self.missing <= 1:
+                return self.missing
+        elif offset < log.high_watermark:
+            return self.missing  # the rest of what can be read, or the error that says why it cannot
         try:
             return log.readable_bytes(offset, min(target.max_bytes, self.missing), self.isolation)
         except KafkaError:

@@ -511,8 +511,10 @@ class PartitionLog(RetainedLog):
         committed = isolation is READ_COMMITTED
         visible = self.last_stable_offset if committed else self.high_watermark
         limit = self._readable_end(visible)
-        if self._failure is not None and limit <= offset < visible:
-            raise self._failure  # an empty answer would have the reader ask for ever
+        if self._failure is not None and limit <= offset < self.high_watermark:
+            # An empty answer would have the reader ask for ever: what comes there, or the marker that ends a
+            # transaction, is not shown before a restart.
+            raise self._failure
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -6,6 +6,7 @@ import asyncio
 
 from oncelog.broker.broker import Broker
 from oncelog.broker.log import CorruptLog, PartitionLog
+from oncelog.broker.log.results import storage_error
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -62,6 +63,55 @@ async def test_damage_that_a_waiting_fetch_finds_does_not_fail_the_writers() -> 
         codes = {p.partition_index: p.error_code for p in answer.partitions}
         assert codes == {0: E.KAFKA_STORAGE_ERROR, 1: 0}
         assert await produce(writer, "t", 0) == E.KAFKA_STORAGE_ERROR
+
+
+async def test_a_fetch_waits_at_the_end_of_a_partition_that_takes_no_writes() -> None:
+    """Answered at once with nothing, a consumer asks again at once, and again."""
+    async with (
+        Broker(logging_level="error") as broker,
+        RawConnection(broker.address) as writer,
+        RawConnection(broker.address) as reader,
+    ):
+        await writer.create_topic("t", 2)
+        assert [await produce(writer, "t", partition) for partition in (0, 1)] == [0, 0]
+        broker.replica_manager.partition("t", 0).log.fail(storage_error("failed on purpose"))  # type: ignore[attr-defined]
+        request = fetch("t", 0, 1)
+        request.min_bytes = 1
+        for partition in request.topics[0].partitions:
+            partition.fetch_offset = 1
+        waiting = asyncio.ensure_future(reader.call(request, 12))
+        async with asyncio.timeout(10):
+            while not broker.fetch_purgatory.waiting:
+                assert not waiting.done()
+                await asyncio.sleep(0)
+        assert await produce(writer, "t", 1) == 0
+        (answer,) = (await waiting).responses
+        assert {p.partition_index: (p.error_code, bool(p.records)) for p in answer.partitions} == {
+            0: (0, False),
+            1: (0, True),
+        }
+
+
+async def test_a_fetch_that_waits_at_the_end_of_a_partition_without_writes_ends_when_it_is_deleted() -> None:
+    async with (
+        Broker(logging_level="error") as broker,
+        RawConnection(broker.address) as writer,
+        RawConnection(broker.address) as reader,
+    ):
+        await writer.create_topic("t")
+        assert await produce(writer, "t", 0) == 0
+        log = broker.replica_manager.partition("t", 0).log
+        log.fail(storage_error("failed on purpose"))  # type: ignore[attr-defined]
+        request = fetch("t", 0)
+        request.topics[0].partitions[0].fetch_offset = 1
+        waiting = asyncio.ensure_future(reader.call(request, 12))
+        async with asyncio.timeout(10):
+            while not broker.fetch_purgatory.waiting:
+                assert not waiting.done()
+                await asyncio.sleep(0)
+            log.discard()  # type: ignore[attr-defined]
+            (answer,) = (await waiting).responses
+        assert answer.partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_damaged_partition_does_not_keep_a_fetch_from_the_others() -> None:

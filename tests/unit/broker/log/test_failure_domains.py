@@ -123,6 +123,26 @@ async def test_what_is_on_disk_of_a_partition_that_takes_no_writes_is_read(
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_who_waits_for_the_end_of_a_transaction_learns_that_the_partition_takes_no_marker(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    """No marker can be written until a restart: an empty answer would have the reader ask for ever."""
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    log.append(batch("open", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    await asyncio.shield(log.flushed(2) or asyncio.sleep(0))
+    assert log.read(1, 1000, IsolationLevel.READ_COMMITTED).records == b""
+    fs.fail("fdatasync")
+    log.append(batch("b"))
+    await settle(manager)
+    assert log.failure is not None
+    assert values_of(log.read(0, 1000, IsolationLevel.READ_COMMITTED).records) == ["a"]
+    assert values_of(log.read(1, 1000).records) == ["open"]
+    with pytest.raises(KafkaError) as caught:
+        log.read(1, 1000, IsolationLevel.READ_COMMITTED)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 async def test_a_failed_sync_of_the_metadata_log_gives_the_directory_up(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     await manager.start()
