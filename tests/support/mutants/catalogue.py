@@ -314,11 +314,26 @@ MUTANTS: Final = (
         "            if entry.metadata.state.is_prepare and entry.pending is None:",
     ),
     Mutant(
-        "a batch is appended without asking again after the wait",
+        "offsets are appended without asking again after the wait",
         "transactions",
         "broker/handlers/txn_offset_commit.py",
         "        again = _admit_now(context, request, home)\n        if again is None:",
         "        again = None\n        if again is None:",
+    ),
+    Mutant(
+        "a batch that waited is appended whatever became of its transaction",
+        "transactions",
+        "broker/transactional_produce.py",
+        "        left = register(context, transactional_id, appends)\n"
+        "    verify_again(context, transactional_id, appends)",
+        "        left = register(context, transactional_id, appends)",
+    ),
+    Mutant(
+        "later portions of a Produce are appended whatever became of the transaction",
+        "transactions",
+        "broker/handlers/produce.py",
+        "            verify_again(context, request.transactional_id, portion)",
+        "            pass",
     ),
     # ---- groups and claims
     Mutant(
