@@ -2,16 +2,17 @@
 
 A history is a group of workers that consume, transform and produce in transactions, of all kinds of clients that may
 share a group, while the broker loses power, processes die, stand still and come back as zombies, the group rebalances,
-transactions time out and connections break, with requests lost, late or executed twice. Time is simulated and a seed
-gives it all, so that a failure can be looked at: `python -m support.simulation SEED 0 --trace` in tests/. `make
-histories` runs any number of seeds.
+transactions time out, connections break, with requests lost, late or executed twice, and a restart changes feature
+levels. Time is simulated and a seed gives it all, so that a failure can be looked at: `python -m support.simulation
+SEED 0 --trace` in tests/. `make histories` runs any number of seeds.
 
 What must hold is in support/simulation/checks.py, in short:
 
 * each committed transaction on an input begins where the one before it ended, generations never go back, and one
   generation has one producer: the outputs that readers are given are exactly the inputs up to the committed offset;
 * a transaction is there as a whole or not at all, as its worker was told, whatever crashed afterwards;
-* what a reader was given stays as it is;
+* what a reader was given stays as it is; what it reads comes from the log, or from the Fetch handler;
+* retention deletes what its settings allow, and nothing that readers were not allowed to see;
 * when all timeouts have passed, nothing is open and no last stable offset lags behind;
 * a restart changes nothing: what the coordinators know is what a replay of their logs gives.
 """

@@ -1,8 +1,8 @@
 """What readers are given: by the log, or by the Fetch handler, whose answers are judged; and a consumer that stays.
 
-`committed_records` is for checks, which must not wait: it calls the handler, and runs its steps, without a connection;
-the answer is encoded and decoded as on the wire. `Consumer` fetches by connections that break, with long polls and
-sessions; in the end it has been given everything.
+`Readers` is for checks, which must not wait: it calls the handler, and runs its steps, without a connection; the answer
+is encoded and decoded as on the wire. `Consumer` fetches by connections that break, with long polls and sessions; in
+the end it has been given everything.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_SESSION = 7
 VERSIONS = (4, 6, 8, 11, 12, 13, 17)
-SIZES = (1, 300, 1 << 20)
+SIZES = (1, 300, 1 << 20, 1 << 20)
 """Bytes that a Fetch asks for; the first batch comes whole all the same."""
+
+BY_FETCH = 0.4
+"""The share of the checks' reads that go through the Fetch handler: they cost several times as much."""
 
 CONSUMED = (2, 5, 8)
 """What seeds leave over when divided by 16 whose histories have a consumer that stays."""
@@ -69,7 +72,7 @@ def _topic(name: str, topic_id: bytes, version: int, partitions: list[FetchParti
 
 
 class Readers:
-    """Reads for the checks of one history; half of them by the Fetch handler."""
+    """Reads for the checks of one history; a share of it by the Fetch handler."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -81,10 +84,10 @@ class Readers:
         if log.failure is not None:
             end = min(end, log.flushed_offset)  # what follows is refused
         with log.reader.side_reads.at_once():  # also what has to be made again
-            if log.failure is not None or self._rng.random() < 0.5:
+            if log.failure is not None or self._rng.random() > BY_FETCH:
                 return committed_records(log, end, partial(log.read, max_bytes=1 << 20, isolation=_COMMITTED))
             version, size = self._rng.choice(VERSIONS), self._rng.choice(SIZES)
-            if self._rng.random() < 0.3:
+            if self._rng.random() < 0.15:
                 self._look_at_the_rest(log, version, size)
             return committed_records(log, end, lambda at: self._fetch(log, at, _COMMITTED, version, size))
 

@@ -67,7 +67,6 @@ SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.enable": "false",
-    "log.retention.check.interval.ms": str(CHECK_MS),
 }
 BROKERS = {
     "plain": SETTINGS,
@@ -137,7 +136,7 @@ def _prepared(
     broker: str, small: bool, alone: bool, retention: Retention | None
 ) -> tuple[BrokerConfig, FaultyFileSystem]:
     """The broker's settings, and a disk with the topics."""
-    config = BrokerConfig(BROKERS[broker] | (SMALL if small else {}))
+    config = _config(broker, small, retention is not None)
     topics = {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1} | ({KEYED: 1} if small else {}) | ({ALONE: 2} if alone else {})
     configs = {KEYED: {"cleanup.policy": "compact"}}
     if retention is not None:
@@ -147,8 +146,10 @@ def _prepared(
 
 
 @cache
-def _leveled(broker: str, small: bool, level: Level) -> BrokerConfig:
-    return BrokerConfig(BROKERS[broker] | (SMALL if small else {}) | level.settings)
+def _config(broker: str, small: bool, retains: bool, level: Level | None = None) -> BrokerConfig:
+    of_retention = {"log.retention.check.interval.ms": str(CHECK_MS)} if retains else {}
+    of_level = {} if level is None else level.settings
+    return BrokerConfig(BROKERS[broker] | (SMALL if small else {}) | of_retention | of_level)
 
 
 class World:
@@ -232,7 +233,7 @@ class World:
             kept = self._level.transaction_version if self.disk_may_fail else level.transaction_version
             self._level = replace(level, transaction_version=kept)
         self.note(f"the broker starts with {self._level}")
-        return _leveled(self.scenario.broker, self.scenario.small, self._level)
+        return _config(self.scenario.broker, self.scenario.small, self.retention is not None, self._level)
 
     def _retention(self) -> Retention | None:
         """The scenario's, but none where producer snapshots are lost.
