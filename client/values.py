@@ -5,9 +5,9 @@ All are immutable and hashable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 
 class TopicPartition(NamedTuple):
@@ -28,7 +28,15 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[tuple[str, int], OffsetAndMetadata | int]
+V = TypeVar("V")
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+"""A key or value to send: buffers are copied."""
+HeadersLike: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+"""Headers to send; a mapping can have each name only once."""
+ByPartition: TypeAlias = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
+"""A value for each partition, by any (topic, partition) pairs. Two mappings, because `Mapping` is invariant in its key.
+"""
+Offsets: TypeAlias = ByPartition[OffsetAndMetadata | int]
 """Positions to commit by partition; a plain int is an offset without metadata."""
 
 

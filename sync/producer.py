@@ -13,8 +13,7 @@ from ..client.keywords import ProducerKeywords
 from ..client.producer import Delivery as AsyncDelivery
 from ..client.producer import Producer as AsyncProducer
 from ..client.producer import Transaction as AsyncTransaction
-from ..client.values import ConsumerAssignment, ConsumerGroupMetadata, Offsets, RecordMetadata
-from ..protocol.records import Headers
+from ..client.values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets, RecordMetadata
 from .background import BackgroundLoop
 from .facade import Facade, blocking
 
@@ -74,12 +73,12 @@ class Transaction:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record, as `Producer.send` does; the commit waits for it and fails with it."""
         delivery = self._transaction.enqueue(
@@ -140,12 +139,12 @@ class Producer(Facade[AsyncProducer]):
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full; it is sent in the background.
 

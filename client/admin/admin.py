@@ -19,7 +19,7 @@ from ..given import MAX_INT32, MAX_INT64, name_of, names_of, partitions_of, posi
 from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
-from ..values import OffsetAndMetadata, TopicPartition
+from ..values import ByPartition, OffsetAndMetadata, Offsets, TopicPartition
 from . import claims, groups, topics, transactions
 from .arguments import (
     abort_spec,
@@ -176,7 +176,7 @@ class Admin:
         outcomes = await topics.create_partitions(self._calls, partition_totals(totals), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
-    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def delete_records(self, before: ByPartition[int]) -> dict[TopicPartition, int]:
         """Delete the records below an offset per partition (-1: all); returns the new first offsets.
 
         Raises the first failure; records of other partitions may be deleted by then.
@@ -184,7 +184,7 @@ class Admin:
         return await topics.delete_records(self._calls, offsets_to_delete_before(before))
 
     async def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+        self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
         """Look up an offset per partition: since a time in ms, or -1 for the end, -2 for the start, -3 for the latest
         timestamp.
@@ -256,7 +256,7 @@ class Admin:
     async def alter_group_offsets(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        offsets: Offsets,
         *,
         raise_errors: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:

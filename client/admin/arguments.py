@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..given import MAX_INT16, MAX_INT32, MAX_INT64, name_of, partition_of, whole_number
-from ..values import TopicPartition
+from ..values import ByPartition, TopicPartition
 from .transaction_values import AbortTransactionSpec
 from .values import ConfigResource, NewTopic, ResourceType
 
@@ -47,12 +47,12 @@ def partition_totals(given: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def offsets_to_delete_before(given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def offsets_to_delete_before(given: ByPartition[int]) -> dict[TopicPartition, int]:
     """Return the offset before which each partition's records are to be deleted, checked."""
     return _numbers(given, "before", "offset", ALL_RECORDS)
 
 
-def times_to_look_up(given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def times_to_look_up(given: ByPartition[int]) -> dict[TopicPartition, int]:
     """Return the time to look up in each partition, checked."""
     return _numbers(given, "wanted", "time", EARLIEST_SPECIAL_TIME, "; in milliseconds: int(time.time() * 1000)")
 

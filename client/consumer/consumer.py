@@ -35,7 +35,7 @@ from ..given import (
 from ..keywords import ConsumerKeywords
 from ..metadata import ClusterMetadata, PartitionMetadata
 from ..offset_lookup import list_offsets
-from ..values import ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..values import ByPartition, ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from .coordinator import ConsumerCoordinator
 from .fetcher import Fetcher
 from .listener import RebalanceListener, check_listener
@@ -425,7 +425,7 @@ class Consumer:
 
     # -- offsets
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetLike] | None = None) -> None:
+    async def commit(self, offsets: Offsets | None = None) -> None:
         """Commit these offsets, or the positions, and wait until they are durable.
 
         Commits that were begun in the background before end first, so that the last call decides. Raises
@@ -440,7 +440,7 @@ class Consumer:
         await coordinator.offsets.commit(values, in_group=self._subscription.automatic, timeout_s=left_s)
 
     def commit_async(
-        self, offsets: Mapping[TopicPartition, OffsetLike] | None = None, callback: CommitCallback | None = None
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Future[None]:
         """Commit in the background without retries; the future and the callback receive the outcome.
 
@@ -481,9 +481,7 @@ class Consumer:
         )
         return {one: listed.offset for one, listed in found.items()}
 
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    async def offsets_for_times(self, timestamps: ByPartition[int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record since a time (ms since the epoch) for each partition, or None if there is none."""
         self._check_open()
         wanted = {partition_of(one): whole_number(at, "timestamp", MAX_INT64) for one, at in timestamps.items()}

@@ -12,10 +12,9 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self
 
-from ...protocol.records import Headers
 from ..errors import CommitUnknownError, IllegalStateError
 from ..producer import Delivery, Producer, Transaction
-from ..values import ConsumerAssignment, ConsumerGroupMetadata, Offsets
+from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
 
 
 class Loan:
@@ -73,12 +72,12 @@ class PooledTransaction:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record at once, as `Producer.send` does; the commit waits for it and fails with it."""
         self._loan.check()
@@ -89,12 +88,12 @@ class PooledTransaction:
     async def enqueue(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
         self._loan.check()

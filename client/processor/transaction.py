@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ..consumer import ConsumerRecord
 from ..errors import BufferFullError, IllegalStateError
 from ..producer import Producer
+from ..producer.record_values import read_once
+from ..values import BytesLike, HeadersLike
 from .dead_letters import error_headers, is_poison
-
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class OutputRecord(NamedTuple):
     """A record to send. Without `partition` the key's hash chooses it; `timestamp` in ms since the epoch, None: now."""
 
     topic: str
-    value: bytes | None
-    key: bytes | None = None
+    value: BytesLike | None
+    key: BytesLike | None = None
     partition: int | None = None
     timestamp: int | None = None
-    headers: Headers = ()
+    headers: HeadersLike = ()
 
 
 class ProcessorTransaction:
@@ -40,11 +39,11 @@ class ProcessorTransaction:
     def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: BytesLike | None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> None:
         """Send a record in this transaction; the commit fails if it does not arrive.
 
@@ -53,6 +52,7 @@ class ProcessorTransaction:
         """
         if self._over:
             raise IllegalStateError("the transaction is over: send() only while the function of the batch runs")
+        headers = read_once(headers)
         self.records += 1
         if not self._held:
             try:

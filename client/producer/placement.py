@@ -21,6 +21,7 @@ from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPart
 from ..given import MAX_INT32, topic_of, whole_number
 from ..metadata import ClusterMetadata
 from ..shared_task import outcome_of
+from ..values import BytesLike, HeadersLike
 from .accumulator import RecordAccumulator, TopicQueues
 from .batch import Delivery
 from .partitioner import partition_for_key
@@ -51,11 +52,11 @@ class RecordPlacement:
     def append(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None,
+        value: BytesLike | None,
+        key: BytesLike | None,
         partition: int | None,
         timestamp_ms: int | None,
-        headers: Headers,
+        headers: HeadersLike,
         has_waited: bool = False,
     ) -> Delivery | None:
         """Add a record to its batch; None where that has to wait, for memory or for the topic's metadata."""
@@ -71,13 +72,14 @@ class RecordPlacement:
         if key is not None and type(key) is not bytes:
             key = bytes_of("key", key)
         timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_of(timestamp_ms)
-        if headers and not are_plain_headers(headers):
-            headers = headers_of(headers)
+        plain: Headers = ()
+        if headers:
+            plain = headers if are_plain_headers(headers) else headers_of(headers)
         if partition is None and key is None and self._partitioner is None:
             partition = queues.sticky.partition
         else:
             partition = self._choose(queues, key, partition)
-        return self._accumulator.append(queues, partition, timestamp, key, value, headers, has_waited)
+        return self._accumulator.append(queues, partition, timestamp, key, value, plain, has_waited)
 
     def _choose(self, topic: TopicQueues, key: bytes | None, partition: int | None) -> int:
         count = topic.count
@@ -111,11 +113,11 @@ class RecordPlacement:
     def hold(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None,
+        value: BytesLike | None,
+        key: BytesLike | None,
         partition: int | None,
         timestamp_ms: int | None,
-        headers: Headers,
+        headers: HeadersLike,
     ) -> Delivery:
         """Keep a record, without waiting, until the topic is known; raises BufferFullError where there is no room."""
         known = self._accumulator.topics.get(topic)
@@ -138,11 +140,11 @@ class RecordPlacement:
     async def append_waiting(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None,
+        value: BytesLike | None,
+        key: BytesLike | None,
         partition: int | None,
         timestamp_ms: int | None,
-        headers: Headers,
+        headers: HeadersLike,
     ) -> Delivery:
         """Add a record, waiting for the topic's metadata and for room, at most max.block.ms.
 

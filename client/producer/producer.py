@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.records import Headers
 from ..cancellation import grace_s
 from ..cluster import Cluster
 from ..config import ProducerConfig
@@ -30,12 +29,13 @@ from ..errors import (
 from ..given import duration_of
 from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
-from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
+from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
 from .accumulator import RecordAccumulator
 from .batch import Delivery, ProducerBatch
 from .partition_queue import PartitionQueue
 from .placement import RecordPlacement
 from .producer_ids import new_producer_id
+from .record_values import read_once
 from .sender import Sender
 from .transaction import Transaction
 from .transaction_state import State
@@ -166,12 +166,12 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record at once. Await the returned Delivery for its RecordMetadata, or let `flush` raise
         failures.
@@ -192,12 +192,12 @@ class Producer:
     async def enqueue(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full. Use this to send many records.
 
@@ -206,6 +206,7 @@ class Producer:
         """
         if not self._open:
             self._check_open()
+        headers = read_once(headers)
         delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
             delivery = await self._placement.append_waiting(topic, value, key, partition, timestamp_ms, headers)

@@ -7,11 +7,12 @@ for metadata, it would fail records of others.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeGuard
 
 from ...protocol.records import Headers
 from ..given import MAX_INT32, MAX_INT64, whole_number
+from ..values import HeadersLike
 
 
 class RecordValues(NamedTuple):
@@ -57,7 +58,7 @@ def bytes_of(name: str, given: object) -> bytes | None:
     return bytes(given)
 
 
-def are_plain_headers(given: object) -> bool:
+def are_plain_headers(given: object) -> TypeGuard[Headers]:
     """Whether headers are a list or tuple of pairs that a batch takes as they are, which is quickly seen."""
     if type(given) is not list and type(given) is not tuple:
         return False
@@ -67,6 +68,11 @@ def are_plain_headers(given: object) -> bool:
         if pair[1] is not None and type(pair[1]) is not bytes:
             return False
     return True
+
+
+def read_once(headers: HeadersLike) -> HeadersLike:
+    """Return headers that can be read again where the record has to wait: an iterator's are copied."""
+    return headers_of(headers) if isinstance(headers, Iterator) else headers
 
 
 def headers_of(given: object) -> Headers:

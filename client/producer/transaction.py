@@ -8,9 +8,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.records import Headers
 from ..errors import AbortableError, CommitUnknownError
-from ..values import ConsumerAssignment, ConsumerGroupMetadata, Offsets
+from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
 from .batch import Delivery
 from .transaction_state import State
 from .transaction_steps import Transactions
@@ -22,24 +21,24 @@ class RecordSink(Protocol):
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Take a record at once."""
 
     async def enqueue(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Take a record, waiting for room."""
 
@@ -134,12 +133,12 @@ class Transaction:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record at once, as `Producer.send` does; the commit waits for it and fails with it."""
         self._transactions.manager.check_same(self._number)
@@ -150,12 +149,12 @@ class Transaction:
     async def enqueue(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: BytesLike | None = None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
         self._transactions.manager.check_same(self._number)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from oncelog import IllegalStateError, Producer
+from oncelog import Consumer, IllegalStateError, Producer
 from oncelog.protocol.messages.produce import ProduceRequest
 from support.proxy import FaultProxy, topic_behind_proxy
 
@@ -57,3 +57,21 @@ async def test_records_that_wait_for_room_are_refused_when_the_producer_is_close
     await producer.close()
     refused = [one for one in await outcomes(waiting) if isinstance(one, BaseException)]
     assert all(isinstance(one, IllegalStateError) for one in refused)
+
+
+async def test_headers_of_an_iterator_are_those_of_a_record_that_has_waited(proxy: FaultProxy) -> None:
+    async with asyncio.timeout(WAIT_S), Producer(SETTINGS, bootstrap_servers=proxy.address) as producer:
+        await producer.send("t", b"known from here on", headers=iter([("number", b"-1")]))
+        proxy.hold(ProduceRequest, HELD_S)
+        waiting = [
+            asyncio.create_task(producer.enqueue("t", VALUE, headers=iter([("number", b"%d" % number)])))
+            for number in range(TASKS)
+        ]
+        await asyncio.sleep(0)
+        assert any(not one.done() for one in waiting)
+        await asyncio.gather(*waiting)
+        await producer.flush()
+        async with Consumer(bootstrap_servers=proxy.address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([("t", 0)])
+            headers = [(await anext(consumer)).headers for _ in range(TASKS + 1)]
+    assert sorted(headers) == sorted([("number", b"%d" % number)] for number in range(-1, TASKS))

@@ -37,6 +37,60 @@ oncelog.Consumer(topics=["t"], group_id="g", auto_offset_reset="earliest", enabl
 oncelog.Admin(bootstrap_servers="a:1,b:2")
 oncelog.TransactionalProducerPool(prefix="p", size=2, linger_ms=0)
 oncelog.Broker(num_partitions=3, durability="os", log_retention_ms=1000)
+
+
+async def consume(consumer: oncelog.Consumer, named: dict[oncelog.TopicPartition, int]) -> None:
+    await consumer.commit({("t", 0): 1})
+    await consumer.commit({oncelog.TopicPartition("t", 0): oncelog.OffsetAndMetadata(1)})
+    await consumer.commit(named)
+    consumer.commit_async({("t", 0): oncelog.OffsetAndMetadata(1, "note")})
+    await consumer.offsets_for_times({("t", 0): 1_700_000_000_000})
+    await consumer.committed(("t", 0))
+    await consumer.seek_to_end(("t", 0), oncelog.TopicPartition("t", 1))
+    await consumer.getmany(100, partitions=[("t", 0)])
+
+
+async def produce(producer: oncelog.Producer, pairs: list[tuple[str, bytes]], by_name: dict[str, bytes]) -> None:
+    await producer.send("t", bytearray(b"v"), key=memoryview(b"k"), headers={"a": b"b", "c": None})
+    await producer.enqueue("t", b"v", headers=pairs)
+    await producer.enqueue("t", b"v", headers=by_name)
+    await producer.enqueue("t", b"v", headers=(pair for pair in pairs))
+    async with producer.transaction([("t", 0)]) as transaction:
+        await transaction.send("t", b"v", headers=by_name)
+        await transaction.send_offsets({("t", 0): 1}, oncelog.ConsumerGroupMetadata("g"))
+
+
+async def manage(admin: oncelog.Admin, named: dict[oncelog.TopicPartition, int]) -> None:
+    await admin.list_offsets({("t", 0): -1})
+    await admin.list_offsets(named)
+    await admin.delete_records({("t", 0): -1})
+    await admin.alter_group_offsets("g", {("t", 0): 1})
+    await admin.alter_group_offsets("g", named)
+
+
+async def pooled(pool: oncelog.TransactionalProducerPool) -> None:
+    async with pool.transaction() as transaction:
+        await transaction.enqueue("t", bytearray(b"v"), headers={"a": b"b"})
+        await transaction.send_offsets({("t", 0): 1}, oncelog.ConsumerGroupMetadata("g"))
+
+
+def process(records: list[oncelog.ConsumerRecord], transaction: oncelog.ProcessorTransaction) -> None:
+    for record in records:
+        transaction.send("out", memoryview(b"v"), headers={"a": b"b"})
+        transaction.send("out", record.value, record.key, headers=record.headers)
+
+
+def transform(record: oncelog.ConsumerRecord) -> list[oncelog.OutputRecord]:
+    return [oncelog.OutputRecord("out", bytearray(b"v"), headers={"a": b"b"})]
+
+
+def block(consumer: oncelog.sync.Consumer, producer: oncelog.sync.Producer, admin: oncelog.sync.Admin) -> None:
+    consumer.commit({("t", 0): 1})
+    producer.send("t", bytearray(b"v"), headers={"a": b"b"})
+    admin.list_offsets({("t", 0): -1})
+    with producer.transaction() as transaction:
+        transaction.send("t", b"v", headers={"a": b"b"})
+        transaction.send_offsets({("t", 0): 1}, oncelog.ConsumerGroupMetadata("g"))
 """
 
 
