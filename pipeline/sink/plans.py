@@ -11,6 +11,7 @@ number. That must not be taken for the one that was committed, or its further ro
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -19,6 +20,7 @@ RECENT: Final = 3
 """So many notes are read: another driver of the query may have planned the next batch already."""
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
+_SLASHES: Final = re.compile("/+")
 
 
 class Plan(NamedTuple):
@@ -71,15 +73,22 @@ def local_path(location: str) -> str | None:
 def normalised(location: str) -> str:
     """Return one spelling per checkpointLocation, by Hadoop's rules, whatever the working directory.
 
-    `dbfs:/x` and `dbfs:///x` are the same; a path without a scheme is absolute on this machine.
+    `dbfs:/x` and `dbfs:///x` are the same, as are schemes in capitals, doubled slashes and `.` and `..` in the path. A
+    path without a scheme is absolute on this machine.
     """
     path = local_path(location)
     if path is not None:
-        return str(Path(path).absolute())
+        return str(Path(_folded(path)).absolute())
     parts = _SCHEME.fullmatch(location)
     assert parts is not None
     rest = parts["rest"] if parts["rest"].startswith("//") else f"//{parts['rest']}"
-    return f"{parts['scheme']}:{rest}".rstrip("/")
+    authority, slash, path = rest[2:].partition("/")
+    return f"{parts['scheme'].lower()}://{authority}{_folded(slash + path) if slash else ''}".rstrip("/")
+
+
+def _folded(path: str) -> str:
+    """Return a path without doubled slashes and dots, by its text alone, as Hadoop's Path has it."""
+    return posixpath.normpath(_SLASHES.sub("/", path))
 
 
 def digest_of(note: bytes) -> str:

@@ -154,6 +154,9 @@ def test_a_query_has_one_name_however_its_checkpoint_is_spelled() -> None:
     assert name("/data/c") == name("file:///data/c") == name("file:/data/c") == name("/data/c/")
     assert name("s3a://data/c") == name("s3a://data/c/")
     assert name("dbfs:/c") == name("dbfs:///c") == name("dbfs:/c/")
+    assert name("s3a://b/x/c") == name("s3a://b/x//c") == name("S3A://b/x/./c") == name("s3a://b//y/../x/c//")
+    assert name("/data/c") == name("file:////data/c") == name("FILE:/data//c") == name("//data/x/../c")
+    assert name("dbfs:/c") == name("dbfs:////c") == name("dbfs:/./c")
     assert name("hdfs:/c") == name("hdfs:///c") != name("hdfs://other/c")
     assert len({name("/data/c"), name("/data/d"), name("s3a://data/c")}) == 3
 
