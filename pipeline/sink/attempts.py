@@ -109,6 +109,16 @@ def _driver() -> str:
         return f"{os.getppid()}"
 
 
+def driver_started_at() -> float | None:
+    """When the driver was started, in seconds since the epoch; None where the system does not say."""
+    try:
+        ticks = int(_stat(int(_stat(os.getppid())[1]))[19])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    return time.time() - age_s
+
+
 def _name_of(process: int) -> str:
     """A process by its id and when it was started: ids are used again, in containers at once."""
     try:

@@ -7,13 +7,20 @@ a start after that, which somebody has asked for, counts as a new one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...client.errors import ConfigError, IllegalStateError
 from ..blocking import BlockingCluster
 from .plans import Notes, done_and_pending
 from .settings import SinkSettings
 from .transaction import Record, SinkTransaction, SupersededError
+
+FIRST_BATCH: Final = (
+    "the checkpoint has planned batch 0 and not noted its end, but Kafka has no state of this query: whether that "
+    "batch is committed cannot be told. The state expires when a query is down for longer than the broker's "
+    "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, then set "
+    "adoptQuery=true to write the batch, for this one start"
+)
 
 
 class StateError(IllegalStateError):
@@ -52,12 +59,7 @@ def take_over(settings: SinkSettings, notes: Notes | None = None, timeout_s: flo
         if pending is None:
             start = Start("", done)
         elif pending == 0 and record == Record() and not settings.adopt:
-            raise StateError(
-                "the checkpoint has planned batch 0 and not noted its end, but Kafka has no state of this query: "
-                "whether that batch is committed cannot be told. The state expires when a query is down for longer "
-                "than the broker's offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what "
-                "was written last, then set adoptQuery=true to write the batch, for this one start"
-            )
+            raise StateError(FIRST_BATCH)
 
     with BlockingCluster(settings.config, timeout_s or settings.timeout_s) as kafka:
         transaction = SinkTransaction(kafka.cluster, settings.config)

@@ -11,6 +11,7 @@ number. That must not be taken for the one that was committed, or its further ro
 from __future__ import annotations
 
 import hashlib
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -107,6 +108,15 @@ def done_and_pending(notes: Notes) -> tuple[int | None, int | None]:
     done = max(notes.numbers("commits"), default=None)
     pending = None if planned is None or (done is not None and done >= planned) else planned
     return done, pending
+
+
+def planned_at(notes: Notes, batch_id: int) -> float | None:
+    """Return when a batch was planned, in seconds since the epoch; None where the note does not say. Raises OSError."""
+    try:
+        _, metadata, *_ = notes.read("offsets", batch_id).decode().splitlines()
+        return float(json.loads(metadata)["batchTimestampMs"]) / 1000
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def recent_plans(location: str) -> list[Plan]:

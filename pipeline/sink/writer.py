@@ -20,19 +20,19 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ...client.errors import IllegalStateError, ProducerFencedError
+from ...client.errors import ConfigError, IllegalStateError, ProducerFencedError
 from ...client.values import TopicPartition
 from ...protocol.errors import ErrorCode, KafkaError
 from ..arrow.encoder import encode
 from ..blocking import BlockingCluster
 from ..python_worker import keep_what_stays
 from . import attempts
-from .ownership import StateError
-from .plans import recent_plans
+from .ownership import FIRST_BATCH, StateError
+from .plans import LocalNotes, done_and_pending, local_path, planned_at, recent_plans
 from .produce import TransactionProducer, Written
 from .rows import grouped
 from .settings import SinkSettings
-from .transaction import Attempt, SinkState, SinkTransaction, SupersededError
+from .transaction import Attempt, Record, SinkState, SinkTransaction, SupersededError
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class _Writer:
             return kafka.run(transaction.begin(name, topic))
         mine = attempts.last_run(name)
         # Without `write_stream` a driver is one run, which begins with its first batch.
-        run = settings.run or mine or kafka.run(transaction.claim(name, topic))
+        run = settings.run or mine or kafka.run(transaction.claim(name, topic, allow=self._allow))
         try:
             attempt = kafka.run(transaction.begin(name, topic, run))
             if attempt.state is None and run == mine and (state := attempts.last_decided(name)) is not None:
@@ -113,6 +113,24 @@ class _Writer:
             attempts.forget(name)
             raise
         return attempt
+
+    def _allow(self, record: Record) -> None:
+        """Refuse a first batch that an earlier driver has planned, and maybe committed, where Kafka has no record.
+
+        Spark has planned the batch before it asks for a writer, so that the note alone does not tell a new query.
+        """
+        path = local_path(self.settings.checkpoint)
+        if record != Record() or self.settings.adopt or path is None:
+            return
+        notes = LocalNotes(path)
+        try:
+            if done_and_pending(notes) != (None, 0):
+                return
+            planned, started = planned_at(notes, 0), attempts.driver_started_at()
+        except OSError as error:
+            raise ConfigError("checkpointLocation", str(error)) from error
+        if planned is not None and started is not None and planned < started:
+            raise StateError(FIRST_BATCH)
 
     # -- in a task
 

@@ -19,6 +19,7 @@ from oncelog.client.cluster import Cluster  # noqa: E402
 from oncelog.client.config import ProducerConfig  # noqa: E402
 from oncelog.client.errors import ProducerFencedError, UnsupportedVersionError  # noqa: E402
 from oncelog.pipeline.arrow.encoder import Payload, encode  # noqa: E402
+from oncelog.pipeline.sink import attempts  # noqa: E402
 from oncelog.pipeline.sink.ownership import StateError, let_go, take_over  # noqa: E402
 from oncelog.pipeline.sink.plans import LocalNotes  # noqa: E402
 from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
@@ -33,6 +34,7 @@ from oncelog.pipeline.sink.transaction import (  # noqa: E402
     TakenOverError,
     UnclaimedPartitionsError,
 )
+from oncelog.pipeline.sink.writer import StreamWriter  # noqa: E402
 from oncelog.protocol.errors import KafkaError  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
@@ -485,6 +487,32 @@ async def test_a_first_batch_that_may_be_committed_is_refused_when_its_state_has
     (tmp_path / "commits").mkdir()
     (tmp_path / "commits" / "0").write_text("v1\n{}")
     assert (await asyncio.to_thread(take_over, settings, notes)).done == 0
+
+
+async def test_plain_format_refuses_a_first_batch_that_an_earlier_driver_has_planned(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "offsets").mkdir()
+
+    def planned(at_s: float) -> None:
+        note = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{at_s * 1000:.0f}}}\n{{}}'
+        (tmp_path / "offsets" / "0").write_text(note)
+
+    def begin(**options: str) -> Attempt | None:
+        options = {**world.options, "topic": world.topic, "checkpointLocation": str(tmp_path), **options}
+        writer = StreamWriter(SinkSettings(options, StructType().add("value", "string"), streaming=True))
+        writer.__getstate__()
+        return writer.attempt
+
+    planned(1_700_000_000)
+    for _ in range(2):  # the refusal leaves no record
+        with pytest.raises(StateError, match=r"has planned batch 0 and not noted its end.*adoptQuery"):
+            await asyncio.to_thread(begin)
+    planned(time.time())
+    assert await asyncio.to_thread(begin) is not None, "this driver has planned it: the query is new"
+    attempts.forget(world.query)  # as if this were another driver
+    planned(1_700_000_000)
+    assert await asyncio.to_thread(begin) is not None, "Kafka has a record without a batch: batch 0 is not committed"
 
 
 async def test_leaders_that_are_gone_for_a_while_get_every_row_once(world: World) -> None:
