@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -96,3 +97,25 @@ def test_a_misspelt_name_is_an_error_to_type_checkers(tmp_path: Path) -> None:
     checked = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
     assert [name for name in misspelt if f'has no attribute "{name}"' in checked.stdout] == list(misspelt)
     assert 'attribute "Consumer"' not in checked.stdout
+
+
+CLIENTS: dict[str, tuple[Callable[[], object], set[str]]] = {
+    "Producer": (lambda: oncelog.Producer(transactional_id="x"), {"config"}),
+    "Consumer": (lambda: oncelog.Consumer(group_id="g"), {"config"}),
+    "Admin": (oncelog.Admin, {"config"}),
+    "TransactionalProducerPool": (lambda: oncelog.TransactionalProducerPool(prefix="p"), set()),
+    "Processor": (
+        lambda: oncelog.Processor(group_id="g", transactional_id="x", topics=["t"], transform=lambda _: None),
+        {"metrics"},
+    ),
+}
+"""How each client is made, and its public attributes beside methods and properties."""
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_parts_of_a_client_are_not_public(name: str) -> None:
+    make, attributes = CLIENTS[name]
+    client = make()
+    assert {one for one in vars(client) if not one.startswith("_")} == attributes
+    members = {one: member for one, member in inspect.getmembers(type(client)) if not one.startswith("_")}
+    assert not [one for one, member in members.items() if not inspect.getdoc(member)]
