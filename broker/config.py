@@ -497,10 +497,11 @@ class BrokerConfig(ConfigTable):
         " INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.",
     )
     group_members_max_bytes: int = long(
-        268435456,
+        134217728,
         at_least(1),
         doc="Memory for the members of all groups: their subscriptions, assignments and names. A JoinGroup or an"
-        " assignment that would exceed it gets GROUP_MAX_SIZE_REACHED.",
+        " assignment that would exceed it gets GROUP_MAX_SIZE_REACHED. A group must also fit into a record"
+        " (`message.max.bytes`).",
     )
     group_pending_members_max_bytes: int = long(
         16777216,

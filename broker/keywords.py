@@ -243,7 +243,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     group_members_max_bytes: int
     """Memory for the members of all groups: their subscriptions, assignments and names. A JoinGroup or an
-    assignment that would exceed it gets GROUP_MAX_SIZE_REACHED.
+    assignment that would exceed it gets GROUP_MAX_SIZE_REACHED. A group must also fit into a record
+    (`message.max.bytes`).
     """
     group_pending_members_max_bytes: int
     """Memory for member ids that were assigned and have not joined yet; the oldest give way to new ones."""

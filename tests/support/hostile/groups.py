@@ -60,3 +60,24 @@ async def heavy_members(siege: Siege, whole: bool) -> None:
     async with sockets(siege, 40) as opened, asyncio.TaskGroup() as tasks:
         for sock in opened:
             tasks.create_task(send(sock, frame, 10 if whole else 3))
+
+
+@attack("40 groups of a member with 6 MB of metadata, which reads no answer", short=True)
+async def heavy_groups(siege: Siege, whole: bool) -> None:
+    metadata = bytes(6_000_000 if whole else 3_000_000)
+    async with sockets(siege, 40, 4096) as opened:
+        async with asyncio.TaskGroup() as tasks:
+            for number, sock in enumerate(opened):
+                frame = b"".join(encode_request(join(f"group-{number}", metadata=metadata), 3, 1, "attacker"))
+                tasks.create_task(send(sock, frame, 20))
+        await asyncio.sleep(8 if whole else 1)
+
+
+@attack("a group of 40 members with 6 MB of metadata each, which read no answer")
+async def heavy_silent_members(siege: Siege, whole: bool) -> None:
+    frame = b"".join(encode_request(join("group", metadata=bytes(6_000_000)), 3, 1, "attacker"))
+    async with sockets(siege, 40, 4096) as opened:
+        async with asyncio.TaskGroup() as tasks:
+            for sock in opened:
+                tasks.create_task(send(sock, frame, 20))
+        await asyncio.sleep(8)

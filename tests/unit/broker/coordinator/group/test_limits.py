@@ -89,6 +89,21 @@ async def test_members_take_so_much_memory_and_no_more() -> None:
 
 
 @in_virtual_time
+async def test_the_default_limit_has_room_for_a_thousand_members_of_100_kb() -> None:
+    async with GroupWorld() as world:
+        subscription = [("range", b"x" * 100_000)]
+        joins = [world.join(protocols=subscription, version=3) for _ in range(1000)]
+        joined = await asyncio.gather(*joins)
+        assert {it.error_code for it in joined} == {E.NONE}
+        leader = next(it for it in joined if it.members)
+        assert len(leader.members) == 1000
+        synced = [
+            world.sync(it, {m.member_id: b"y" * 10_000 for m in joined} if it is leader else None) for it in joined
+        ]
+        assert {it.error_code for it in await asyncio.gather(*synced)} == {E.NONE}
+
+
+@in_virtual_time
 async def test_memory_of_a_member_grows_with_the_number_of_its_protocols() -> None:
     async with GroupWorld(group_members_max_bytes=100_000) as world:
         many = [(f"p{number}", b"") for number in range(900)]
