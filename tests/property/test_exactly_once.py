@@ -90,6 +90,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         max_epoch=draw(st.sampled_from((32767, 6))),
         broker=draw(st.sampled_from(list(BROKERS))),
         steady=needs_steady_member(workers),
+        consumed=draw(st.booleans()),
+        misnames=draw(st.booleans()),
     )
 
 

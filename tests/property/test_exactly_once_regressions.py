@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.simulation.scenario import Event, Scenario, scenario
+from support.simulation.scenario import Event, Scenario, as_it_was
 from support.simulation.worker import WorkerPlan
 from support.simulation.world import history
 
@@ -85,7 +85,7 @@ SEEDS = (
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_that_once_failed_is_exactly_once(seed: int) -> None:
-    history(scenario(seed))
+    history(as_it_was(seed))
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -294,7 +294,8 @@ class Producer:
                 *([EndTxnTopic(KEYED, [0])] if transaction.keyed else []),
                 EndTxnTopic(OFFSETS_TOPIC, [self.worker.world.home_of(self.worker.group)]),
             ]
-            topics = await self._named(topics, commit)
+            if self.worker.world.scenario.misnames:
+                topics = await self._named(topics, commit)
         answer = await self.caller.ask(
             lambda: EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit, topics),
             self.kind.end,

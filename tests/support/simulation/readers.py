@@ -37,17 +37,9 @@ SIZES = (1, 300, 1 << 20, 1 << 20)
 BY_FETCH = 0.4
 """The share of the checks' reads that go through the Fetch handler: they cost several times as much."""
 
-CONSUMED = (2, 5, 8)
-"""What seeds leave over when divided by 16 whose histories have a consumer that stays."""
-
 SESSION_ENDED = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
 
 Given: TypeAlias = "LogRead | PartitionData"
-
-
-def has_consumer(seed: int) -> bool:
-    """Whether a consumer stays during the whole history of the seed."""
-    return seed % 16 in CONSUMED
 
 
 class _Nowhere:

@@ -42,7 +42,7 @@ from .levels import Level, drawn
 from .lost_files import Loss, remove_indexes
 from .network import Disconnected, Link, Network, Weather
 from .producer import EXTRA, GROUPS, INPUT, OUTPUT, Transaction
-from .readers import Consumer, Readers, has_consumer
+from .readers import Consumer, Readers
 from .retention import CHECK_MS, Retention, may_go, observed
 from .scenario import Event, Scenario
 from .threads import Schedule
@@ -190,7 +190,7 @@ class World:
         self.broken: list[AssertionError] = []
         self.readers = Readers(self)
         self.naming = Random(f"names of {scenario.seed}")
-        self.consumer = Consumer(self) if has_consumer(scenario.seed) and not scenario.may_lose else None
+        self.consumer = Consumer(self) if scenario.consumed and not scenario.may_lose else None
         self.lives_of_work = 0
         """How often the broker was started until the work was over."""
         self.lone_gone: dict[bytes, tuple[int, int]] = {}
