@@ -52,7 +52,8 @@ class ProcessorTransaction:
         """
         if self._over:
             raise IllegalStateError("the transaction is over: send() only while the function of the batch runs")
-        headers = read_once(headers)
+        if type(headers) is not tuple and type(headers) is not list:
+            headers = read_once(headers)
         self.records += 1
         if not self._held:
             try:

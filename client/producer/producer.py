@@ -206,7 +206,8 @@ class Producer:
         """
         if not self._open:
             self._check_open()
-        headers = read_once(headers)
+        if type(headers) is not tuple and type(headers) is not list:
+            headers = read_once(headers)
         delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
             delivery = await self._placement.append_waiting(topic, value, key, partition, timestamp_ms, headers)
