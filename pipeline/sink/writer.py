@@ -27,6 +27,7 @@ from ..arrow.encoder import encode
 from ..blocking import BlockingCluster
 from ..python_worker import keep_what_stays
 from . import attempts
+from .expiry import state_expires_after_s
 from .ownership import FIRST_BATCH, StateError
 from .plans import LocalNotes, done_and_pending, local_path, planned_at, recent_plans
 from .produce import TransactionProducer, Written
@@ -103,7 +104,7 @@ class _Writer:
             return kafka.run(transaction.begin(name, topic))
         mine = attempts.last_run(name)
         # Without `write_stream` a driver is one run, which begins with its first batch.
-        run = settings.run or mine or kafka.run(transaction.claim(name, topic, allow=self._allow))
+        run = settings.run or mine or self._claimed(kafka, transaction)
         try:
             attempt = kafka.run(transaction.begin(name, topic, run))
             if attempt.state is None and run == mine and (state := attempts.last_decided(name)) is not None:
@@ -114,23 +115,34 @@ class _Writer:
             raise
         return attempt
 
-    def _allow(self, record: Record) -> None:
-        """Refuse a first batch that an earlier driver has planned, and maybe committed, where Kafka has no record.
+    def _claimed(self, kafka: BlockingCluster, transaction: SinkTransaction) -> str:
+        """Own the query. Raises StateError for a first batch that may be committed, where Kafka has no record."""
+        uncertain = self._may_have_expired(kafka)
+
+        def allow(record: Record) -> None:
+            if uncertain and record == Record():
+                raise StateError(FIRST_BATCH)
+
+        return kafka.run(transaction.claim(self.settings.transactional_id, self.settings.state_topic, allow=allow))
+
+    def _may_have_expired(self, kafka: BlockingCluster) -> bool:
+        """Return whether an earlier driver has planned batch 0, so long ago that the state of its commit may be gone.
 
         Spark has planned the batch before it asks for a writer, so that the note alone does not tell a new query.
         """
         path = local_path(self.settings.checkpoint)
-        if record != Record() or self.settings.adopt or path is None:
-            return
+        if self.settings.adopt or path is None:
+            return False
         notes = LocalNotes(path)
         try:
             if done_and_pending(notes) != (None, 0):
-                return
+                return False
             planned, started = planned_at(notes, 0), attempts.driver_started_at()
         except OSError as error:
             raise ConfigError("checkpointLocation", str(error)) from error
-        if planned is not None and started is not None and planned < started:
-            raise StateError(FIRST_BATCH)
+        if planned is None or started is None or planned >= started:
+            return False
+        return time.time() - planned >= kafka.run(state_expires_after_s(kafka.cluster))
 
     # -- in a task
 

@@ -489,30 +489,40 @@ async def test_a_first_batch_that_may_be_committed_is_refused_when_its_state_has
     assert (await asyncio.to_thread(take_over, settings, notes)).done == 0
 
 
-async def test_plain_format_refuses_a_first_batch_that_an_earlier_driver_has_planned(
-    world: World, tmp_path: Path
-) -> None:
-    (tmp_path / "offsets").mkdir()
+DAY_S = 24 * 3600
 
-    def planned(at_s: float) -> None:
-        note = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{at_s * 1000:.0f}}}\n{{}}'
-        (tmp_path / "offsets" / "0").write_text(note)
 
-    def begin(**options: str) -> Attempt | None:
-        options = {**world.options, "topic": world.topic, "checkpointLocation": str(tmp_path), **options}
+async def begun(world: World, checkpoint: Path, planned_at_s: float) -> Attempt | None:
+    """Begin a batch 0 in plain format that Spark has planned at this time, in seconds since the epoch."""
+    (checkpoint / "offsets").mkdir(exist_ok=True)
+    note = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{planned_at_s * 1000:.0f}}}\n{{}}'
+    (checkpoint / "offsets" / "0").write_text(note)
+    options = {**world.options, "topic": world.topic, "checkpointLocation": str(checkpoint)}
+
+    def begin() -> Attempt | None:
         writer = StreamWriter(SinkSettings(options, StructType().add("value", "string"), streaming=True))
         writer.__getstate__()
         return writer.attempt
 
-    planned(1_700_000_000)
+    return await asyncio.to_thread(begin)
+
+
+async def test_plain_format_refuses_a_first_batch_that_an_earlier_driver_planned_long_ago(
+    world: World, tmp_path: Path
+) -> None:
+    long_ago = time.time() - 8 * DAY_S  # offsets.retention.minutes is a week
     for _ in range(2):  # the refusal leaves no record
         with pytest.raises(StateError, match=r"has planned batch 0 and not noted its end.*adoptQuery"):
-            await asyncio.to_thread(begin)
-    planned(time.time())
-    assert await asyncio.to_thread(begin) is not None, "this driver has planned it: the query is new"
+            await begun(world, tmp_path, long_ago)
+    assert await begun(world, tmp_path, time.time()) is not None, "this driver has planned it: the query is new"
     attempts.forget(world.query)  # as if this were another driver
-    planned(1_700_000_000)
-    assert await asyncio.to_thread(begin) is not None, "Kafka has a record without a batch: batch 0 is not committed"
+    assert await begun(world, tmp_path, long_ago) is not None, "Kafka's record has no batch: batch 0 is not committed"
+
+
+async def test_plain_format_writes_a_first_batch_whose_driver_died_before_it_claimed_the_query(
+    world: World, tmp_path: Path
+) -> None:
+    assert await begun(world, tmp_path, time.time() - 6 * DAY_S) is not None, "no state has expired since"
 
 
 async def test_leaders_that_are_gone_for_a_while_get_every_row_once(world: World) -> None:

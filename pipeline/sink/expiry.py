@@ -1,0 +1,32 @@
+"""When Kafka forgets the state of a query that is down: `state_expires_after_s`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...client.cluster import Cluster
+from ...protocol.errors import KafkaError
+from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+SETTING: Final = "offsets.retention.minutes"
+DEFAULT_MINUTES: Final = 10_080
+"""Kafka's default, a week."""
+
+_BROKER: Final = 4
+
+
+async def state_expires_after_s(cluster: Cluster) -> float:
+    """Return after how many seconds without a commit the brokers drop offsets, which is where the state is kept.
+
+    Asks one broker for its `offsets.retention.minutes`; Kafka's default where it does not say, for want of a right for
+    instance.
+    """
+    try:
+        await cluster.refresh()
+        node_id = next(iter(cluster.metadata.brokers))
+        request = DescribeConfigsRequest([DescribeConfigsResource(_BROKER, str(node_id), [SETTING])])
+        answer = await cluster.call(node_id, request)
+    except KafkaError:
+        return DEFAULT_MINUTES * 60
+    values = [config.value for result in answer.results for config in result.configs if config.name == SETTING]
+    return 60 * int(values[0] or DEFAULT_MINUTES) if values else DEFAULT_MINUTES * 60
