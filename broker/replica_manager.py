@@ -216,6 +216,17 @@ class ReplicaManager:
                     codes[key] = error.code
         return results
 
+    def is_ready(self, key: TopicPartition) -> bool:
+        """Whether a marker would be appended in the same step: the log is open, and files may be opened.
+
+        Raises KafkaError as `partition` does.
+        """
+        return self._log_manager.crowding.end is None and self.partition(*key).is_open
+
+    async def until_ready(self, key: TopicPartition) -> None:
+        """Wait until `is_ready`; raises KafkaError as `partition` does."""
+        await run_in_slices(self._ready(key))
+
     def _append_to_all(
         self, marker: Marker, codes: dict[TopicPartition, ErrorCode]
     ) -> Steps[list[tuple[TopicPartition, asyncio.Future[None]]]]:
@@ -236,7 +247,7 @@ class ReplicaManager:
         return unflushed
 
     def _ready(self, key: TopicPartition) -> Steps[None]:
-        """Return when the partition's log is open and files may be opened; raises KafkaError as `partition` does."""
+        """Return when the partition `is_ready`; raises KafkaError as `partition` does."""
         crowding = self._log_manager.crowding
         while True:
             if crowding.end is not None:

@@ -258,6 +258,12 @@ class SimulatedPartitions:
     def deleted_of(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         return frozenset(filter(self.is_deleted, partitions))
 
+    def is_ready(self, partition: TopicPartition) -> bool:
+        return True
+
+    async def until_ready(self, partition: TopicPartition) -> None:
+        pass
+
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
         if partition in self.deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -173,6 +173,9 @@ class ExternalMarkers:
             if coordinator.is_repairing(marker.producer_id, partition):
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the coordinator is about to end this transaction")
             if verdict is Verdict.WRITE:
+                if not self._gateway.is_ready(partition):
+                    await self._gateway.until_ready(partition)
+                    continue  # other requests came in between: judge anew
                 # There is no await between the judgement and the append.
                 (codes,) = await self._gateway.write_markers([replace(marker, partitions=[partition])])
                 if codes[partition] is not ErrorCode.NONE:

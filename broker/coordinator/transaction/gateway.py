@@ -57,6 +57,15 @@ class PartitionGateway(Protocol):
         that epoch: this broker's coordinator is the only one. A failure of one partition is a code, not an exception.
         """
 
+    def is_ready(self, partition: TopicPartition) -> bool:
+        """Whether `write_markers` of this partition alone would append in the same step.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        """
+
+    async def until_ready(self, partition: TopicPartition) -> None:
+        """Wait until `is_ready`, and raise as it does; others may take that away before the caller goes on."""
+
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
         """Return the producer's state in the partition's log, None if it has none.
 
@@ -86,6 +95,14 @@ class LocalPartitionGateway:
     async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
         """See PartitionGateway."""
         return await self._replica_manager.append_markers(markers)
+
+    def is_ready(self, partition: TopicPartition) -> bool:
+        """See PartitionGateway."""
+        return self._replica_manager.is_ready(partition)
+
+    async def until_ready(self, partition: TopicPartition) -> None:
+        """See PartitionGateway."""
+        await self._replica_manager.until_ready(partition)
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
         """See PartitionGateway. A partition without a log does not get one."""

@@ -30,6 +30,7 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
 )
 from oncelog.protocol.schema import Request
 from support.dispatching import Peer
+from support.logs import batch
 
 
 @pytest.fixture
@@ -443,3 +444,23 @@ async def test_broker_stops_while_markers_are_written(
         await completed(broker)
         assert state_of(broker) is TransactionState.COMPLETE_COMMIT
     assert second.counts("a", "b") == {(commit,): 2 * PARTITIONS}
+
+
+async def test_marker_of_an_operator_that_waits_for_descriptors_is_judged_by_what_happened_meanwhile(
+    broker: Broker,
+) -> None:
+    producer = await producer_of(broker, "a", "b")
+    broker.replica_manager.partition("a", 0).log.append(
+        batch("late", producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+    )
+    crowding = broker.log_manager.crowding
+    crowding.end = end = asyncio.get_running_loop().create_future()
+    transactions = broker.transaction_coordinator
+    marker = Marker(*producer, coordinator_epoch=0, commit=False, partitions=[("a", 0)])
+    abort = asyncio.create_task(transactions.write_external_markers([marker], UNKNOWN_CALLER))
+    await asyncio.sleep(0)
+    await transactions.add_partitions(ID, *producer, [("a", 0), ("b", 0)], TransactionVersion.TV_0)
+    crowding.end = None
+    end.set_result(None)
+    assert await abort == [{("a", 0): ErrorCode.NONE}]
+    assert transactions.describe(ID).fenced, "the whole transaction was aborted, not its part in one partition"
