@@ -57,6 +57,9 @@ class Broker:
     ``async with Broker(data_dir="/var/lib/oncelog") as broker`` runs it on a free port of 127.0.0.1; settings are
     keywords in snake case (``num_partitions=3``) or a mapping of dotted names. Without a data directory a temporary one
     is used and removed at the end. Raises ConfigError for settings, BrokerStartError when it cannot start.
+
+    Users need the methods and properties that are documented below. The other attributes are the broker's parts, for
+    its own handlers (`BrokerServices`): they may change in any release.
     """
 
     def __init__(
