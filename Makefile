@@ -63,8 +63,8 @@ test-clients: $(READY) ## unmodified clients of other languages on our broker (n
 crash: $(READY) ## 20 runs of the demo's core with kills at random moments
 	$(BIN)/pytest tests/crash -m slow --timeout 3600 --ignore tests/crash/test_pipeline_killed.py --ignore tests/crash/test_connect_killed.py
 
-crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 with Apache Kafka 4.1, 20 on a cluster (java 17, mvn)
-	$(BIN)/pytest tests/pipeline/test_cluster.py tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
+crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 with Apache Kafka 4.1, 20 on a cluster; a rolling restart (java 17, mvn)
+	$(BIN)/pytest tests/pipeline/test_cluster.py tests/pipeline/test_rolling_restart.py tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
 
 crash-connect: $(READY) ## 4 times 8 rounds of kills of three connect workers and their broker; replacing Kafka Connect's (java 17, mvn)
 	$(BIN)/pytest tests/crash/test_connect_killed.py tests/interop/test_connect_mixed_group.py tests/interop/test_connect_acls.py -m slow -s --timeout 3600

@@ -78,6 +78,7 @@ def driver(job: Path) -> Iterator[Driver]:
 
 
 @needs_java
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_rolling_restart_leaves_the_newer_driver_running(topics: Any, tmp_path: Path) -> None:
     source, sink = topics.make("in"), topics.make("out")
