@@ -290,6 +290,8 @@ class FlushedLog:
         offset = max(self.flushed_offset, self.segments.first.base_offset)
         try:
             for segment in self._unsynced_segments:
+                if segment.base_offset < self.segments.first.base_offset:
+                    continue  # deleted
                 for position, header, batch in segment.batches(segment.position_of(offset)):
                     if header.base_offset != offset:
                         raise BrokenBatch(position, f"offset {header.base_offset} stands where {offset} was written")
@@ -350,6 +352,10 @@ class FlushedLog:
         self._root_change = change
         self.sync_later()
 
+    def is_unsynced(self, segment: LogSegment) -> bool:
+        """Whether a flush, the next one or that under way, syncs the segment's file."""
+        return segment in self._unsynced_segments or segment in self._flushing_segments
+
     def close_file(self, segment: LogSegment) -> None:
         """Close a segment's file, after the flush that may be using it."""
         file = segment.take_file()
@@ -403,7 +409,7 @@ class FlushedLog:
 
     def _close_files(self, reason: KafkaError) -> None:
         self.closed = True
-        for segment in self.segments:
+        for segment in (*self.segments, *self._unsynced_segments, *self._flushing_segments):
             self.close_file(segment)
         self._failure = reason
         self.fail(reason)

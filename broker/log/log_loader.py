@@ -184,7 +184,7 @@ class _Loader:
         self._check_beginning(start)
         if not self.segments:
             self._begin_at(start)
-        end_offset = self._load_segments()
+        end_offset = self._load_segments(start)
         if start > end_offset:
             # Deletion up to there was recorded, but the records were not all there: they are gone either way.
             self._remove(self.segments)
@@ -291,13 +291,17 @@ class _Loader:
 
     # --- segments ----------------------------------------------------------------------------------------------------
 
-    def _load_segments(self) -> int:
-        """Load or scan each segment; returns where the log ends."""
+    def _load_segments(self, start: int) -> int:
+        """Load or scan each segment; returns where the log ends.
+
+        Segments that lie wholly below `start` are deleted, and only their files are still there: a loss of power may
+        have brought some of them back, with bytes that were never synced. Nothing in them counts as damage.
+        """
         last = len(self.segments) - 1
         end_offset = self.segments[0].base_offset
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number < last else None
-            if number and segment.base_offset != end_offset:
+            if number and segment.base_offset != end_offset and segment.base_offset > start:
                 self._end_before(number, end_offset)
                 return end_offset
             if following is None:
@@ -309,8 +313,9 @@ class _Loader:
                     end_offset = trusted_end
                     continue
                 end_offset, broken = self._scan(segment, following)
-            if broken is not None and end_offset == following:
+            if broken is not None and following is not None and (end_offset == following or following <= start):
                 self._cut_leftovers(number, broken)
+                end_offset = following
             elif broken is not None:
                 self._truncate(number, end_offset, broken)
                 return end_offset
@@ -429,9 +434,11 @@ class _Loader:
         self._cut_behind(number)
 
     def _cut_leftovers(self, number: int, broken: BrokenBatch) -> None:
-        """Cut off what lies behind the last batch of a segment whose successor goes on right there.
+        """Cut off what lies behind the last batch of a segment whose successor goes on right there, or is the log's
+        beginning.
 
-        No record can be missing between them. A write that failed left it, and a loss of power undid the cut after it.
+        No record can be missing between them. In the first case a write that failed left it, and a loss of power undid
+        the cut after it.
         """
         segment = self.segments[number]
         end_offset = self.segments[number + 1].base_offset

@@ -123,7 +123,9 @@ class RetainedLog(FlushedLog):
         self.segments.remove(doomed)
         self.reader.forget()
         for segment in doomed:
-            self.close_file(segment)
+            # A flush that covers these offsets syncs the files still: a crash may take the new start back.
+            if not self.is_unsynced(segment):
+                self.close_file(segment)
         first = self.segments.first.base_offset
 
         def unlink() -> None:
@@ -139,6 +141,8 @@ class RetainedLog(FlushedLog):
             unlink_all(self.fs, aside)  # without the lock, which a flush of the log needs
 
         def remove() -> None:
+            for segment in doomed:
+                self.close_file(segment)
             if self.flusher is None:
                 unlink()
             elif not self.closed:

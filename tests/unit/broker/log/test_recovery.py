@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -857,6 +858,48 @@ def test_deleted_segments_are_not_missed(fs: FaultyFileSystem) -> None:
         log = open_log(fs, point=point, segment_bytes=160)
         assert values(log.batches())[-2:] == ["value 5", "value 6"]
         log.close()
+
+
+def test_what_a_flush_covers_is_on_disk_until_a_new_start_is(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, durability="os")
+    moved: list[Callable[[], None]] = []
+    log._on_start_offset = moved.append
+    for number in range(3):
+        log.append(batch(f"value {number}"))
+    log.roll()
+    log.append(batch("value 3"))
+    log.delete_records_before(3)
+    log.flush()
+    assert log.flushed_offset == 4
+    node = fs._get("/data/t-0/00000000000000000000.log")
+    assert node.disk == bytes(node.data), "a crash may take the new start back, and what is flushed is not damaged"
+    (then,) = moved
+    then()
+    assert not fs.exists("/data/t-0/00000000000000000000.log")
+    log.close()
+
+
+@pytest.mark.parametrize("kept", [0, 40], ids=["without any batch", "with a torn one"])
+def test_files_of_deleted_segments_that_a_loss_of_power_brings_back_torn_are_no_damage(
+    fs: FaultyFileSystem, kept: int
+) -> None:
+    log = open_log(fs)
+    for number in range(3):
+        log.append(batch(f"value {number}"))
+        log.roll()
+    log.append(batch("value 3"))
+    log.flush()
+    log.close()
+    for base in (0, 1):
+        node = fs._get(f"/data/t-0/{base:020}.log")
+        node.data[kept:] = bytes(len(node.data) - kept)
+        node.disk = bytes(node.data)
+        for kind in ("index", "timeindex", "checksums"):
+            fs.unlink(f"/data/t-0/{base:020}.{kind}")
+    fs.unlink("/data/t-0/00000000000000000001.log")
+    log = open_log(fs, point=LoadPoint(recovery_point=4, log_start_offset=2))
+    assert values(log.batches()) == ["value 2", "value 3"]
+    log.close()
 
 
 # --- repairing what is lost ------------------------------------------------------------------------------------------
