@@ -212,6 +212,11 @@ class Link:
         loop.call_at(self._there_at, self._side.arrive, frame)
         return future
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker has not closed its side yet."""
+        return self._side.connection is not None
+
     async def finish(self) -> None:
         """Close when everything that was sent has arrived. Raises Disconnected where it broke before."""
         left_s = max(0.0, self._there_at - asyncio.get_running_loop().time())
