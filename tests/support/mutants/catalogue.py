@@ -180,7 +180,7 @@ MUTANTS: Final = (
         "recovery keeps a segment that does not join the one before",
         "log",
         "broker/log/log_loader.py",
-        "            if number and segment.base_offset != end_offset:\n",
+        "            if number and segment.base_offset != end_offset and segment.base_offset > start:\n",
         "            if number and segment.base_offset < 0:\n",
     ),
     Mutant(
