@@ -76,11 +76,12 @@ async def test_a_broker_that_nobody_writes_to_is_unhealthy_while_its_disk_is_ful
             assert await code() == 0
             fill_disk(disk / "other")
             assert await code() == STORAGE_ERROR
+            await until(lambda: broker.said("disk probe failed"))
             (reason,) = [line["reason"] for line in broker.said("disk probe failed")]
             assert "No space left on device" in reason
             (disk / "other").unlink()
             assert await code() == 0
-            assert broker.said("disk probe succeeded again")
+            await until(lambda: broker.said("disk probe succeeded again"))
             await fill(wire)
 
 
