@@ -77,16 +77,13 @@ class StateLog:
         is not bound by `max.message.bytes`, so that existing state can always be ended or removed.
         Raises KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); then nothing was written.
         """
-        home = self._replica_manager.partition(self.topic, partition)
         batch = encode_batch(
             [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(records)],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=transactional,
         )
-        return home.log.append(
-            bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch, essential=essential
-        )
+        return self._append(partition, batch, essential)
 
     def largest_batch(self) -> int:
         """The size in bytes of the largest batch that `append` accepts, unless it is essential."""
@@ -104,7 +101,6 @@ class StateLog:
         essential: bool = False,
     ) -> AppendResult:
         """Append records that `encode_record` made, with timestamp delta 0 and offset deltas from 0; as `append`."""
-        home = self._replica_manager.partition(self.topic, partition)
         batch = assemble_batch(
             b"".join(records),
             base_offset=0,
@@ -118,6 +114,10 @@ class StateLog:
             base_sequence=-1,
             record_count=len(records),
         )
+        return self._append(partition, batch, essential)
+
+    def _append(self, partition: int, batch: bytes, essential: bool) -> AppendResult:
+        home = self._replica_manager.partition(self.topic, partition)
         return home.log.append(
             bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch, essential=essential
         )

@@ -13,6 +13,7 @@ from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse, EndTxnTo
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
+from ..partition_rows import partitions_of
 from ..steps import Steps
 
 FEW: Final = 100
@@ -31,14 +32,8 @@ def handle(context: RequestContext, request: EndTxnRequest) -> Reply:
 
 
 def _end_written(context: RequestContext, request: EndTxnRequest, topics: Sequence[EndTxnTopic]) -> Steps[Reply]:
-    written: set[TopicPartition] = set()
-    for topic in topics:
-        for start in range(0, len(topic.partitions), FEW):
-            indexes = topic.partitions[start : start + FEW]
-            written.update([(topic.name, index) for index in indexes])
-            yield len(indexes)
-        yield 1
-    return _end(context, request, frozenset(written))
+    written = yield from partitions_of((topic.name, topic.partitions) for topic in topics)
+    return _end(context, request, written)
 
 
 def _end(context: RequestContext, request: EndTxnRequest, written: frozenset[TopicPartition] | None) -> Reply:

@@ -6,16 +6,15 @@ that it names, and every conflicting producer of the group is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.init_producer_id import AssignedPartitions, InitProducerIdRequest, InitProducerIdResponse
+from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ..coordinator.claims import NO_GENERATION
 from ..coordinator.transaction.decisions import NO_IDENTITY, ProducerIdentity
 from ..coordinator.transaction.group_initialisation import GroupInitialisation
-from ..coordinator.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ..coordinator.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ..handling import RequestContext, handles
-from ..steps import SLICE, Steps, run_in_slices
+from ..partition_rows import partitions_of
+from ..steps import run_in_slices
 
 
 @handles(InitProducerIdRequest)
@@ -44,7 +43,7 @@ async def _for_group(
         GroupInitialisation(
             group_id,
             request.consumer_group_generation,
-            await run_in_slices(_partitions(request.assigned_partitions)),
+            await run_in_slices(partitions_of((item.topic, item.partitions) for item in request.assigned_partitions)),
             request.transactional_id,
             request.transaction_timeout_ms,
             expected,
@@ -56,14 +55,3 @@ async def _for_group(
         producer_epoch=identity.producer_epoch,
         transactional_id=transactional_id if request.transactional_id is None else None,
     )
-
-
-def _partitions(assigned: Sequence[AssignedPartitions]) -> Steps[frozenset[TopicPartition]]:
-    partitions: set[TopicPartition] = set()
-    for item in assigned:
-        for start in range(0, len(item.partitions), SLICE):
-            indexes = item.partitions[start : start + SLICE]
-            partitions.update([(item.topic, index) for index in indexes])
-            yield len(indexes)
-        yield 1
-    return frozenset(partitions)

@@ -14,10 +14,10 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from ..commit_rows import FEW, commits_of
 from ..coordinator.group.coordinator import Commit, Committer
 from ..coordinator.group.prepared_commit import PreparedCommit
 from ..handling import Answer, Deferred, RequestContext, handles
+from ..partition_rows import FEW, commits_of, results_of
 from ..steps import Steps
 
 MISSING_GROUP_FROM = 9
@@ -48,16 +48,9 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answe
     else:
         prepared = yield from _prepared(context, request, commits, retention_ms)
         made = coordinator.commit_prepared(prepared, committer, knows_missing_groups=knows_missing_groups)
-    codes = iter(made)
     settled = coordinator.settled(request.group_id)
-    response = OffsetCommitResponse()
-    for topic in request.topics:
-        result = OffsetCommitResponseTopic(name=topic.name)
-        response.topics.append(result)
-        for start in range(0, len(topic.partitions), FEW):
-            rows = topic.partitions[start : start + FEW]
-            result.partitions += [OffsetCommitResponsePartition(p.partition_index, int(next(codes))) for p in rows]
-            yield len(rows)
+    results = results_of(request.topics, made, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
+    response = OffsetCommitResponse(topics=(yield from results))
     return response if settled is None else Deferred(settled, lambda _: response)
 
 

@@ -17,6 +17,7 @@ from ...protocol.messages.offset_delete import (
 )
 from ..coordinator.claims import TopicPartition
 from ..handling import Answer, Deferred, RequestContext, handles
+from ..partition_rows import results_of
 from ..steps import Steps
 
 AT_ONCE: Final = 50
@@ -55,7 +56,8 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Answe
             unsettled.append(settled)
         codes += deleted
         yield len(portion) + DELETION_UNITS * deleted.count(ErrorCode.NONE)
-    response = yield from _answer(request.topics, codes)
+    results = results_of(request.topics, codes, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
+    response = OffsetDeleteResponse(topics=(yield from results))
     if not unsettled:
         return response
     return Deferred(_when_settled(response, unsettled))
@@ -67,22 +69,6 @@ def _portions(topics: Iterable[OffsetDeleteRequestTopic]) -> Iterator[list[Topic
     yield list(islice(wanted, AT_ONCE))
     while portion := list(islice(wanted, AT_ONCE)):
         yield portion
-
-
-def _answer(
-    topics: Iterable[OffsetDeleteRequestTopic], partition_codes: Iterable[ErrorCode]
-) -> Steps[OffsetDeleteResponse]:
-    codes = iter(partition_codes)
-    response = OffsetDeleteResponse()
-    for topic in topics:
-        result = OffsetDeleteResponseTopic(topic.name)
-        response.topics.append(result)
-        for start in range(0, len(topic.partitions), AT_ONCE):
-            rows = topic.partitions[start : start + AT_ONCE]
-            result.partitions += [OffsetDeleteResponsePartition(row.partition_index, int(next(codes))) for row in rows]
-            yield len(rows)
-        yield 1
-    return response
 
 
 async def _when_settled(

@@ -20,11 +20,11 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from ..commit_rows import FEW, commits_of
 from ..coordinator.group.coordinator import Commit, Committer
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition
 from ..handling import Answer, Deferred, Reply, RequestContext, handles
+from ..partition_rows import FEW, commits_of, results_of
 from ..steps import Steps, run_in_slices
 from ..topic_names import OFFSETS_TOPIC
 
@@ -193,18 +193,10 @@ async def _commit_many(context: RequestContext, request: TxnOffsetCommitRequest)
 
 
 def _answer(
-    request: TxnOffsetCommitRequest, commit_codes: Iterable[ErrorCode], settled: asyncio.Future[None] | None
+    request: TxnOffsetCommitRequest, codes: Iterable[ErrorCode], settled: asyncio.Future[None] | None
 ) -> Steps[Answer]:
-    codes = iter(commit_codes)
-    response = TxnOffsetCommitResponse()
-    for topic in request.topics:
-        result = TxnOffsetCommitResponseTopic(topic.name)
-        response.topics.append(result)
-        for start in range(0, len(topic.partitions), FEW):
-            rows = topic.partitions[start : start + FEW]
-            result.partitions += [TxnOffsetCommitResponsePartition(p.partition_index, int(next(codes))) for p in rows]
-            yield len(rows)
-        yield 1
+    results = results_of(request.topics, codes, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
+    response = TxnOffsetCommitResponse(topics=(yield from results))
     if settled is None:
         return response
     return Deferred(settled, lambda _: response)
