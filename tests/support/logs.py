@@ -100,6 +100,12 @@ def new_manager(fs: FaultyFileSystem, clock: StandingClock | None = None, **opti
     return LogManager(DATA, fs=fs, clock=clock or StandingClock(), ids=CountingIds(), **options)
 
 
+async def settle(manager: LogManager) -> None:
+    """Wait until everything that the manager's threads were asked to do is done."""
+    assert manager._flusher is not None
+    await manager._flusher.drain()
+
+
 def values(batches: Iterable[tuple[object, object]]) -> list[str]:
     """The values in what `PartitionLog.batches` yields."""
     found = []

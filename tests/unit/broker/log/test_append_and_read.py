@@ -19,11 +19,6 @@ HOUR = 3_600_000
 
 
 @pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-@pytest.fixture
 def log(fs: FaultyFileSystem) -> PartitionLog:
     return open_log(fs, durability="os", segment_bytes=1000, index_interval_bytes=200)
 

@@ -18,11 +18,6 @@ CRAFTED = 4 << 20
 """Bytes that look like batches up to their end: to checksum each of these is to checksum 144 GB."""
 
 
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
 def two_batches(fs: FaultyFileSystem) -> PartitionLog:
     log = open_log(fs, max_message_bytes=2 * CRAFTED)
     for number in range(2):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,6 @@ from support.logs import batch, new_manager
 
 PROBE = "/data/.health-probe"
 LONG_MS = 3_600_000
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-@pytest.fixture
-async def manager(fs: FaultyFileSystem) -> AsyncIterator[LogManager]:
-    manager = new_manager(fs)
-    await manager.start()
-    yield manager
-    await manager.stop()
 
 
 def new_probe(manager: LogManager, *, interval_ms: int = 0, timeout_ms: int = LONG_MS) -> DiskProbe:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import random
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +15,10 @@ from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, at_once, batch, flip, new_manager, values, values_of
+from support.logs import NOW, at_once, batch, flip, new_manager, settle, values, values_of
 
 CONFIG = LogConfig()
 FIRST = "/data/t-0/00000000000000000000.log"
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-@pytest.fixture
-async def manager(fs: FaultyFileSystem) -> AsyncIterator[LogManager]:
-    manager = new_manager(fs)
-    await manager.start()
-    yield manager
-    await manager.stop()
-
-
-async def settle(manager: LogManager) -> None:
-    assert manager._flusher is not None
-    await manager._flusher.drain()
 
 
 def real_manager(data: Path) -> LogManager:

@@ -10,23 +10,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 import pytest
-from oncelog.broker.log import LogConfig, LogManager
+from oncelog.broker.log import LogConfig
 from oncelog.broker.log.flusher import MOST_AT_ONCE, FlushTask, LogFlusher
 from oncelog.broker.ports import Lane
 from oncelog.broker.threads import RealThreads
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import batch, new_manager
+from support.logs import batch, new_manager, settle
 
 CONFIG = LogConfig()
 LATER = LogConfig(durability="os", unsaved_bytes=0)
 ENOUGH_S = 10
 
 T = TypeVar("T")
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
 
 
 @contextmanager
@@ -56,11 +51,6 @@ async def until(event: threading.Event) -> None:
     async with asyncio.timeout(ENOUGH_S):
         while not event.is_set():
             await asyncio.sleep(0)
-
-
-async def settle(manager: LogManager) -> None:
-    assert manager._flusher is not None
-    await manager._flusher.drain()
 
 
 async def test_a_log_is_acknowledged_when_its_own_sync_is_done(fs: FaultyFileSystem) -> None:

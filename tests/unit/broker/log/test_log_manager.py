@@ -6,7 +6,6 @@ import asyncio
 import errno
 import random
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,10 @@ from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, StandingClock, at_once, batch, new_manager, values
+from support.logs import NOW, StandingClock, at_once, batch, new_manager, settle, values
 
 CONFIG = LogConfig()
 META = "/data/meta.properties"
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-@pytest.fixture
-async def manager(fs: FaultyFileSystem) -> AsyncIterator[LogManager]:
-    manager = new_manager(fs)
-    await manager.start()
-    yield manager
-    await manager.stop()
 
 
 def replace(fs: FaultyFileSystem, path: str, content: bytes) -> None:
@@ -200,11 +186,6 @@ async def test_writers_share_a_flush(fs: FaultyFileSystem, manager: LogManager) 
     assert sorted(syncs) == [f"/data/t-{partition}/00000000000000000000.log" for partition in range(3)]
     assert [log.high_watermark for log in logs] == [20, 20, 20]
     assert logs[0].flushed(20) is None
-
-
-async def settle(manager: LogManager) -> None:
-    assert manager._flusher is not None
-    await manager._flusher.drain()
 
 
 async def test_who_appends_during_a_flush_waits_for_the_next_one(fs: FaultyFileSystem, manager: LogManager) -> None:

@@ -21,11 +21,6 @@ from support.logs import NOW, at_once, batch, flip, new_manager, open_log, value
 FIRST = "/data/t-0/00000000000000000000.log"
 
 
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
 def written(fs: FaultyFileSystem, count: int = 5, *, flushed: int | None = None, **config: Any) -> PartitionLog:
     """A log of `count` batches, of which `flushed` (all) are on disk."""
     log = open_log(fs, **config)

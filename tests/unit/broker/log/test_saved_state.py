@@ -23,11 +23,6 @@ KILLED = LoadPoint(same_boot=True)
 LATER = NOW + 10_000
 
 
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
 def fill(log: PartitionLog, count: int, begin: int = NOW) -> None:
     """Batches of producer 1, each with a timestamp of its own, every third one of an aborted transaction."""
     for _ in range(count):

@@ -19,11 +19,6 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 
 
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
 class SeededIds:
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)

@@ -57,11 +57,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-@pytest.fixture
 def threads() -> HeldThreads:
     return HeldThreads()
 

@@ -10,20 +10,10 @@ import pytest
 from oncelog.broker.log import LogConfig, LogManager
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import StandingClock, batch, new_manager, values
+from support.logs import StandingClock, batch, new_manager, settle, values
 
 CHECKPOINT = "log-start-offset-checkpoint"
 ROLLING = LogConfig(segment_bytes=100, retention_ms=1000)
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-async def settle(manager: LogManager) -> None:
-    assert manager._flusher is not None
-    await manager._flusher.drain()
 
 
 async def filled(manager: LogManager, partitions: int) -> None:

@@ -18,11 +18,6 @@ FIRST = f"/data/t-0/{0:020}"
 COMMITTED = IsolationLevel.READ_COMMITTED
 
 
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
 def rolled(fs: FaultyFileSystem) -> PartitionLog:
     """A log whose first segment is finished, and has an aborted transaction at offset 1."""
     log = open_log(fs)

@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, LogConfig, LogManager, PartitionLog
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import batch, new_manager, values, values_of
+from support.logs import batch, new_manager, settle, values, values_of
 
 CONFIG = LogConfig()
 ENOUGH_S = 10
 UNEXPECTED = [MemoryError("no memory"), AssertionError("a bug"), RecursionError("too deep")]
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-@pytest.fixture
-async def manager(fs: FaultyFileSystem) -> AsyncIterator[LogManager]:
-    manager = new_manager(fs)
-    await manager.start()
-    yield manager
-    await manager.stop()
-
-
-async def settle(manager: LogManager) -> None:
-    assert manager._flusher is not None
-    await manager._flusher.drain()
 
 
 async def flushed(log: PartitionLog, end_offset: int) -> None:
