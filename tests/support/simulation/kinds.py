@@ -13,6 +13,9 @@ design:
 The claims of a group go when its last member leaves. A zombie of the classic kind that sleeps for so long is fenced by
 nobody any more; so where both kinds work, some member stays.
 
+A claim also ends when its producer gives the partition up by claiming others. A zombie of the classic kind may commit
+until the next one claims it; `checks` looks for such commits, and leaves out the inputs concerned.
+
 So anyone may take over from one with a generation or a claim, and only classic or aware from classic: nothing would
 stop a classic zombie from committing after a worker that is merely "with generation" read the offsets.
 """

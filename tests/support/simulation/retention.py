@@ -96,9 +96,10 @@ def may_go(log: PartitionLog, offset: int) -> None:
         left -= len(batch)
         age_ms = now_ms - header.max_timestamp
         too_old = 0 <= config.retention_ms < age_ms
-        # The newest batch is in the active segment, which never goes for its size.
-        is_newest = header.next_offset == log.log_end_offset and not 0 <= config.retention_ms < age_ms + BACK_MS
-        too_much = 0 <= config.retention_bytes <= left and not is_newest
+        # The active segment never goes for its size, and nothing but a loss of power leaves it empty.
+        in_active = header.next_offset == log.log_end_offset and log.segments.active.size > 0
+        stays = in_active and not 0 <= config.retention_ms < age_ms + BACK_MS
+        too_much = 0 <= config.retention_bytes <= left and not stays
         assert too_old or too_much, (
             f"retention deletes {log.name} up to {offset}: {header.base_offset} is {age_ms} ms old, {left} bytes follow"
         )
