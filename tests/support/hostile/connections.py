@@ -21,6 +21,10 @@ from support.raw_connection import batch
 
 ANNOUNCED = 100_000_000
 
+_SEND_BUFFER = 32_768
+"""Bytes. The kernel would give megabytes to each, until the memory for TCP of the whole machine is used up, and then lose
+packets of all connections: attackers are on other machines than the broker and its neighbours."""
+
 
 @contextlib.asynccontextmanager
 async def sockets(siege: Siege, count: int, receive_buffer: int = 0) -> AsyncIterator[list[socket.socket]]:
@@ -32,6 +36,7 @@ async def sockets(siege: Siege, count: int, receive_buffer: int = 0) -> AsyncIte
         for _ in range(count):
             sock = stack.enter_context(socket.socket())
             sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
             if receive_buffer:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             await loop.sock_connect(sock, (host, int(port)))
