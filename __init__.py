@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from . import sync
-    from .broker.broker import Broker, BrokerStartError
     from .broker.config import BrokerConfig
+    from .broker.embedded import Broker
+    from .broker.node import BrokerStartError
     from .client import errors
     from .client.admin import (
         AbortTransactionSpec,
@@ -215,9 +216,9 @@ _HOMES: Final = {
     "AbortTransactionSpec": "client.admin",
     "Admin": "client.admin",
     "AdminConfig": "client.config",
-    "Broker": "broker.broker",
+    "Broker": "broker.embedded",
     "BrokerConfig": "broker.config",
-    "BrokerStartError": "broker.broker",
+    "BrokerStartError": "broker.node",
     "ByPartition": "client.values",
     "BytesLike": "client.values",
     "ClusterDescription": "client.admin",

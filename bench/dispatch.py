@@ -256,10 +256,10 @@ async def transactions(bench: Bench) -> Callable[[], Coroutine[Any, Any, None]]:
 
 
 async def measure(rounds: int, only: str) -> dict[str, float]:
-    from oncelog.broker.broker import Broker
+    from oncelog.broker.node import BrokerNode
 
     settings = {"durability": "os", "log_segment_bytes": 20_000_000, "log_retention_bytes": 20_000_000}
-    async with Broker(logging_level="error", **settings) as broker:
+    async with BrokerNode(logging_level="error", **settings) as broker:
         for name, partitions in (("one", 1), ("ten", 10), ("hundred", 100), ("large", 1)):
             await broker.metadata.create_topic(name, partitions, {})
             for index in range(partitions):

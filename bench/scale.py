@@ -26,7 +26,6 @@ from typing import Any
 
 import psutil
 from confluent_kafka import Producer
-from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.group.classic_group import ClassicGroup
 from oncelog.broker.coordinator.group.group_log import GROUP_METADATA_TOPIC
 from oncelog.broker.coordinator.group.member import ClassicGroupMember, ClientIdentity, OfferedProtocol
@@ -42,6 +41,7 @@ from oncelog.broker.coordinator.transaction.metadata import (
 )
 from oncelog.broker.coordinator.transaction.state import TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import TRANSACTION_STATE_TOPIC, encode_key, encode_value
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.codec import encode_versioned
 from oncelog.protocol.internal_topics import partition_for_key
 from oncelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -93,7 +93,7 @@ def made(directory: Path, ids: int, groups: int, offsets: int) -> Path:
 
 
 async def _make(directory: Path, ids: int, groups: int, offsets: int) -> None:
-    async with Broker(directory, durability="os") as broker:
+    async with BrokerNode(directory, durability="os") as broker:
         topic = await broker.metadata.create_topic(TOPIC, offsets, {})
         now_ms = broker.clock.now_ms()
         for name, batches in (
@@ -105,7 +105,7 @@ async def _make(directory: Path, ids: int, groups: int, offsets: int) -> None:
                 logs[partition_for_key(key, INTERNAL_PARTITIONS)].append(pairs, now_ms)
             for log in logs:
                 log.close()
-    async with Broker(directory, logging_level="error"):  # makes the indexes
+    async with BrokerNode(directory, logging_level="error"):  # makes the indexes
         pass
 
 
@@ -202,7 +202,7 @@ def partitions(home: Path, count: int, rounds: int) -> Iterator[tuple[str, str]]
 
 
 async def _create(home: Path, count: int) -> None:
-    async with Broker(home, durability="os") as broker:
+    async with BrokerNode(home, durability="os") as broker:
         await broker.metadata.create_topic(TOPIC, count, {})
 
 

@@ -87,9 +87,9 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
 
     import uvloop
 
-    from ..broker.broker import Broker, BrokerStartError
     from ..broker.descriptors import raise_limit
     from ..broker.logging import StandardLogging, flush, standard_error
+    from ..broker.node import BrokerNode, BrokerStartError
     from .garbage import Garbage
 
     async def serve_until_stopped() -> int:
@@ -102,7 +102,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         raise_limit()
         # A start makes objects by the hundred thousand and hardly any garbage: the collector would walk them in vain.
         gc.disable()
-        broker = Broker(config=config)
+        broker = BrokerNode(config=config)
         logging.getLogger().addHandler(StandardLogging(broker.log))
         if ignored:
             broker.log.info("settings without effect", settings=ignored)

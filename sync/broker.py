@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Unpack
 
-from ..broker.broker import Broker as AsyncBroker
 from ..broker.config import BrokerConfig
+from ..broker.embedded import Broker as AsyncBroker
 from ..broker.keywords import BrokerKeywords
 from ..protocol.errors import KafkaError
 from .facade import Facade

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from oncelog import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
 from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -41,13 +41,13 @@ A_YEAR_MS = 365 * 86_400_000
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker() as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode() as broker:
         yield broker
 
 
 @pytest.fixture
-async def wire(broker: Broker) -> AsyncIterator[RawConnection]:
+async def wire(broker: BrokerNode) -> AsyncIterator[RawConnection]:
     async with RawConnection(broker.address) as wire:
         await wire.create_topic("input", 2)
         await wire.create_topic("other", 1)
@@ -123,7 +123,7 @@ async def test_claims_can_be_deleted_and_nothing_else_be_done(wire: RawConnectio
     assert await commit_without_generation(wire, "three") == 0
 
 
-async def test_claims_go_with_offsets_topics_ids_and_groups(broker: Broker, wire: RawConnection) -> None:
+async def test_claims_go_with_offsets_topics_ids_and_groups(broker: BrokerNode, wire: RawConnection) -> None:
     await claim(wire, input=[0, 1], other=[0])
     topics = [OffsetDeleteRequestTopic("input", [OffsetDeleteRequestPartition(0)])]
     assert (await wire.call(OffsetDeleteRequest("g", topics), 0)).topics[0].partitions[0].error_code == 0
@@ -140,17 +140,17 @@ async def test_claims_go_with_offsets_topics_ids_and_groups(broker: Broker, wire
 
 
 async def test_claims_are_there_after_a_restart_and_act_at_their_level(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("input", 2)
         await claim(wire, input=[0])
     async with (
-        Broker(tmp_path, inter_broker_protocol_version="4.0") as broker,
+        BrokerNode(tmp_path, inter_broker_protocol_version="4.0") as broker,
         RawConnection(broker.address) as wire,
     ):
         assert await commit_without_generation(wire, "below") == 0
         (result,) = (await wire.call(DescribeConfigsRequest([DescribeConfigsResource(GROUP, "g")]), 4)).results
         assert result.error_code == ErrorCode.INVALID_REQUEST
         assert await listed(wire) == []
-    async with Broker(tmp_path) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path) as broker, RawConnection(broker.address) as wire:
         assert await shown(wire) == [("input", 0, "one", 3)]
         assert await commit_without_generation(wire, "two") == CONCURRENT_PRODUCER_COMMIT

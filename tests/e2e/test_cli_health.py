@@ -10,8 +10,8 @@ import sys
 import threading
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.log.results import storage_error
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.ports import RealFile
 
 
@@ -44,7 +44,7 @@ async def test_a_broker_that_does_not_answer_is_not_healthy() -> None:
 
 @pytest.mark.oncelog_only(reason="breaks the data directory of a broker in this process")
 async def test_a_broker_whose_data_directory_failed_is_not_healthy() -> None:
-    async with Broker(logging_level="error") as broker:
+    async with BrokerNode(logging_level="error") as broker:
         broker.log_manager.failed = storage_error("the disk is gone")
         done = await health(broker.address)
         broker.log_manager.failed = None
@@ -56,7 +56,7 @@ async def test_a_broker_whose_data_directory_failed_is_not_healthy() -> None:
 async def test_an_idle_broker_whose_disk_does_not_answer_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
     fdatasync = RealFile.fdatasync
-    async with Broker(logging_level="error", health_probe_interval_ms=1) as broker:
+    async with BrokerNode(logging_level="error", health_probe_interval_ms=1) as broker:
 
         def hang(file: RealFile) -> None:
             answers.wait()

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from oncelog import Admin, Broker
+from oncelog import Admin
 from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH, TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import TRANSACTION_STATE_TOPIC, encode_key, encode_value
 from oncelog.broker.log import AppendOrigin
+from oncelog.broker.node import BrokerNode
 from oncelog.client.admin import TransactionDescription
 from oncelog.protocol.internal_topics import partition_for_key
 from oncelog.protocol.records import Record, encode_batch
@@ -27,7 +28,7 @@ Names = Callable[[str], str]
 
 async def used_up_to(epoch: int, directory: Path, transactional_id: str) -> None:
     """Leave a data directory behind in which the id has that epoch, as after so many transactions."""
-    async with Broker(directory, logging_level="error") as broker:
+    async with BrokerNode(directory, logging_level="error") as broker:
         async with Admin(bootstrap_servers=broker.address) as admin:
             await admin.fence_producers([transactional_id])
         metadata = dataclasses.replace(broker.transaction_coordinator.describe(transactional_id), producer_epoch=epoch)
@@ -58,7 +59,7 @@ async def values_of(address: str, topic: str, count: int) -> list[bytes]:
 @pytest.mark.oncelog_only(reason="makes a data directory in which the epochs are nearly used up")
 async def test_producer_works_on_under_a_new_producer_id(tmp_path: Path) -> None:
     await used_up_to(MAX_PRODUCER_EPOCH - 30, tmp_path, "worker")
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
         async with Admin(bootstrap_servers=broker.address) as admin:
             await admin.create_topic("t", 1)
         before = await described(broker.address, "worker")
@@ -74,7 +75,7 @@ async def test_producer_works_on_under_a_new_producer_id(tmp_path: Path) -> None
 async def test_instances_of_older_clients_work_on_under_a_new_producer_id(tmp_path: Path) -> None:
     """librdkafka takes one epoch per instance, and one more where an instance left a transaction open."""
     await used_up_to(MAX_PRODUCER_EPOCH - 6, tmp_path, "worker")
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
         async with Admin(bootstrap_servers=broker.address) as admin:
             await admin.create_topic("t", 1)
         before = await described(broker.address, "worker")
@@ -103,7 +104,7 @@ async def test_forty_thousand_transactions_of_the_bundled_client(bootstrap: str,
 async def test_forty_thousand_transactions_of_librdkafka(tmp_path: Path) -> None:
     """100 in an instance, 400 instances; the limit is in their middle."""
     await used_up_to(MAX_PRODUCER_EPOCH - 200, tmp_path, "worker")
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
         async with Admin(bootstrap_servers=broker.address) as admin:
             await admin.create_topic("t", 1)
         before = await described(broker.address, "worker")

@@ -84,9 +84,9 @@ async def test_broker_without_the_feature_says_so(request: pytest.FixtureRequest
         address = request.getfixturevalue("bootstrap")
         await _says_so(address, fresh_name("group"))
         return
-    from oncelog import Broker
+    from oncelog.broker.node import BrokerNode
 
-    async with Broker(inter_broker_protocol_version="4.0", logging_level="error") as broker:
+    async with BrokerNode(inter_broker_protocol_version="4.0", logging_level="error") as broker:
         await _says_so(broker.address, fresh_name("group"))
 
 

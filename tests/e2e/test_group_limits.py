@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from oncelog.broker.broker import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from support.raw_connection import RawConnection
@@ -19,7 +19,7 @@ async def joined(wire: RawConnection, protocols: int, version: int) -> JoinGroup
 @pytest.mark.parametrize("version", [0, 3, 7, 9])
 async def test_member_with_more_protocols_than_the_limit_cannot_join(version: int) -> None:
     async with (
-        Broker(durability="os", logging_level="error", group_member_max_protocols=3) as broker,
+        BrokerNode(durability="os", logging_level="error", group_member_max_protocols=3) as broker,
         RawConnection(broker.address) as wire,
     ):
         refused = await joined(wire, 4, version)

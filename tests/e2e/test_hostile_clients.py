@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.network.connection import Connection
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -46,12 +46,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error") as running:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", logging_level="error") as running:
         yield running
 
 
-def connections(broker: Broker) -> int:
+def connections(broker: BrokerNode) -> int:
     assert broker._listener is not None
     return broker._listener.connection_count
 
@@ -88,7 +88,7 @@ async def test_bytes_that_are_no_request_close_the_connection(bootstrap: str, na
 
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
-async def test_announced_bytes_cost_nothing_before_they_come(broker: Broker) -> None:
+async def test_announced_bytes_cost_nothing_before_they_come(broker: BrokerNode) -> None:
     before = psutil.Process().memory_info().rss
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(50):
@@ -104,7 +104,7 @@ async def test_announced_bytes_cost_nothing_before_they_come(broker: Broker) -> 
 
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
-async def test_nothing_is_left_of_two_thousand_connections(broker: Broker) -> None:
+async def test_nothing_is_left_of_two_thousand_connections(broker: BrokerNode) -> None:
     async with RawConnection(broker.address) as wire:
         await wire.create_topic("t")
     await until(lambda: connections(broker) == 0)
@@ -139,7 +139,7 @@ async def test_nothing_is_left_of_two_thousand_connections(broker: Broker) -> No
 
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
-async def test_a_client_that_goes_while_its_request_is_parked_leaves_nothing(broker: Broker) -> None:
+async def test_a_client_that_goes_while_its_request_is_parked_leaves_nothing(broker: BrokerNode) -> None:
     async with RawConnection(broker.address) as wire:
         await wire.create_topic("t")
         one = await wire.call(InitProducerIdRequest("id", 60_000), 4)
@@ -193,7 +193,7 @@ async def test_requests_behind_a_waiting_fetch_are_answered_after_it(
 async def test_waiting_fetches_keep_no_request_memory_from_producers() -> None:
     settings: dict[str, object] = {"queued.max.request.bytes": 4_000_000}
     async with (
-        Broker(durability="os", logging_level="error", config=settings) as broker,
+        BrokerNode(durability="os", logging_level="error", config=settings) as broker,
         contextlib.AsyncExitStack() as all_open,
     ):
         producer = await all_open.enter_async_context(RawConnection(broker.address))
@@ -210,7 +210,7 @@ async def test_waiting_fetches_keep_no_request_memory_from_producers() -> None:
 
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
-async def test_a_partition_asked_for_twice_in_one_waiting_fetch(broker: Broker) -> None:
+async def test_a_partition_asked_for_twice_in_one_waiting_fetch(broker: BrokerNode) -> None:
     async with RawConnection(broker.address) as wire:
         await wire.create_topic("t")
         wire.send(fetch("t", times=3), 12)
@@ -233,7 +233,7 @@ async def test_a_topic_asked_for_a_thousand_times_is_told_once(
 
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
-async def test_a_client_that_does_not_read_is_not_answered_without_end(broker: Broker) -> None:
+async def test_a_client_that_does_not_read_is_not_answered_without_end(broker: BrokerNode) -> None:
     async with RawConnection(broker.address) as wire:
         await wire.create_topic("t")
         for _ in range(4):
@@ -266,7 +266,7 @@ async def test_a_failed_produce_without_acks_closes_the_connection(
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
 @pytest.mark.parametrize("error", [KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), RuntimeError("a bug")])
 async def test_no_answer_comes_where_none_is_expected(error: Exception) -> None:
-    async with Broker(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t")
 
         def refuse(*_: object) -> None:
@@ -341,7 +341,7 @@ def join(group: str, member: str = "") -> JoinGroupRequest:
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
 async def test_a_join_that_waits_is_answered_at_a_stop() -> None:
-    broker = Broker(durability="os", logging_level="error", group_initial_rebalance_delay_ms=60_000)
+    broker = BrokerNode(durability="os", logging_level="error", group_initial_rebalance_delay_ms=60_000)
     async with broker, RawConnection(broker.address) as wire:
         correlation_id = wire.send(join("group"), 3)
         await asyncio.sleep(0.1)
@@ -355,7 +355,7 @@ async def test_a_join_that_waits_is_answered_at_a_stop() -> None:
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
 async def test_a_request_that_waits_for_a_transaction_is_answered_at_a_stop() -> None:
-    broker = Broker(durability="os", logging_level="error", transaction_pending_wait_max_ms=60_000)
+    broker = BrokerNode(durability="os", logging_level="error", transaction_pending_wait_max_ms=60_000)
     async with broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t")
         one = await wire.call(InitProducerIdRequest("id", 60_000), 4)
@@ -377,7 +377,7 @@ async def test_a_request_that_waits_for_a_transaction_is_answered_at_a_stop() ->
 
 @pytest.mark.oncelog_only(reason=IN_PROCESS)
 async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
-    broker = Broker(durability="os", logging_level="error", socket_send_buffer_bytes=4096)
+    broker = BrokerNode(durability="os", logging_level="error", socket_send_buffer_bytes=4096)
     async with broker:
         async with RawConnection(broker.address) as wire:
             await wire.create_topic("t")

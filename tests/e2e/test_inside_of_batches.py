@@ -14,7 +14,7 @@ from typing import Any
 
 import lz4.frame
 import pytest
-from oncelog.broker.broker import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
@@ -162,9 +162,9 @@ async def test_records_without_a_key_are_named_to_the_producer_of_a_compacted_to
 
 
 @pytest.fixture
-async def limited() -> AsyncIterator[Broker]:
+async def limited() -> AsyncIterator[BrokerNode]:
     """A broker with small limits, in this process."""
-    async with Broker(
+    async with BrokerNode(
         durability="os",
         logging_level="error",
         max_batch_objects=5_000,
@@ -187,7 +187,7 @@ async def limited() -> AsyncIterator[Broker]:
         ("bytes within", packed_batch(encode_record(0, 0, b"k", bytes(2_900_000))), ErrorCode.NONE),
     ],
 )  # fmt: skip
-async def test_a_batch_beyond_a_limit_is_refused(limited: Broker, name: str, batch: bytes, code: ErrorCode) -> None:
+async def test_a_batch_beyond_a_limit_is_refused(limited: BrokerNode, name: str, batch: bytes, code: ErrorCode) -> None:
     async with RawConnection(f"127.0.0.1:{limited.port}") as wire:
         await wire.create_topic("limits")
         answer = await wire.produce("limits", batch)
@@ -212,7 +212,7 @@ async def test_a_record_of_millions_of_headers_is_refused(
         assert ErrorCode((await wire.produce(topic, bomb)).error_code) is ErrorCode.INVALID_RECORD
 
 
-async def test_others_are_served_while_a_large_batch_is_checked(limited: Broker) -> None:
+async def test_others_are_served_while_a_large_batch_is_checked(limited: BrokerNode) -> None:
     """A batch of many records is looked at in slices: the requests of another connection are answered in between."""
     count = 5_000
     batch = packed_batch(b"".join(encode_record(0, i, b"k", b"v" * (i % 40)) for i in range(count)), count)

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.handling import Deferred, HandledApi, RequestContext
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.steps import SLICE, Steps
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import encode_request
@@ -38,9 +38,9 @@ METADATA = MetadataRequest(None)
 
 
 @contextlib.asynccontextmanager
-async def broker(**settings: Any) -> AsyncIterator[Broker]:
+async def broker(**settings: Any) -> AsyncIterator[BrokerNode]:
     """A broker with one wide topic."""
-    async with Broker(durability="os", logging_level="error", **settings) as running:
+    async with BrokerNode(durability="os", logging_level="error", **settings) as running:
         async with RawConnection(running.address) as wire:
             topic = CreatableTopic("wide", PARTITIONS, 1)
             made = await wire.call(CreateTopicsRequest([topic], 10_000), 7)
@@ -51,7 +51,7 @@ async def broker(**settings: Any) -> AsyncIterator[Broker]:
 class LongRequests:
     """Stands where the handler of DescribeGroups does: each request is large, and waits until it is released."""
 
-    def __init__(self, broker: Broker, deferred: bool = False) -> None:
+    def __init__(self, broker: BrokerNode, deferred: bool = False) -> None:
         self.begun: list[str | None] = []
         self.deferred = deferred
         self.released = asyncio.Event()
@@ -173,7 +173,7 @@ def large_commit(name: str, who: tuple[int, int]) -> TxnOffsetCommitRequest:
 class EndlessTransactions:
     """Transactions that are decided and never complete, because no marker is written until `released`."""
 
-    def __init__(self, broker: Broker, wire: RawConnection) -> None:
+    def __init__(self, broker: BrokerNode, wire: RawConnection) -> None:
         self.released = asyncio.Event()
         self.wire = wire
         append_markers = broker.replica_manager.append_markers

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.log import AppendOrigin
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -46,7 +46,7 @@ def mark(
 
 async def with_broker(directory: Path, work: Callable[[Wire], None]) -> None:
     """Run blocking `work` against a broker on that directory."""
-    async with Broker(directory, logging_level="error") as broker:
+    async with BrokerNode(directory, logging_level="error") as broker:
 
         def connected() -> None:
             with Wire(broker.address) as wire:
@@ -94,7 +94,7 @@ async def test_marker_with_a_high_coordinator_epoch_tears_no_later_transaction(t
 @pytest.mark.parametrize("version", [3, 5])
 async def test_log_that_recorded_a_higher_coordinator_epoch_takes_transactions(tmp_path: Path, version: int) -> None:
     """As Apache Kafka leaves it behind after a few changes of the coordinator's leader."""
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
 
         def prepare() -> tuple[int, int]:
             with Wire(broker.address) as wire:
@@ -190,7 +190,7 @@ async def test_marker_for_an_unknown_producer_changes_nothing(tmp_path: Path) ->
 
 
 async def test_producer_ids_begin_above_those_in_the_logs(tmp_path: Path) -> None:
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
 
         def create() -> None:
             with Wire(broker.address) as wire:
@@ -209,7 +209,7 @@ async def test_producer_ids_begin_above_those_in_the_logs(tmp_path: Path) -> Non
 
 
 async def test_producer_whose_epoch_is_higher_in_a_log_goes_on_above_it(tmp_path: Path) -> None:
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
 
         def prepare() -> int:
             with Wire(broker.address) as wire:

@@ -11,10 +11,10 @@ from types import GeneratorType
 from typing import Any
 
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
 from oncelog.broker.markers import Marker
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.steps import Steps
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_partitions_to_txn import (
@@ -157,8 +157,8 @@ LARGE: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error") as running:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", logging_level="error") as running:
         assert running.dispatcher.apis(), "all handlers are imported: no turn of a test does that"
         async with RawConnection(running.address) as wire:
             made = await wire.call(CreateTopicsRequest([CreatableTopic("wide", 10_000, 1)], 1000), 7)
@@ -166,7 +166,7 @@ async def broker() -> AsyncIterator[Broker]:
         yield running
 
 
-async def turns_until_answered(broker: Broker, request: Request[Any], version: int) -> int:
+async def turns_until_answered(broker: BrokerNode, request: Request[Any], version: int) -> int:
     """How often another client is answered from the execution of this request to the first byte of its answer."""
     execute = broker.dispatcher.execute
     begun = asyncio.Event()
@@ -190,7 +190,7 @@ async def turns_until_answered(broker: Broker, request: Request[Any], version: i
 
 
 @pytest.mark.parametrize("name", LARGE)
-async def test_others_are_answered_while_a_large_request_is(broker: Broker, name: str) -> None:
+async def test_others_are_answered_while_a_large_request_is(broker: BrokerNode, name: str) -> None:
     build, version = LARGE[name]
     turns = await turns_until_answered(broker, build(), version)
     assert turns >= TURNS
@@ -220,7 +220,7 @@ OF_MANY_ROWS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 
 
 @pytest.mark.parametrize("name", OF_MANY_ROWS)
-async def test_others_come_in_between_the_rows_of_a_request(broker: Broker, name: str) -> None:
+async def test_others_come_in_between_the_rows_of_a_request(broker: BrokerNode, name: str) -> None:
     build, version = OF_MANY_ROWS[name]
     request = build()
     (api,) = [api for api in broker.dispatcher.apis() if isinstance(request, api.request)]
@@ -502,7 +502,7 @@ def count_items(message: Any) -> Any:
     return message
 
 
-async def lines_of_longest_turn(broker: Broker, request: Request[Any], version: int) -> int:
+async def lines_of_longest_turn(broker: BrokerNode, request: Request[Any], version: int) -> int:
     """The most lines of Python that one turn executes, from the request's execution to the first byte of its answer."""
     execute = broker.dispatcher.execute
 
@@ -535,7 +535,7 @@ async def lines_of_longest_turn(broker: Broker, request: Request[Any], version: 
 
 
 @pytest.mark.parametrize("name", IN_SHORT_TURNS)
-async def test_no_turn_goes_through_all_rows_of_a_request(broker: Broker, name: str) -> None:
+async def test_no_turn_goes_through_all_rows_of_a_request(broker: BrokerNode, name: str) -> None:
     build, version = IN_SHORT_TURNS[name]
     assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
 
@@ -544,7 +544,7 @@ LINES_OF_A_RECORD = 4 * ROWS
 """What the record of a transaction of so many partitions takes; it is made in the turn that registers or ends it."""
 
 
-async def test_no_turn_goes_through_all_partitions_of_a_transaction(broker: Broker) -> None:
+async def test_no_turn_goes_through_all_partitions_of_a_transaction(broker: BrokerNode) -> None:
     topics = {f"wide-{number}": list(range(10_000)) for number in range(4)}
     async with RawConnection(broker.address) as wire:
         for name in topics:
@@ -570,7 +570,7 @@ async def test_no_turn_goes_through_all_partitions_of_a_transaction(broker: Brok
 
 @pytest.mark.parametrize("codes", [(ErrorCode.NONE,), (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)])
 async def test_no_turn_goes_through_all_markers_of_a_transaction(
-    broker: Broker, codes: tuple[ErrorCode, ...], monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, codes: tuple[ErrorCode, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transactions = broker.transaction_coordinator
     producer = await transactions.init_producer_id("id", 60_000)
@@ -608,7 +608,7 @@ async def test_no_turn_goes_through_all_markers_of_a_transaction(
 
 async def test_no_turn_goes_through_all_assignments_of_the_leader() -> None:
     async with (
-        Broker(durability="os", logging_level="error", group_initial_rebalance_delay_ms=0) as broker,
+        BrokerNode(durability="os", logging_level="error", group_initial_rebalance_delay_ms=0) as broker,
         RawConnection(broker.address) as wire,
     ):
         protocols = [JoinGroupRequestProtocol("range", b"")]
@@ -634,7 +634,7 @@ ON_OFFSETS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 
 
 @pytest.mark.parametrize("name", ON_OFFSETS)
-async def test_no_turn_goes_through_all_offsets_of_a_group(broker: Broker, name: str) -> None:
+async def test_no_turn_goes_through_all_offsets_of_a_group(broker: BrokerNode, name: str) -> None:
     build, version = ON_OFFSETS[name]
     rows = [OffsetCommitRequestPartition(index, 5) for index in range(10_000)]
     async with RawConnection(broker.address) as wire:
@@ -644,7 +644,7 @@ async def test_no_turn_goes_through_all_offsets_of_a_group(broker: Broker, name:
     assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
 
 
-async def test_others_are_answered_while_a_large_session_is_looked_through(broker: Broker) -> None:
+async def test_others_are_answered_while_a_large_session_is_looked_through(broker: BrokerNode) -> None:
     async with RawConnection(broker.address) as wire:
         opened = await wire.call(fetch(MANY, session_id=0, session_epoch=0), 12)
     assert opened.session_id
@@ -659,7 +659,7 @@ UNUSED = 104
 
 
 @pytest.mark.parametrize("api", ["ListOffsets", "Produce", "Fetch"])
-async def test_others_are_answered_while_the_files_of_many_partitions_are_made(broker: Broker, api: str) -> None:
+async def test_others_are_answered_while_the_files_of_many_partitions_are_made(broker: BrokerNode, api: str) -> None:
     indexes = range(UNUSED)
     requests: dict[str, tuple[Request[Any], int]] = {
         "ListOffsets": (
@@ -696,7 +696,7 @@ EXISTING = 300
 
 
 async def test_others_come_in_between_appends_to_many_partitions(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [PartitionProduceData(n, batch(b"x")) for n in range(EXISTING)]
     request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData("wide", partition_data=rows)])

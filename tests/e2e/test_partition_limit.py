@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from oncelog.broker.broker import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -23,7 +23,7 @@ INTERNAL = 100
 async def wire(tmp_path: Path) -> AsyncIterator[RawConnection]:
     """A broker in which topics may have five partitions more."""
     async with (
-        Broker(tmp_path, logging_level="error", max_partitions=INTERNAL + 5) as broker,
+        BrokerNode(tmp_path, logging_level="error", max_partitions=INTERNAL + 5) as broker,
         RawConnection(broker.address) as wire,
     ):
         yield wire
@@ -70,13 +70,13 @@ async def test_deleted_topics_make_room(wire: RawConnection) -> None:
 
 
 async def test_topics_of_an_earlier_start_count(tmp_path: Path) -> None:
-    async with Broker(tmp_path, logging_level="error") as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path, logging_level="error") as broker, RawConnection(broker.address) as wire:
         assert await create(wire, CreatableTopic("a", 5, -1), CreatableTopic("b", 7, -1)) == [0, 0]
         assert await grow(wire, "a", 6) == 0
         await wire.call(DeleteTopicsRequest([DeleteTopicState("b")], timeout_ms=10_000), 6)
         assert broker.metadata.partition_count == INTERNAL + 6
     async with (
-        Broker(tmp_path, logging_level="error", max_partitions=INTERNAL + 6) as broker,
+        BrokerNode(tmp_path, logging_level="error", max_partitions=INTERNAL + 6) as broker,
         RawConnection(broker.address) as wire,
     ):
         assert broker.metadata.partition_count == INTERNAL + 6

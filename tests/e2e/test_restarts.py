@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker.broker import Broker, BrokerStartError
+from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.protocol.codec import encode_record_key
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -29,9 +29,9 @@ E = ErrorCode
 
 
 @contextlib.asynccontextmanager
-async def broker_on(directory: Path, **settings: Any) -> AsyncIterator[tuple[Broker, RawConnection]]:
+async def broker_on(directory: Path, **settings: Any) -> AsyncIterator[tuple[BrokerNode, RawConnection]]:
     async with (
-        Broker(directory, logging_level="error", config=settings) as broker,
+        BrokerNode(directory, logging_level="error", config=settings) as broker,
         RawConnection(broker.address) as wire,
     ):
         yield broker, wire
@@ -161,19 +161,19 @@ async def test_producer_id_blocks_are_never_given_twice(tmp_path: Path) -> None:
 async def test_a_directory_in_use_is_refused_with_a_remedy(tmp_path: Path) -> None:
     async with broker_on(tmp_path):
         with pytest.raises(BrokerStartError, match=str(tmp_path)):
-            await Broker(tmp_path).start()
+            await BrokerNode(tmp_path).start()
 
 
 async def test_a_port_in_use_is_refused_with_a_remedy_and_the_directory_is_free_again(tmp_path: Path) -> None:
     async with broker_on(tmp_path / "one") as (broker, _):
         with pytest.raises(BrokerStartError, match="listeners"):
-            await Broker(tmp_path / "two", listeners=f"127.0.0.1:{broker.port}").start()
+            await BrokerNode(tmp_path / "two", listeners=f"127.0.0.1:{broker.port}").start()
         async with broker_on(tmp_path / "two"):
             pass
 
 
 async def test_without_a_directory_a_broker_has_a_temporary_one() -> None:
-    async with Broker() as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode() as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t")
         directory = Path(broker.data_dir)
         assert directory.exists()

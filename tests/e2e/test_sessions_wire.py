@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import structlog
-from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.transaction.state import TransactionState
 from oncelog.broker.markers import Marker
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.ports import RealFileSystem
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -32,7 +32,7 @@ SPEECHES = pytest.mark.parametrize("speech", [NEWER, OLDER, MIXED], ids=str)
 class World:
     """A broker in this process and connections to it; `hold` keeps markers back until `release`."""
 
-    def __init__(self, broker: Broker, wire: RawConnection) -> None:
+    def __init__(self, broker: BrokerNode, wire: RawConnection) -> None:
         self.broker = broker
         self.wire = wire
         self.free = asyncio.Event()
@@ -78,7 +78,7 @@ async def until(holds: Any) -> None:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with Broker(logging_level="error") as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(logging_level="error") as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 3)
         await wire.create_topic("u", 1)
         made = World(broker, wire)
@@ -298,7 +298,7 @@ class TestParked:
 
     async def test_past_the_bound_it_is_told_to_come_back(self) -> None:
         settings: dict[str, Any] = {"transaction_pending_wait_max_ms": 30, "logging_level": "error"}
-        async with Broker(**settings) as broker, RawConnection(broker.address) as wire:
+        async with BrokerNode(**settings) as broker, RawConnection(broker.address) as wire:
             await wire.create_topic("t", 3)
             world = World(broker, wire)
             for speech, code in ((NEWER, E.CONCURRENT_TRANSACTIONS), (OLDER, E.NOT_ENOUGH_REPLICAS)):
@@ -349,7 +349,7 @@ class TestRefused:
 @pytest.mark.parametrize("speech", [NEWER, OLDER], ids=str)
 async def test_below_the_level_the_fields_are_refused_and_nothing_changes(speech: Speech) -> None:
     settings: dict[str, Any] = {"inter_broker_protocol_version": "4.0", "logging_level": "error"}
-    async with Broker(**settings) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(**settings) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 3)
         producer = SessionProducer(wire, "id", speech)
         await producer.init()
@@ -368,7 +368,7 @@ async def test_below_the_level_the_fields_are_refused_and_nothing_changes(speech
 
 async def test_without_verification_a_session_opens_its_transactions_all_the_same() -> None:
     settings: dict[str, Any] = {"transaction_partition_verification_enable": False, "logging_level": "error"}
-    async with Broker(**settings) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(**settings) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 3)
         world = World(broker, wire)
         producer = await world.session(OLDER, T0)
@@ -384,7 +384,7 @@ async def test_what_happens_is_told_with_who_did_it_by_which_request() -> None:
     logger = structlog.wrap_logger(
         None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO)
     )
-    async with Broker(logger=logger) as broker, RawConnection(broker.address, client_id="zombie") as wire:
+    async with BrokerNode(logger=logger) as broker, RawConnection(broker.address, client_id="zombie") as wire:
         await wire.create_topic("t", 3)
         world = World(broker, wire)
         old = await world.session(NEWER, T0)
@@ -457,7 +457,7 @@ class NearlyFull(RealFileSystem):
 async def test_a_disk_that_is_full_but_for_the_reserve_holds_no_transaction_open() -> None:
     disk = NearlyFull()
     settings: dict[str, Any] = {"log_reserve_bytes": 1 << 20, "logging_level": "error"}
-    async with Broker(fs=disk, **settings) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(fs=disk, **settings) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 3)
         world = World(broker, wire)
         producer = await world.session(NEWER, T0)
@@ -477,7 +477,7 @@ async def test_a_disk_that_is_full_but_for_the_reserve_holds_no_transaction_open
 async def test_a_full_disk_is_not_filled_further_by_transactions_that_can_write_nothing(speech: Speech) -> None:
     disk = NearlyFull()
     settings: dict[str, Any] = {"log_reserve_bytes": 1 << 20, "logging_level": "error"}
-    async with Broker(fs=disk, **settings) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(fs=disk, **settings) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 3)
         world = World(broker, wire)
         producer = await world.session(speech, T0)

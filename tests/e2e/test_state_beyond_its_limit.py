@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from oncelog.broker.broker import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -71,14 +71,14 @@ async def until_state(wire: RawConnection, name: str, state: str) -> None:
             await asyncio.sleep(0)
 
 
-def largest_batch(broker: Broker, topic: str) -> int:
+def largest_batch(broker: BrokerNode, topic: str) -> int:
     read = broker.replica_manager.partition(topic, 0).log.read(0, 1 << 24)
     return max(header.size for _, header in iter_batches(at_once(read).records))
 
 
 @pytest.mark.parametrize("version", [3, 5])
 async def test_a_transaction_whose_record_only_just_fits_can_be_ended(tmp_path: Path, version: int) -> None:
-    async with Broker(tmp_path, config=SETTINGS) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path, config=SETTINGS) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", PARTITIONS + 1)
         await begin(wire, "first")
         await limit(wire, STATE, largest_batch(broker, STATE))
@@ -91,7 +91,7 @@ async def test_a_transaction_whose_record_only_just_fits_can_be_ended(tmp_path: 
 
 async def test_a_transaction_times_out_after_the_limit_was_lowered(tmp_path: Path) -> None:
     settings = {**SETTINGS, "transaction_abort_timed_out_transaction_cleanup_interval_ms": 10}
-    async with Broker(tmp_path, config=settings) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path, config=settings) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 1)
         producer_id, epoch = await begin(wire, "gone", timeout_ms=300, partitions=1)
         fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0, "transactional": True}
@@ -102,7 +102,7 @@ async def test_a_transaction_times_out_after_the_limit_was_lowered(tmp_path: Pat
 
 
 async def test_a_group_and_its_offsets_are_removed_after_the_limit_was_lowered(tmp_path: Path) -> None:
-    async with Broker(tmp_path, config=SETTINGS) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path, config=SETTINGS) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", PARTITIONS)
         rows = [OffsetCommitRequestPartition(index, 1) for index in range(PARTITIONS)]
         request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=rows)])

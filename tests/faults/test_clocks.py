@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from oncelog import Producer
-from oncelog.broker.broker import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.ports import SystemClock
 from support.faults import fill, read_all
 from support.raw_connection import RawConnection, batch
@@ -31,7 +31,7 @@ class JumpingClock(SystemClock):
 async def test_a_jump_of_the_wall_clock_ends_nothing(tmp_path: Path, jump_ms: int) -> None:
     clock = JumpingClock()
     settings = {"log_retention_check_interval_ms": 50}
-    async with Broker(tmp_path, clock=clock, config=settings) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path, clock=clock, config=settings) as broker, RawConnection(broker.address) as wire:
         values = await fill(wire, message_timestamp_after_max_ms=str(2**63 - 1))
         for value in (b"before", b"behind"):
             async with (
@@ -43,7 +43,7 @@ async def test_a_jump_of_the_wall_clock_ends_nothing(tmp_path: Path, jump_ms: in
         code, found = await read_all(wire)
         assert (code, found[: len(values)]) == (0, values)
         assert (await wire.produce("t", batch(b"last"))).error_code == 0
-    async with Broker(tmp_path) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(tmp_path) as broker, RawConnection(broker.address) as wire:
         data = (await wire.fetch("t", len(values))).responses[0].partitions[0]
         assert data.error_code == 0
         assert data.last_stable_offset == data.high_watermark

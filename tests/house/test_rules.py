@@ -43,7 +43,7 @@ def test_imports_go_only_downwards() -> None:
 
 
 def test_the_broker_knows_logs_by_their_protocols_alone() -> None:
-    """Only `broker.py`, which puts the parts together, names the classes that keep logs in files."""
+    """Only `node.py`, which puts the parts together, names the classes that keep logs in files."""
     allowed = {
         "AT_ONCE_BYTES", "AppendOrigin", "AppendResult", "CorruptLog", "DataDirectoryError", "Inspection",
         "InvalidRecords", "IsolationLevel", "Log", "LogConfig", "LogRead", "Logs", "ProducerStateEntry", "Producers",
@@ -51,7 +51,7 @@ def test_the_broker_knows_logs_by_their_protocols_alone() -> None:
     modules = {"results", "log_config"}
     wrong = []
     for path in sorted((ROOT / "broker").rglob("*.py")):
-        if path.parent.name == "log" or path == ROOT / "broker" / "broker.py":
+        if path.parent.name == "log" or path == ROOT / "broker" / "node.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level and f".{node.module or ''}.".find(".log.") >= 0:
@@ -63,14 +63,14 @@ def test_the_broker_knows_logs_by_their_protocols_alone() -> None:
 
 
 def test_the_broker_knows_metadata_by_its_protocol_alone() -> None:
-    """Only `broker.py` names the class that keeps metadata in a log."""
+    """Only `node.py` names the class that keeps metadata in a log."""
     wrong = [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "broker").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("metadata_store")
     ]
-    assert wrong == ["broker/broker.py"]
+    assert wrong == ["broker/node.py"]
 
 
 def test_every_package_folder_is_shipped() -> None:

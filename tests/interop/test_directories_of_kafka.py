@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from oncelog import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from support.apache_kafka import ApacheKafka
 from support.transaction_wire import TransactionWire, read_decided
@@ -67,7 +67,7 @@ def committed(address: str, topic: str, count: int) -> list[bytes | None]:
 
 
 async def test_transactions_go_on_in_partitions_that_kafka_wrote(data: Path, tmp_path: Path) -> None:
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
 
         def create() -> None:
             with Wire(broker.address) as wire:
@@ -101,7 +101,7 @@ async def test_transactions_go_on_in_partitions_that_kafka_wrote(data: Path, tmp
                 assert read_decided(wire, topic) == [*expected, b"old protocol", b"new protocol", b"stock", b"last"]
                 assert committed(address, topic, 7) == [*expected, b"old protocol", b"new protocol", b"stock", b"last"]
 
-    async with Broker(tmp_path, logging_level="error") as broker:
+    async with BrokerNode(tmp_path, logging_level="error") as broker:
         log = broker.replica_manager.partition("a", 0).log
         assert log.leader_epochs.latest > 0
         assert any(entry.coordinator_epoch > 0 for entry in log.producers.entries()), "the restarts raised no epoch"
@@ -115,7 +115,7 @@ async def test_transactions_go_on_in_partitions_that_kafka_wrote(data: Path, tmp
 async def test_kafkas_own_producer_ids_and_transaction_state_go_on(data: Path, tmp_path: Path) -> None:
     """With `__transaction_state` copied, too, the ids keep their producer ids, and Kafka's markers count."""
     settings = {"transaction.state.log.num.partitions": 1, "logging.level": "error"}
-    async with Broker(tmp_path, settings) as broker:
+    async with BrokerNode(tmp_path, settings) as broker:
 
         def create() -> None:
             with Wire(broker.address) as wire:
@@ -135,7 +135,7 @@ async def test_kafkas_own_producer_ids_and_transaction_state_go_on(data: Path, t
                 assert read_decided(wire, topic) == [b"0", b"1", b"2", b"3", b"4"]
 
     for _ in range(2):
-        async with Broker(tmp_path, settings) as broker:
+        async with BrokerNode(tmp_path, settings) as broker:
             before = broker.transaction_coordinator.describe("x").producer_id
             log = broker.replica_manager.partition("a", 0).log
             entry = log.producers.entry(before)

@@ -9,8 +9,8 @@ import asyncio
 from random import Random
 
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.transaction.state import TransactionState
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.produce import ProduceRequest
 from support.raw_connection import RawConnection, values_in
@@ -25,7 +25,7 @@ async def history(seed: int, speech: Speech) -> None:
     draw = Random(seed)
     sent: list[ProduceRequest] = []
     committed: dict[tuple[str, int], int] = dict.fromkeys(PARTITIONS, 0)
-    async with Broker(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", len(PARTITIONS))
         producer = SessionProducer(wire, "id", speech)
         await producer.init()

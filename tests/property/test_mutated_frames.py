@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oncelog.broker.broker import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.apis import all_apis
 from oncelog.protocol.framing import decode_response
 from oncelog.protocol.schema import Request
@@ -23,13 +23,13 @@ EXAMPLES = settings(
     max_examples=12, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 
-World = tuple[Broker, asyncio.Runner, Bugs]
+World = tuple[BrokerNode, asyncio.Runner, Bugs]
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with asyncio.Runner() as runner:
-        broker = Broker(durability="os", logging_level="error", request_max_new_partitions=10)
+        broker = BrokerNode(durability="os", logging_level="error", request_max_new_partitions=10)
         bugs = Bugs()
         runner.run(broker.start())
         broker.dispatcher._log = bugs

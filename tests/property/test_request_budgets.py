@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.dispatcher import MalformedRequest
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.apis import all_apis
 from oncelog.protocol.framing import decode_response
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -30,13 +30,13 @@ SETTINGS_OF_A_TOPIC = 60
 """More than a topic has: CreateTopics answers with all of them."""
 
 Runner = asyncio.Runner
-World = tuple[Broker, Runner, Bugs]
+World = tuple[BrokerNode, Runner, Bugs]
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with asyncio.Runner() as runner:
-        broker = Broker(
+        broker = BrokerNode(
             durability="os",
             logging_level="error",
             request_max_elements=MAX_ELEMENTS,
@@ -52,7 +52,7 @@ def world() -> Iterator[World]:
         runner.run(broker.stop())
 
 
-async def _fill(broker: Broker) -> None:
+async def _fill(broker: BrokerNode) -> None:
     """A topic "t" of some partitions, on each of which the group "t" has committed with metadata."""
     partitions = MAX_NEW_PARTITIONS
     await sent(broker, frame_of(CreateTopicsRequest([CreatableTopic("t", partitions, 1)]), 5))
@@ -156,12 +156,12 @@ def test_a_request_of_longer_arrays_is_refused_before_it_is_executed(
         runner.run(_refused(broker, frame_of(request, version)))
 
 
-async def _refused(broker: Broker, frame: bytes) -> None:
+async def _refused(broker: BrokerNode, frame: bytes) -> None:
     with pytest.raises(MalformedRequest, match="too many elements"):
         await _decoded(broker, frame)
 
 
-async def _decoded(broker: Broker, frame: bytes) -> None:
+async def _decoded(broker: BrokerNode, frame: bytes) -> None:
     exchange = broker.dispatcher.accept(None, memoryview(frame))  # type: ignore[arg-type]
     assert exchange.decoding is not None, "it was decoded whole"
     await broker.dispatcher.execute(exchange)  # type: ignore[misc]

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from oncelog.broker.broker import Broker
 from oncelog.broker.dispatcher import MalformedRequest
 from oncelog.broker.handling import Deferred
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.schema import Request, Response
 
@@ -55,7 +55,7 @@ def frame_of(request: Request[Any], version: int) -> bytes:
     return b"".join(encode_request(request, version, 1, "c"))[4:]
 
 
-async def sent(broker: Broker, frame: bytes) -> bytes | None:
+async def sent(broker: BrokerNode, frame: bytes) -> bytes | None:
     """What the broker answers, without the size; None where it closes, has no answer or keeps its peer waiting.
 
     Raises what no handler may raise.
@@ -69,7 +69,7 @@ async def sent(broker: Broker, frame: bytes) -> bytes | None:
         peer.closed.set_result(None)
 
 
-async def _answered(broker: Broker, peer: Peer, frame: bytes) -> bytes | None:
+async def _answered(broker: BrokerNode, peer: Peer, frame: bytes) -> bytes | None:
     dispatcher = broker.dispatcher
     try:
         exchange = dispatcher.accept(peer, memoryview(bytearray(frame)))

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from oncelog import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import error_code
 from support.raw_connection import RawConnection, batch
 
@@ -27,7 +27,7 @@ def _late(producer_id: int, epoch: int) -> bytes:
 async def broker_where_transactions_hang(directory: Path, *, kafka: bool) -> AsyncIterator[tuple[str, Hang]]:
     """The address of a broker, and what makes a transaction hang there."""
     if not kafka:
-        async with Broker(directory, logging_level="error") as broker:
+        async with BrokerNode(directory, logging_level="error") as broker:
 
             async def put(topic: str, partition: int, producer_id: int, epoch: int) -> None:
                 broker.replica_manager.partition(topic, partition).log.append(_late(producer_id, epoch))

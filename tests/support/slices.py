@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from oncelog import Broker
 from oncelog.broker.handling import RequestContext
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.schema import Request
 from support.dispatching import Peer
 
 
-def context_of(broker: Broker, request: Request[Any], version: int) -> RequestContext:
+def context_of(broker: BrokerNode, request: Request[Any], version: int) -> RequestContext:
     return RequestContext(broker, cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
 
 

@@ -22,8 +22,8 @@ from support.raw_connection import batch
 ANNOUNCED = 100_000_000
 
 _SEND_BUFFER = 32_768
-"""Bytes. The kernel would give megabytes to each, until the memory for TCP of the whole machine is used up, and then lose
-packets of all connections: attackers are on other machines than the broker and its neighbours."""
+"""Bytes. The kernel would give megabytes to each, until the machine's memory for TCP is used up, and then lose packets
+of all connections. Real attackers are on other machines than the broker and its neighbours."""
 
 
 @contextlib.asynccontextmanager

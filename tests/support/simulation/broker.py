@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from oncelog.broker import broker as broker_module
-from oncelog.broker.broker import Broker
+from oncelog.broker import node as node_module
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction import decisions, metadata, state
 from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH
@@ -36,6 +35,7 @@ from oncelog.broker.log import (
 from oncelog.broker.log.cleaner import MAX_KEY_BYTES
 from oncelog.broker.log.index_cache import DEFAULT_BYTES
 from oncelog.broker.network.listener import Listener
+from oncelog.broker.node import BrokerNode
 from support.faulty_filesystem import FaultyFileSystem, _Node
 from support.virtual_time import LoopClock
 
@@ -108,7 +108,7 @@ class SocketlessListener(Listener):
 def simulated_parts(log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterator[None]:
     """While brokers are made and started: their sockets are simulated ones, and producer epochs end where the history
     wants it."""
-    with mock.patch.object(broker_module, "ListeningSocket", SocketlessListener):
+    with mock.patch.object(node_module, "ListeningSocket", SocketlessListener):
         before = [module.logger for module in _LOGGING]
         for module in _EPOCHS:
             module.MAX_PRODUCER_EPOCH = max_epoch  # type: ignore[misc]
@@ -165,7 +165,7 @@ class SimulatedBroker:
         self._threads: SimulatedThreads | None = None
         self._operations_left: int | None = None
         self._power_fails = asyncio.Event()
-        self._broker: Broker | None = None
+        self._broker: BrokerNode | None = None
         fs.before = self._operation
 
     @property
@@ -174,7 +174,7 @@ class SimulatedBroker:
         return self._broker is not None and self._broker._listener is not None and not self._stopping
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> BrokerNode:
         """The life in hand."""
         assert self._broker is not None
         return self._broker
@@ -192,7 +192,7 @@ class SimulatedBroker:
             self.has_extension = group_aware(self._config)
         self.fs.heal_operations()
         self._threads = SimulatedThreads(self._thread_rng, self._schedule, self._note)
-        made = self._broker = Broker(
+        made = self._broker = BrokerNode(
             DATA,
             self._config,
             fs=self.fs,

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.handlers import create_partitions, offset_fetch
 from oncelog.broker.metadata import Topic
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -21,13 +21,13 @@ COMMITS = 25
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error", request_max_new_partitions=40) as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", logging_level="error", request_max_new_partitions=40) as broker:
         yield broker
 
 
 async def test_topic_that_appears_in_between_counts_against_the_new_partitions_of_a_request(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"t-{number}" for number in range(30)]
     for name in names:
@@ -52,7 +52,7 @@ async def test_topic_that_appears_in_between_counts_against_the_new_partitions_o
 
 @pytest.mark.parametrize("wanted", [None, list(range(PARTITIONS))], ids=["all", "named"])
 async def test_offset_fetch_of_many_partitions_returns_no_half_of_a_commit(
-    broker: Broker, wanted: list[int] | None
+    broker: BrokerNode, wanted: list[int] | None
 ) -> None:
     await broker.metadata.create_topic("t", PARTITIONS, {})
 

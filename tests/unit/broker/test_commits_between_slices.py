@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.coordinator.claims import Claim
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
@@ -16,6 +15,7 @@ from oncelog.broker.coordinator.transaction.state import TransactionVersion
 from oncelog.broker.handlers import offset_commit, txn_offset_commit
 from oncelog.broker.handling import Deferred
 from oncelog.broker.metadata import Topic
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.steps import run_at_once, run_in_slices
 from oncelog.protocol.batch_header import read_batch_header
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -44,8 +44,8 @@ TV2 = TransactionVersion.TV_2
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error", group_initial_rebalance_delay_ms=0) as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", logging_level="error", group_initial_rebalance_delay_ms=0) as broker:
         await broker.metadata.create_topic("t", PARTITIONS, {})
         yield broker
 
@@ -55,7 +55,7 @@ def commit_request(**fields: Any) -> OffsetCommitRequest:
     return OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=rows)], **fields)
 
 
-def topic_of(broker: Broker) -> Topic:
+def topic_of(broker: BrokerNode) -> Topic:
     topic = broker.metadata.topic("t")
     assert topic is not None
     return topic
@@ -74,11 +74,13 @@ JOIN = Join(
 )
 
 
-def committed(broker: Broker) -> list[Any]:
+def committed(broker: BrokerNode) -> list[Any]:
     return [item.offset for item in broker.group_coordinator.fetch_offsets("g", [("t", i) for i in range(PARTITIONS)])]
 
 
-async def test_offsets_of_a_topic_that_is_deleted_in_between_are_not_committed_to_its_successor(broker: Broker) -> None:
+async def test_offsets_of_a_topic_that_is_deleted_in_between_are_not_committed_to_its_successor(
+    broker: BrokerNode,
+) -> None:
     request = commit_request()
     steps = offset_commit.handle(context_of(broker, request, 8), request)
     for _ in range(STEPS):
@@ -94,7 +96,7 @@ async def test_offsets_of_a_topic_that_is_deleted_in_between_are_not_committed_t
 
 
 async def test_member_that_joins_in_between_refuses_a_commit_from_outside_of_the_group_as_a_whole(
-    broker: Broker,
+    broker: BrokerNode,
 ) -> None:
     request = commit_request()
     steps = offset_commit.handle(context_of(broker, request, 8), request)
@@ -109,7 +111,7 @@ async def test_member_that_joins_in_between_refuses_a_commit_from_outside_of_the
     assert committed(broker) == [None] * PARTITIONS
 
 
-async def test_commits_in_between_are_overwritten_by_the_larger_one_that_is_appended_later(broker: Broker) -> None:
+async def test_commits_in_between_are_overwritten_by_the_larger_one_that_is_appended_later(broker: BrokerNode) -> None:
     request = commit_request()
     steps = offset_commit.handle(context_of(broker, request, 8), request)
 
@@ -123,7 +125,7 @@ async def test_commits_in_between_are_overwritten_by_the_larger_one_that_is_appe
 
 
 async def test_topic_that_changes_again_and_again_ends_a_large_commit_with_an_error_to_retry(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker.group_coordinator, "is_current", lambda prepared: False)
     request = commit_request()
@@ -133,7 +135,7 @@ async def test_topic_that_changes_again_and_again_ends_a_large_commit_with_an_er
     assert committed(broker) == [None] * PARTITIONS
 
 
-async def test_commit_larger_than_a_batch_is_refused_as_a_whole(broker: Broker) -> None:
+async def test_commit_larger_than_a_batch_is_refused_as_a_whole(broker: BrokerNode) -> None:
     rows = [OffsetCommitRequestPartition(index, 7, committed_metadata="m" * 2_000) for index in range(PARTITIONS)]
     request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=rows)])
     with pytest.raises(KafkaError, match=r"max\.message\.bytes") as refused:
@@ -147,7 +149,7 @@ def txn_request(who: tuple[int, int]) -> TxnOffsetCommitRequest:
     return TxnOffsetCommitRequest("tx", "g", *who, topics=[TxnOffsetCommitRequestTopic("t", rows)])
 
 
-async def opened(broker: Broker) -> tuple[int, int]:
+async def opened(broker: BrokerNode) -> tuple[int, int]:
     """A transaction of "tx" with the partition of the group's offsets."""
     who = await broker.transaction_coordinator.init_producer_id("tx", 60_000)
     home = ("__consumer_offsets", broker.group_coordinator.partition_for("g"))
@@ -155,7 +157,7 @@ async def opened(broker: Broker) -> tuple[int, int]:
     return who
 
 
-async def executed(broker: Broker, request: TxnOffsetCommitRequest, between: Any) -> list[int]:
+async def executed(broker: BrokerNode, request: TxnOffsetCommitRequest, between: Any) -> list[int]:
     """Execute a TxnOffsetCommit v3, with `between` while it is prepared; returns its distinct error codes."""
     handling = txn_offset_commit.handle(context_of(broker, request, 3), request)
     task = asyncio.get_running_loop().create_task(handling)  # type: ignore[arg-type]
@@ -176,7 +178,7 @@ async def nothing() -> None:
     """No other request comes in between."""
 
 
-async def test_many_offsets_of_a_transaction_become_valid_with_its_commit(broker: Broker) -> None:
+async def test_many_offsets_of_a_transaction_become_valid_with_its_commit(broker: BrokerNode) -> None:
     who = await opened(broker)
     assert await executed(broker, txn_request(who), nothing) == [0]
     assert committed(broker) == [None] * PARTITIONS
@@ -186,7 +188,7 @@ async def test_many_offsets_of_a_transaction_become_valid_with_its_commit(broker
     assert {offset.committed_offset for offset in committed(broker)} == {7}
 
 
-async def test_offsets_of_a_transaction_that_ends_in_between_are_refused_as_a_whole(broker: Broker) -> None:
+async def test_offsets_of_a_transaction_that_ends_in_between_are_refused_as_a_whole(broker: BrokerNode) -> None:
     who = await opened(broker)
 
     async def end() -> None:
@@ -198,7 +200,9 @@ async def test_offsets_of_a_transaction_that_ends_in_between_are_refused_as_a_wh
     assert not broker.group_coordinator.may_have_offsets("g")
 
 
-async def test_many_offsets_of_a_transaction_are_given_up_with_the_connection_of_the_producer(broker: Broker) -> None:
+async def test_many_offsets_of_a_transaction_are_given_up_with_the_connection_of_the_producer(
+    broker: BrokerNode,
+) -> None:
     who = await opened(broker)
     request = txn_request(who)
     del request.topics[0].partitions[800:]  # so that the request leaves room in the buffer, and the end is noticed
@@ -222,7 +226,7 @@ async def test_many_offsets_of_a_transaction_are_given_up_with_the_connection_of
     assert committed(broker) == [None] * PARTITIONS
 
 
-async def test_partition_that_another_producer_claims_in_between_fences_the_whole_commit(broker: Broker) -> None:
+async def test_partition_that_another_producer_claims_in_between_fences_the_whole_commit(broker: BrokerNode) -> None:
     who = await opened(broker)
 
     async def claim() -> None:
@@ -234,7 +238,7 @@ async def test_partition_that_another_producer_claims_in_between_fences_the_whol
     assert not broker.group_coordinator.may_have_offsets("g")
 
 
-async def test_claim_made_in_between_is_stored_with_the_offsets(broker: Broker) -> None:
+async def test_claim_made_in_between_is_stored_with_the_offsets(broker: BrokerNode) -> None:
     who = await opened(broker)
 
     async def claim() -> None:
@@ -247,7 +251,7 @@ async def test_claim_made_in_between_is_stored_with_the_offsets(broker: Broker) 
     assert committed(broker)[0].claim[:3] == (who[0], "tx", 1)
 
 
-def stored(broker: Broker, group_id: str) -> tuple[Any, ...]:
+def stored(broker: BrokerNode, group_id: str) -> tuple[Any, ...]:
     """The only batch of the group's partition: what its header says, and its records without the group id."""
     partition = broker.group_coordinator.partition_for(group_id)
     (batch,) = broker.replica_manager.partition("__consumer_offsets", partition).log.windows()
@@ -262,7 +266,7 @@ def stored(broker: Broker, group_id: str) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("producer_id", [-1, 5])
 async def test_prepared_commits_are_stored_as_others_are(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, producer_id: int
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch, producer_id: int
 ) -> None:
     now_ms = broker.clock.now_ms()
     monkeypatch.setattr(type(broker.clock), "now_ms", lambda clock: now_ms)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.coordinator.group import upkeep
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.group.group_log import GroupLog
 from oncelog.broker.metadata import Topic
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode, KafkaError
 
 PARTITIONS = 1_000
@@ -19,17 +19,17 @@ GROUPS = [f"group-{number}" for number in range(5)]
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error") as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", logging_level="error") as broker:
         yield broker
 
 
-def committed(broker: Broker) -> int:
+def committed(broker: BrokerNode) -> int:
     coordinator = broker.group_coordinator
     return sum(fetched.offset is not None for group in GROUPS for fetched in coordinator.fetch_offsets(group, None))
 
 
-async def with_offsets(broker: Broker) -> Topic:
+async def with_offsets(broker: BrokerNode) -> Topic:
     topic = await broker.metadata.create_topic("t", PARTITIONS, {})
     await broker.metadata.create_topic("kept", 1, {})
     for group in GROUPS:
@@ -41,7 +41,7 @@ async def with_offsets(broker: Broker) -> Topic:
     return topic
 
 
-def refusal(broker: Broker) -> KafkaError | None:
+def refusal(broker: BrokerNode) -> KafkaError | None:
     """Why a new topic "t" cannot be created; None: it is."""
     try:
         broker.metadata.create_topic("t", PARTITIONS, {})
@@ -50,7 +50,7 @@ def refusal(broker: Broker) -> KafkaError | None:
     return None
 
 
-async def test_offsets_of_a_deleted_topic_go_in_slices(broker: Broker) -> None:
+async def test_offsets_of_a_deleted_topic_go_in_slices(broker: BrokerNode) -> None:
     topic = await with_offsets(broker)
     deletion = broker.metadata.delete_topic(topic)
     while broker.metadata.topic("t") is not None:
@@ -66,7 +66,7 @@ async def test_offsets_of_a_deleted_topic_go_in_slices(broker: Broker) -> None:
     assert committed(broker) == len(GROUPS)
 
 
-async def test_name_is_free_when_all_offsets_are_gone(broker: Broker) -> None:
+async def test_name_is_free_when_all_offsets_are_gone(broker: BrokerNode) -> None:
     topic = await with_offsets(broker)
     broker.metadata.delete_topic(topic)
     refused = 0
@@ -79,20 +79,20 @@ async def test_name_is_free_when_all_offsets_are_gone(broker: Broker) -> None:
 
 
 async def test_stop_in_the_middle_of_a_deletion_is_finished_by_the_next_start(tmp_path: object) -> None:
-    async with Broker(str(tmp_path), durability="os", logging_level="error") as broker:
+    async with BrokerNode(str(tmp_path), durability="os", logging_level="error") as broker:
         topic = await with_offsets(broker)
         broker.metadata.delete_topic(topic)
         while broker.metadata.topic("t") is not None:
             await asyncio.sleep(0)
         assert committed(broker) > len(GROUPS)
-    async with Broker(str(tmp_path), durability="os", logging_level="error") as broker:
+    async with BrokerNode(str(tmp_path), durability="os", logging_level="error") as broker:
         assert committed(broker) == len(GROUPS)
         await broker.metadata.create_topic("t", PARTITIONS, {})
         assert committed(broker) == len(GROUPS)
 
 
 async def test_name_of_a_deleted_topic_is_refused_until_its_offsets_can_be_removed(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await broker.metadata.create_topic("t", 1, {})
     log = broker.replica_manager.partition("t", 0).log

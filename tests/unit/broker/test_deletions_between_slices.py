@@ -10,13 +10,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.group.records import group_key, offset_key
 from oncelog.broker.handlers import delete_groups, offset_delete
 from oncelog.broker.handling import Deferred
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.steps import run_at_once
 from oncelog.protocol.batch_header import read_batch_header
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -40,25 +40,25 @@ SUBSCRIPTION = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\xff\xff\xff
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error", group_initial_rebalance_delay_ms=0) as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", logging_level="error", group_initial_rebalance_delay_ms=0) as broker:
         await broker.metadata.create_topic("t", PARTITIONS, {})
         await broker.metadata.create_topic("other", 1, {})
         commit(broker, range(PARTITIONS), 7)
         yield broker
 
 
-def commit(broker: Broker, indexes: Any, offset: int, topic: str = "t") -> list[int]:
+def commit(broker: BrokerNode, indexes: Any, offset: int, topic: str = "t") -> list[int]:
     commits = [Commit((topic, index), offset, -1, None) for index in indexes]
     return list(map(int, broker.group_coordinator.commit_offsets("g", Committer(), commits)))
 
 
-def committed(broker: Broker) -> dict[int, int]:
+def committed(broker: BrokerNode) -> dict[int, int]:
     fetched = broker.group_coordinator.fetch_offsets("g", [("t", index) for index in range(PARTITIONS)])
     return {f.partition[1]: f.offset.committed_offset for f in fetched if f.offset is not None}
 
 
-def join(broker: Broker, protocol_type: str = "consumer") -> Any:
+def join(broker: BrokerNode, protocol_type: str = "consumer") -> Any:
     protocols = [OfferedProtocol("range", SUBSCRIPTION)]
     client = ClientIdentity("c", "/h")
     return broker.group_coordinator.join(
@@ -66,7 +66,7 @@ def join(broker: Broker, protocol_type: str = "consumer") -> Any:
     )
 
 
-def begun(broker: Broker, indexes: Any = range(PARTITIONS)) -> Any:
+def begun(broker: BrokerNode, indexes: Any = range(PARTITIONS)) -> Any:
     """The steps of an OffsetDelete of the partitions."""
     request = OffsetDeleteRequest(
         "g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(i) for i in indexes])]
@@ -80,12 +80,12 @@ def codes_of(response: Any) -> list[int]:
     return [row.error_code for row in response.topics[0].partitions]
 
 
-async def test_all_offsets_are_deleted(broker: Broker) -> None:
+async def test_all_offsets_are_deleted(broker: BrokerNode) -> None:
     assert codes_of(run(begun(broker), lambda count: None)) == [0] * PARTITIONS
     assert committed(broker) == {}
 
 
-async def test_group_that_is_deleted_in_between_is_not_found_for_the_remaining_partitions(broker: Broker) -> None:
+async def test_group_that_is_deleted_in_between_is_not_found_for_the_remaining_partitions(broker: BrokerNode) -> None:
     def delete(count: int) -> None:
         if count == HALFWAY:
             broker.group_coordinator.delete_group("g")
@@ -95,7 +95,7 @@ async def test_group_that_is_deleted_in_between_is_not_found_for_the_remaining_p
     assert committed(broker) == {}
 
 
-async def test_group_that_is_deleted_and_made_anew_in_between_loses_the_named_offsets(broker: Broker) -> None:
+async def test_group_that_is_deleted_and_made_anew_in_between_loses_the_named_offsets(broker: BrokerNode) -> None:
     def replace(count: int) -> None:
         if count == HALFWAY:
             broker.group_coordinator.delete_group("g")
@@ -105,7 +105,7 @@ async def test_group_that_is_deleted_and_made_anew_in_between_loses_the_named_of
     assert committed(broker) == {0: 9}
 
 
-async def test_offset_that_is_committed_in_between_stays_if_its_deletion_is_done(broker: Broker) -> None:
+async def test_offset_that_is_committed_in_between_stays_if_its_deletion_is_done(broker: BrokerNode) -> None:
     def recommit(count: int) -> None:
         if count == HALFWAY:
             assert commit(broker, [0, PARTITIONS - 1], 9) == [0, 0]
@@ -114,7 +114,7 @@ async def test_offset_that_is_committed_in_between_stays_if_its_deletion_is_done
     assert committed(broker) == {0: 9}
 
 
-async def test_members_that_subscribe_in_between_keep_the_remaining_offsets(broker: Broker) -> None:
+async def test_members_that_subscribe_in_between_keep_the_remaining_offsets(broker: BrokerNode) -> None:
     steps = begun(broker)
     for _ in range(HALFWAY + 1):
         next(steps)
@@ -124,7 +124,9 @@ async def test_members_that_subscribe_in_between_keep_the_remaining_offsets(brok
     assert committed(broker) == dict.fromkeys(range(GONE, PARTITIONS), 7)
 
 
-async def test_members_of_unknown_subscriptions_that_join_in_between_keep_the_remaining_offsets(broker: Broker) -> None:
+async def test_members_of_unknown_subscriptions_that_join_in_between_keep_the_remaining_offsets(
+    broker: BrokerNode,
+) -> None:
     def between(count: int) -> None:
         if count == HALFWAY:
             join(broker, "connect")
@@ -134,7 +136,7 @@ async def test_members_of_unknown_subscriptions_that_join_in_between_keep_the_re
     assert committed(broker) == dict.fromkeys(range(GONE, PARTITIONS), 7)
 
 
-async def test_topic_that_is_deleted_in_between_is_unknown_for_the_remaining_partitions(broker: Broker) -> None:
+async def test_topic_that_is_deleted_in_between_is_unknown_for_the_remaining_partitions(broker: BrokerNode) -> None:
     steps = begun(broker)
     for _ in range(HALFWAY + 1):
         next(steps)
@@ -145,7 +147,7 @@ async def test_topic_that_is_deleted_in_between_is_unknown_for_the_remaining_par
     assert codes == [0] * GONE + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (PARTITIONS - GONE)
 
 
-async def test_offset_that_becomes_pending_in_between_is_deleted_with_its_turn(broker: Broker) -> None:
+async def test_offset_that_becomes_pending_in_between_is_deleted_with_its_turn(broker: BrokerNode) -> None:
     coordinator = broker.group_coordinator
     commits = [Commit(("t", index), 9, -1, None) for index in (0, PARTITIONS - 1)]
 
@@ -158,7 +160,7 @@ async def test_offset_that_becomes_pending_in_between_is_deleted_with_its_turn(b
     assert committed(broker) == {0: 9}
 
 
-async def test_broker_that_stops_in_between_fails_the_whole_request(broker: Broker) -> None:
+async def test_broker_that_stops_in_between_fails_the_whole_request(broker: BrokerNode) -> None:
     steps = begun(broker)
     for _ in range(HALFWAY + 1):
         next(steps)
@@ -170,7 +172,7 @@ async def test_broker_that_stops_in_between_fails_the_whole_request(broker: Brok
 
 @pytest.mark.parametrize("failing", [0, HALFWAY, PARTITIONS // offset_delete.AT_ONCE - 1])
 async def test_deletion_is_answered_when_every_part_of_it_is_durable(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, failing: int
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     flushes: list[asyncio.Future[None]] = []
 
@@ -195,7 +197,7 @@ async def test_deletion_is_answered_when_every_part_of_it_is_durable(
     assert failed.value.code is ErrorCode.NOT_COORDINATOR
 
 
-async def test_large_deletion_of_an_unknown_group_is_refused_as_a_whole(broker: Broker) -> None:
+async def test_large_deletion_of_an_unknown_group_is_refused_as_a_whole(broker: BrokerNode) -> None:
     request = OffsetDeleteRequest("no", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)] * PARTITIONS)])
     with pytest.raises(KafkaError) as refused:
         run(offset_delete.handle(context_of(broker, request, 0), request), lambda count: None)
@@ -209,19 +211,19 @@ async def test_large_deletion_of_an_unknown_group_is_refused_as_a_whole(broker: 
 # ---- a whole group
 
 
-def group_deletion(broker: Broker) -> Any:
+def group_deletion(broker: BrokerNode) -> Any:
     """The steps of a DeleteGroups of the group."""
     request = DeleteGroupsRequest(["g"])
     return delete_groups.handle(context_of(broker, request, 2), request)
 
 
-def deleted(broker: Broker, between: Any = lambda count: None) -> int:
+def deleted(broker: BrokerNode, between: Any = lambda count: None) -> int:
     (result,) = run(group_deletion(broker), between).results
     assert result.group_id == "g"
     return int(result.error_code)
 
 
-def batches(broker: Broker) -> list[list[tuple[bytes, bytes | None]]]:
+def batches(broker: BrokerNode) -> list[list[tuple[bytes, bytes | None]]]:
     """The keys and values of the batches in the group's partition."""
     partition = broker.group_coordinator.partition_for("g")
     whole = b"".join(broker.replica_manager.partition("__consumer_offsets", partition).log.windows())
@@ -234,11 +236,11 @@ def batches(broker: Broker) -> list[list[tuple[bytes, bytes | None]]]:
     return batches
 
 
-def is_there(broker: Broker) -> bool:
+def is_there(broker: BrokerNode) -> bool:
     return broker.group_coordinator.group("g") is not None
 
 
-async def test_group_and_all_of_its_offsets_are_deleted_by_one_batch_with_the_group_last(broker: Broker) -> None:
+async def test_group_and_all_of_its_offsets_are_deleted_by_one_batch_with_the_group_last(broker: BrokerNode) -> None:
     broker.group_coordinator.commit_txn_offsets("g", Committer(), 5, 0, [Commit(("other", 0), 9, -1, None)])
     keys = [key for batch in batches(broker) for key, _ in batch]
     assert deleted(broker) == 0
@@ -250,7 +252,9 @@ async def test_group_and_all_of_its_offsets_are_deleted_by_one_batch_with_the_gr
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-async def test_prepared_tombstones_are_those_of_a_group_that_is_deleted_at_once(broker: Broker, prepared: bool) -> None:
+async def test_prepared_tombstones_are_those_of_a_group_that_is_deleted_at_once(
+    broker: BrokerNode, prepared: bool
+) -> None:
     if prepared:
         assert deleted(broker) == 0
     else:
@@ -260,14 +264,14 @@ async def test_prepared_tombstones_are_those_of_a_group_that_is_deleted_at_once(
     assert tombstones[-1] == (group_key("g"), None)
 
 
-async def test_offsets_are_all_there_until_the_group_is_deleted(broker: Broker) -> None:
+async def test_offsets_are_all_there_until_the_group_is_deleted(broker: BrokerNode) -> None:
     counts = set[int]()
     assert deleted(broker, lambda count: counts.add(len(committed(broker)))) == 0
     assert counts == {PARTITIONS, 0}
     assert (is_there(broker), committed(broker)) == (False, {})
 
 
-async def test_commits_in_between_are_deleted_with_the_group(broker: Broker) -> None:
+async def test_commits_in_between_are_deleted_with_the_group(broker: BrokerNode) -> None:
     def between(count: int) -> None:
         if count == HALFWAY:
             assert commit(broker, [0, PARTITIONS - 1], 9) == [0, 0]
@@ -278,7 +282,7 @@ async def test_commits_in_between_are_deleted_with_the_group(broker: Broker) -> 
 
 @pytest.mark.parametrize("pending", [False, True])
 async def test_offsets_on_further_partitions_in_between_are_deleted_with_the_group(
-    broker: Broker, pending: bool
+    broker: BrokerNode, pending: bool
 ) -> None:
     coordinator = broker.group_coordinator
 
@@ -295,7 +299,7 @@ async def test_offsets_on_further_partitions_in_between_are_deleted_with_the_gro
 
 
 async def test_offsets_that_are_deleted_and_committed_anew_in_between_are_deleted_with_the_group(
-    broker: Broker,
+    broker: BrokerNode,
 ) -> None:
     def between(count: int) -> None:
         if count == HALFWAY:
@@ -310,7 +314,7 @@ async def test_offsets_that_are_deleted_and_committed_anew_in_between_are_delete
     )
 
 
-async def test_member_that_joins_in_between_keeps_the_group_with_all_of_its_offsets(broker: Broker) -> None:
+async def test_member_that_joins_in_between_keeps_the_group_with_all_of_its_offsets(broker: BrokerNode) -> None:
     def between(count: int) -> None:
         if count == HALFWAY:
             join(broker)
@@ -319,7 +323,7 @@ async def test_member_that_joins_in_between_keeps_the_group_with_all_of_its_offs
     assert len(committed(broker)) == PARTITIONS
 
 
-async def test_group_that_is_deleted_in_between_is_not_found(broker: Broker) -> None:
+async def test_group_that_is_deleted_in_between_is_not_found(broker: BrokerNode) -> None:
     def between(count: int) -> None:
         if count == HALFWAY:
             broker.group_coordinator.delete_group("g")
@@ -328,7 +332,7 @@ async def test_group_that_is_deleted_in_between_is_not_found(broker: Broker) -> 
     assert len(batches(broker)) == 2
 
 
-async def test_broker_that_stops_in_between_deletes_nothing_of_a_group(broker: Broker) -> None:
+async def test_broker_that_stops_in_between_deletes_nothing_of_a_group(broker: BrokerNode) -> None:
     steps = group_deletion(broker)
     for _ in range(HALFWAY):
         next(steps)
@@ -339,7 +343,7 @@ async def test_broker_that_stops_in_between_deletes_nothing_of_a_group(broker: B
 
 
 async def test_group_that_gets_offsets_on_further_partitions_again_and_again_stays_with_an_error_to_retry(
-    broker: Broker,
+    broker: BrokerNode,
 ) -> None:
     broker.group_coordinator.delete_offsets("g", [("t", index) for index in range(500, PARTITIONS)])
     further = iter(range(500, PARTITIONS))
@@ -362,7 +366,7 @@ async def answered(answer: Any) -> Any:
 @pytest.mark.parametrize("seed", range(20))
 async def test_kill_during_the_deletion_of_a_group_leaves_all_of_its_offsets_or_none(seed: int) -> None:
     fs = FaultyFileSystem()
-    first = Broker("/data", fs=fs, logging_level="error")
+    first = BrokerNode("/data", fs=fs, logging_level="error")
     await first.start()
     await first.metadata.create_topic("t", PARTITIONS, {})
     commit(first, range(PARTITIONS), 7)
@@ -375,17 +379,17 @@ async def test_kill_during_the_deletion_of_a_group_leaves_all_of_its_offsets_or_
     answer.awaitable.close()
     with suppress(Exception):
         await first.stop()
-    async with Broker("/data", fs=fs, logging_level="error") as second:
+    async with BrokerNode("/data", fs=fs, logging_level="error") as second:
         assert len(committed(second)) in (0, PARTITIONS)
         assert is_there(second) == bool(committed(second))
 
 
 async def test_group_of_many_offsets_stays_deleted_after_a_restart(tmp_path: Path) -> None:
-    async with Broker(tmp_path, logging_level="error") as first:
+    async with BrokerNode(tmp_path, logging_level="error") as first:
         await first.metadata.create_topic("t", PARTITIONS, {})
         commit(first, range(PARTITIONS), 7)
         (result,) = (await answered(run_at_once(group_deletion(first)))).results
         assert result.error_code == 0
-    async with Broker(tmp_path, logging_level="error") as second:
+    async with BrokerNode(tmp_path, logging_level="error") as second:
         assert not is_there(second)
         assert committed(second) == {}

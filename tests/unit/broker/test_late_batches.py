@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.markers import Marker, TopicPartition
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -28,7 +28,7 @@ ID = "id"
 class World:
     """A broker whose markers wait for `release`, and a producer at it."""
 
-    def __init__(self, broker: Broker, wire: RawConnection) -> None:
+    def __init__(self, broker: BrokerNode, wire: RawConnection) -> None:
         self.broker = broker
         self.wire = wire
         self.released = asyncio.Event()
@@ -96,7 +96,7 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with Broker(num_partitions=2, logging_level="error") as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(num_partitions=2, logging_level="error") as broker, RawConnection(broker.address) as wire:
         made = World(broker, wire)
         await made.begin()
         yield made

@@ -9,10 +9,10 @@ import sys
 import threading
 
 import pytest
-from oncelog.broker.broker import Broker, BrokerStartError
 from oncelog.broker.log.results import storage_error
 from oncelog.broker.metrics import ENDED, FENCES, KNOWN_IDS, METRICS, OLDEST_FLUSH, PARKED, WAITS, Kind, Metrics
 from oncelog.broker.network.metrics_listener import MAX_CONNECTIONS
+from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.ports import RealFile
 from prometheus_client.parser import text_string_to_metric_families
 from support.raw_connection import RawConnection, batch
@@ -81,7 +81,7 @@ def test_two_brokers_in_one_process_do_not_mix() -> None:
 
 def test_prometheus_client_is_loaded_only_when_somebody_looks() -> None:
     code = (
-        "import sys, oncelog.broker.broker, oncelog.broker.coordinator.transaction.coordinator as c;"
+        "import sys, oncelog.broker.node, oncelog.broker.coordinator.transaction.coordinator as c;"
         "from oncelog.broker.metrics import Metrics; m = Metrics(); m.count('x');"
         "assert 'prometheus_client' not in sys.modules; m.exposition(); assert 'prometheus_client' in sys.modules"
     )
@@ -100,7 +100,7 @@ async def ask(port: int, request: bytes) -> bytes:
 
 
 async def test_the_listener_serves_the_broker_s_metrics_and_nothing_else() -> None:
-    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+    async with BrokerNode(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
         assert broker.metrics_listener is not None
         port = broker.metrics_listener.port
         await broker.transaction_coordinator.init_producer_id("id", 60_000)
@@ -119,21 +119,21 @@ async def test_the_listener_serves_the_broker_s_metrics_and_nothing_else() -> No
 
 
 async def test_without_the_setting_nothing_listens() -> None:
-    async with Broker(logging_level="error") as broker:
+    async with BrokerNode(logging_level="error") as broker:
         assert broker.metrics_listener is None
 
 
 async def test_an_address_that_is_taken_is_said_with_the_remedy() -> None:
-    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+    async with BrokerNode(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
         assert broker.metrics_listener is not None
         taken = f"127.0.0.1:{broker.metrics_listener.port}"
         with pytest.raises(BrokerStartError, match=r"metrics\.listener"):
-            async with Broker(metrics_listener=taken, logging_level="error"):
+            async with BrokerNode(metrics_listener=taken, logging_level="error"):
                 pass
 
 
 async def test_health_is_what_the_data_directory_is() -> None:
-    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+    async with BrokerNode(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
         assert broker.metrics_listener is not None
         port = broker.metrics_listener.port
         assert (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -154,7 +154,7 @@ async def test_health_tells_of_a_disk_that_does_not_answer(monkeypatch: pytest.M
 
     monkeypatch.setattr(RealFile, "fdatasync", slow)
     settings = {"metrics_listener": "127.0.0.1:0", "health_flush_max_ms": 1, "logging_level": "error"}
-    async with Broker(config=settings) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(config=settings) as broker, RawConnection(broker.address) as wire:
         assert broker.metrics_listener is not None
         port = broker.metrics_listener.port
 
@@ -197,7 +197,7 @@ async def test_health_tells_of_a_disk_that_does_not_answer_although_nobody_write
         "health_probe_timeout_ms": 50,
         "logging_level": "error",
     }
-    async with Broker(config=settings) as broker:
+    async with BrokerNode(config=settings) as broker:
         assert broker.metrics_listener is not None
         port = broker.metrics_listener.port
         assert (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -221,7 +221,7 @@ async def test_health_tells_of_a_disk_that_does_not_answer_although_nobody_write
 
 
 async def test_peers_that_ask_nothing_do_not_keep_others_from_the_metrics() -> None:
-    async with Broker(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
+    async with BrokerNode(metrics_listener="127.0.0.1:0", logging_level="error") as broker:
         assert broker.metrics_listener is not None
         port = broker.metrics_listener.port
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]
@@ -232,7 +232,7 @@ async def test_peers_that_ask_nothing_do_not_keep_others_from_the_metrics() -> N
 
 
 async def test_connections_that_come_together_make_room_for_one_another() -> None:
-    async with Broker(durability="os", logging_level="error", metrics_listener="127.0.0.1:0") as broker:
+    async with BrokerNode(durability="os", logging_level="error", metrics_listener="127.0.0.1:0") as broker:
         assert broker.metrics_listener is not None
         port = broker.metrics_listener.port
         # None of them is accepted before the loop runs again.

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from oncelog.broker.broker import Broker
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.pooled_files import PooledFileSystem
 from oncelog.broker.ports import RealFileSystem
 from oncelog.broker.threads import RealThreads
@@ -398,7 +398,7 @@ def test_a_sync_beside_one_of_the_pool_learns_that_that_one_failed(disk: FaultyF
 async def test_a_broker_never_syncs_on_its_event_loop_however_many_partitions_are_written(durability: str) -> None:
     disk = FaultyFileSystem()
     config = {"max.open.files": "16", "durability": durability, "logging.level": "error"}
-    async with Broker("/data", config=config, fs=disk) as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode("/data", config=config, fs=disk) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 1_000)
         here = syncs_of_this_thread(disk)
         note, most = disk.before, 0
@@ -416,7 +416,7 @@ async def test_a_broker_never_syncs_on_its_event_loop_however_many_partitions_ar
         assert most <= 16 + 40, "each request looks before its next ten partitions"
 
 
-async def produce(broker: Broker, partitions: range) -> None:
+async def produce(broker: BrokerNode, partitions: range) -> None:
     """A record to each partition, acknowledged when it is appended."""
     rows = [PartitionProduceData(index, batch(b"%d" % index)) for index in partitions]
     request = ProduceRequest(None, 1, 30_000, [TopicProduceData("t", partition_data=rows)])

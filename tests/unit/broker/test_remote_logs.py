@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.log import Log
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.partition import Partition
 from oncelog.broker.steps import Steps, waited
 from oncelog.protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ from support.raw_connection import RawConnection, batch
 class Stores:
     """The stores of all partitions; opening a log takes a turn of the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerNode) -> None:
         self.broker = broker
         self.stores: dict[tuple[str, int], MemoryStore] = {}
         self.logs: list[MemoryLog] = []
@@ -43,13 +43,13 @@ class Stores:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(logging_level="error") as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(logging_level="error") as broker:
         yield broker
 
 
 @pytest.fixture
-async def stores(broker: Broker) -> Stores:
+async def stores(broker: BrokerNode) -> Stores:
     stores = Stores(broker)
     broker.replica_manager._open_log = stores.open  # type: ignore[method-assign]
     await broker.metadata.create_topic("t", 3, {})
@@ -67,7 +67,7 @@ def fetch(*partitions: int, max_wait_ms: int = 30_000, offset: int = 0) -> Fetch
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_epoch=-1, topics=topics)
 
 
-async def test_records_are_produced_fetched_and_looked_up(broker: Broker, stores: Stores) -> None:
+async def test_records_are_produced_fetched_and_looked_up(broker: BrokerNode, stores: Stores) -> None:
     async with RawConnection(broker.address) as wire:
         (answer,) = (await wire.call(produce(0, 1, 2), 9)).responses
         assert [row.error_code for row in answer.partition_responses] == [0, 0, 0]
@@ -80,7 +80,7 @@ async def test_records_are_produced_fetched_and_looked_up(broker: Broker, stores
     assert all(log.reads_that_waited for log in stores.logs)
 
 
-async def test_a_waiting_fetch_is_answered_when_records_come(broker: Broker, stores: Stores) -> None:
+async def test_a_waiting_fetch_is_answered_when_records_come(broker: BrokerNode, stores: Stores) -> None:
     async with RawConnection(broker.address) as reader, RawConnection(broker.address) as writer:
         waiting = asyncio.ensure_future(reader.call(fetch(1, 2), 12))
         async with asyncio.timeout(10):
@@ -91,7 +91,7 @@ async def test_a_waiting_fetch_is_answered_when_records_come(broker: Broker, sto
         assert {row.partition_index: bool(row.records) for row in topic.partitions} == {1: False, 2: True}
 
 
-async def test_a_log_is_opened_once_however_many_need_it(broker: Broker, stores: Stores) -> None:
+async def test_a_log_is_opened_once_however_many_need_it(broker: BrokerNode, stores: Stores) -> None:
     connections = [RawConnection(broker.address) for _ in range(5)]
     await asyncio.gather(*(wire.__aenter__() for wire in connections))
     try:
@@ -103,7 +103,7 @@ async def test_a_log_is_opened_once_however_many_need_it(broker: Broker, stores:
     assert len(stores.logs) == 1
 
 
-async def test_a_read_that_fails_is_an_error_of_its_partition(broker: Broker, stores: Stores) -> None:
+async def test_a_read_that_fails_is_an_error_of_its_partition(broker: BrokerNode, stores: Stores) -> None:
     async with RawConnection(broker.address) as wire:
         await wire.call(produce(0), 9)
         (topic,) = (await wire.call(fetch(0, offset=1, max_wait_ms=0), 12)).responses
@@ -113,7 +113,7 @@ async def test_a_read_that_fails_is_an_error_of_its_partition(broker: Broker, st
         assert topic.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_broker_whose_partition_has_a_new_owner_says_so(broker: Broker, stores: Stores) -> None:
+async def test_a_broker_whose_partition_has_a_new_owner_says_so(broker: BrokerNode, stores: Stores) -> None:
     async with RawConnection(broker.address) as wire:
         await wire.call(produce(0), 9)
         stores.stores["t", 0].owner_epoch = 7

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.transaction.state import TransactionVersion
 from oncelog.broker.log.disk_space import DiskSpace
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.raw_connection import batch
@@ -24,8 +24,8 @@ def fs() -> FaultyFileSystem:
 
 
 @pytest.fixture
-async def broker(fs: FaultyFileSystem) -> AsyncIterator[Broker]:
-    async with Broker(
+async def broker(fs: FaultyFileSystem) -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(
         "/data",
         fs=fs,
         logging_level="error",
@@ -37,16 +37,16 @@ async def broker(fs: FaultyFileSystem) -> AsyncIterator[Broker]:
         yield broker
 
 
-def fill(broker: Broker, fs: FaultyFileSystem, left: int) -> None:
+def fill(broker: BrokerNode, fs: FaultyFileSystem, left: int) -> None:
     fs.capacity = fs.used() + left
     broker.log_manager._disk_space.refresh()
 
 
-def commit_offset(broker: Broker, group_id: str) -> None:
+def commit_offset(broker: BrokerNode, group_id: str) -> None:
     broker.group_coordinator.commit_offsets(group_id, Committer(), [Commit(("t", 0), 1, -1, None)])
 
 
-def refused(broker: Broker, group_id: str) -> KafkaError | None:
+def refused(broker: BrokerNode, group_id: str) -> KafkaError | None:
     try:
         commit_offset(broker, group_id)
     except KafkaError as error:
@@ -54,7 +54,7 @@ def refused(broker: Broker, group_id: str) -> KafkaError | None:
     return None
 
 
-async def open_transaction(broker: Broker, transactional_id: str) -> tuple[int, int]:
+async def open_transaction(broker: BrokerNode, transactional_id: str) -> tuple[int, int]:
     who = await broker.transaction_coordinator.init_producer_id(transactional_id, 60_000)
     await broker.transaction_coordinator.add_partitions(transactional_id, *who, [("t", 0)], TV2)
     log = broker.replica_manager.partition("t", 0).log
@@ -62,7 +62,7 @@ async def open_transaction(broker: Broker, transactional_id: str) -> tuple[int, 
     return who
 
 
-async def test_offset_commits_leave_room_for_decisions_and_markers(broker: Broker, fs: FaultyFileSystem) -> None:
+async def test_offset_commits_leave_room_for_decisions_and_markers(broker: BrokerNode, fs: FaultyFileSystem) -> None:
     who = await open_transaction(broker, "id")
     fill(broker, fs, RESERVE)
     refusals = [error for number in range(10_000) if (error := refused(broker, f"group-{number}")) is not None]
@@ -78,7 +78,7 @@ async def test_offset_commits_leave_room_for_decisions_and_markers(broker: Broke
     assert log.log_end_offset == 2
 
 
-async def test_space_is_freed_while_offsets_are_refused(broker: Broker, fs: FaultyFileSystem) -> None:
+async def test_space_is_freed_while_offsets_are_refused(broker: BrokerNode, fs: FaultyFileSystem) -> None:
     commit_offset(broker, "group")
     fill(broker, fs, RESERVE // 4)
     with pytest.raises(KafkaError):

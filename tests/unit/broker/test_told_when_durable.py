@@ -11,7 +11,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from oncelog.broker.broker import Broker
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.group_initialisation import GroupInitialisation
@@ -19,6 +18,7 @@ from oncelog.broker.coordinator.transaction.state import TransactionState, Trans
 from oncelog.broker.handlers import txn_offset_commit
 from oncelog.broker.handling import Deferred, RequestContext
 from oncelog.broker.log import PartitionLog
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -35,7 +35,7 @@ FLUSH_S = 1.0
 TV2 = TransactionVersion.TV_2
 
 
-def on_a_slow_disk(work: Callable[[Broker], Awaitable[None]]) -> None:
+def on_a_slow_disk(work: Callable[[BrokerNode], Awaitable[None]]) -> None:
     """Run `work` with a broker that has a topic "t"."""
 
     async def run() -> None:
@@ -52,11 +52,11 @@ def on_a_slow_disk(work: Callable[[Broker], Awaitable[None]]) -> None:
         runner.run(run())
 
 
-def data_log(broker: Broker, topic: str = "t") -> PartitionLog:
+def data_log(broker: BrokerNode, topic: str = "t") -> PartitionLog:
     return broker.replica_manager.partition(topic, 0).log
 
 
-async def open_transaction(broker: Broker, *, flushed: bool = True) -> tuple[int, int]:
+async def open_transaction(broker: BrokerNode, *, flushed: bool = True) -> tuple[int, int]:
     """A transaction of "id" with a record in t-0."""
     coordinator = broker.transaction_coordinator
     who = await coordinator.init_producer_id("id", 60_000)
@@ -75,7 +75,7 @@ async def settled(flush: asyncio.Future[None] | None) -> None:
 
 
 def test_transaction_is_complete_when_all_markers_are_on_disk() -> None:
-    async def work(broker: Broker) -> None:
+    async def work(broker: BrokerNode) -> None:
         who = await open_transaction(broker)
         log = data_log(broker)
         await broker.transaction_coordinator.end_txn("id", *who, True, TV2)
@@ -88,7 +88,7 @@ def test_transaction_is_complete_when_all_markers_are_on_disk() -> None:
 
 
 def test_first_claim_of_a_group_is_answered_when_it_is_on_disk() -> None:
-    async def work(broker: Broker) -> None:
+    async def work(broker: BrokerNode) -> None:
         request = GroupInitialisation("g", 1, frozenset({("t", 0)}), "id", 60_000, None)
         home = broker.group_initialiser
         taken: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def test_first_claim_of_a_group_is_answered_when_it_is_on_disk() -> None:
 
 
 def test_offsets_in_a_transaction_are_answered_when_they_are_on_disk() -> None:
-    async def work(broker: Broker) -> None:
+    async def work(broker: BrokerNode) -> None:
         who = await open_transaction(broker)
         home = ("__consumer_offsets", broker.group_coordinator.partition_for("g"))
         await broker.transaction_coordinator.add_partitions("id", *who, [home], TV2)

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
-from oncelog.broker.broker import Broker
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers import produce
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -27,15 +27,15 @@ MANY = produce.PARTITIONS_AT_ONCE + 50
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", offsets_topic_num_partitions=1, logging_level="error") as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", offsets_topic_num_partitions=1, logging_level="error") as broker:
         yield broker
 
 
 class HeldFlushes:
     """What the transaction coordinator writes is durable when the test says so."""
 
-    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, broker: BrokerNode, monkeypatch: pytest.MonkeyPatch) -> None:
         self._waiting: list[asyncio.Future[None]] = []
         log = broker.transaction_coordinator._state._state_log
         monkeypatch.setattr(log, "pending_flush", self._pending_flush)
@@ -65,7 +65,7 @@ async def until(condition: Any) -> None:
 
 @pytest.mark.parametrize("late", ["batch", "offsets"])
 async def test_what_waits_for_its_registration_is_refused_when_the_transaction_ends_in_the_same_turn(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, late: str
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
     """The decision names what was written, so the partition that is being registered gets no marker."""
     coordinator = broker.transaction_coordinator
@@ -121,7 +121,7 @@ def rest_of(handling: Coroutine[Any, Any, Any]) -> Any:
             return end.value
 
 
-async def test_portions_of_a_large_request_are_refused_once_the_transaction_has_ended(broker: Broker) -> None:
+async def test_portions_of_a_large_request_are_refused_once_the_transaction_has_ended(broker: BrokerNode) -> None:
     """Before KIP-890 the epoch stays after an EndTxn, so the logs would take the rest of the batches."""
     coordinator = broker.transaction_coordinator
     await broker.metadata.create_topic("t", MANY, {})

@@ -13,13 +13,13 @@ from types import GeneratorType, coroutine
 from typing import Any, cast
 
 import pytest
-from oncelog import Broker
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.events import UNKNOWN_CALLER
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.broker.handlers import add_partitions_to_txn
 from oncelog.broker.handling import Deferred, RequestContext
 from oncelog.broker.markers import Marker
+from oncelog.broker.node import BrokerNode
 from oncelog.broker.replica_manager import ReplicaManager
 from oncelog.broker.steps import SLICE, Steps, run_at_once, run_in_slices
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -34,12 +34,12 @@ from support.logs import batch
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(durability="os", logging_level="error", transaction_pending_wait_max_ms=600_000) as broker:
+async def broker() -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(durability="os", logging_level="error", transaction_pending_wait_max_ms=600_000) as broker:
         yield broker
 
 
-def context_of(broker: Broker, request: Request[Any], version: int) -> RequestContext:
+def context_of(broker: BrokerNode, request: Request[Any], version: int) -> RequestContext:
     return RequestContext(broker, cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
 
 
@@ -48,7 +48,7 @@ PARTITIONS = 2_000
 """More than a slice goes through."""
 
 
-async def producer_of(broker: Broker, *topics: str) -> ProducerIdentity:
+async def producer_of(broker: BrokerNode, *topics: str) -> ProducerIdentity:
     for name in topics:
         await broker.metadata.create_topic(name, PARTITIONS, {})
     return await broker.transaction_coordinator.init_producer_id(ID, 60_000)
@@ -69,7 +69,7 @@ def registration(producer: ProducerIdentity, version: int, *topics: str, **field
 class Handled:
     """The handling of a request, which a test carries on by hand: nothing else happens unless the test does it."""
 
-    def __init__(self, broker: Broker, request: AddPartitionsToTxnRequest, version: int) -> None:
+    def __init__(self, broker: BrokerNode, request: AddPartitionsToTxnRequest, version: int) -> None:
         self._turns: Any = self._run(add_partitions_to_txn.handle(context_of(broker, request, version), request))
 
     async def _run(self, reply: Any) -> Any:
@@ -110,13 +110,13 @@ class Handled:
         }
 
 
-def registered(broker: Broker) -> Counter[str]:
+def registered(broker: BrokerNode) -> Counter[str]:
     """How many partitions of each topic are registered with the ongoing transaction."""
     return Counter(name for name, _ in broker.transaction_coordinator.describe(ID).topic_partitions)
 
 
 @pytest.mark.parametrize("version", [3, 4])
-async def test_partitions_of_a_transaction_are_registered_all_in_one_turn(broker: Broker, version: int) -> None:
+async def test_partitions_of_a_transaction_are_registered_all_in_one_turn(broker: BrokerNode, version: int) -> None:
     producer = await producer_of(broker, "a", "b")
     handled = Handled(broker, registration(producer, version, "a", "b"), version)
     states = [registered(broker)]
@@ -131,7 +131,7 @@ async def test_partitions_of_a_transaction_are_registered_all_in_one_turn(broker
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("turns", [1, 3, 5, 7, 8])
 async def test_topic_that_is_deleted_in_between_is_not_registered_with_a_transaction(
-    broker: Broker, version: int, turns: int
+    broker: BrokerNode, version: int, turns: int
 ) -> None:
     producer = await producer_of(broker, "a", "b")
     handled = Handled(broker, registration(producer, version, "a", "b"), version)
@@ -148,7 +148,7 @@ async def test_topic_that_is_deleted_in_between_is_not_registered_with_a_transac
     assert not registered(broker)
 
 
-async def test_topic_made_anew_with_fewer_partitions_in_between_is_not_registered(broker: Broker) -> None:
+async def test_topic_made_anew_with_fewer_partitions_in_between_is_not_registered(broker: BrokerNode) -> None:
     producer = await producer_of(broker, "a", "b")
     handled = Handled(broker, registration(producer, 3, "a", "b"), 3)
     for _ in range(6):
@@ -165,7 +165,7 @@ async def test_topic_made_anew_with_fewer_partitions_in_between_is_not_registere
 
 
 @pytest.mark.parametrize("version", [3, 4])
-async def test_producer_that_is_fenced_in_between_registers_nothing(broker: Broker, version: int) -> None:
+async def test_producer_that_is_fenced_in_between_registers_nothing(broker: BrokerNode, version: int) -> None:
     producer = await producer_of(broker, "a")
     handled = Handled(broker, registration(producer, version, "a"), version)
     assert handled.turn()
@@ -181,7 +181,7 @@ async def test_producer_that_is_fenced_in_between_registers_nothing(broker: Brok
 
 @pytest.mark.parametrize("version", [3, 4])
 async def test_transaction_that_ends_in_between_gets_none_of_the_partitions(
-    broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = await producer_of(broker, "a", "b")
     transactions = broker.transaction_coordinator
@@ -204,7 +204,7 @@ async def test_transaction_that_ends_in_between_gets_none_of_the_partitions(
 
 @pytest.mark.parametrize("version", [3, 4])
 async def test_topic_that_is_deleted_while_the_request_waits_is_not_registered(
-    broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = await producer_of(broker, "a", "b")
     transactions = broker.transaction_coordinator
@@ -234,7 +234,7 @@ async def test_topic_that_is_deleted_while_the_request_waits_is_not_registered(
 
 @pytest.mark.parametrize("turns", range(1, 9))
 async def test_verification_answers_as_of_one_point_in_time(
-    broker: Broker, turns: int, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerNode, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def append_markers(markers: list[Marker]) -> Any:
         return [dict.fromkeys(marker.partitions, ErrorCode.NONE) for marker in markers]
@@ -257,7 +257,7 @@ async def test_verification_answers_as_of_one_point_in_time(
 
 
 @pytest.mark.parametrize("copies", [1, add_partitions_to_txn.FEW], ids=["small", "large"])
-async def test_small_registration_is_answered_at_once_and_as_a_large_one(broker: Broker, copies: int) -> None:
+async def test_small_registration_is_answered_at_once_and_as_a_large_one(broker: BrokerNode, copies: int) -> None:
     producer = await producer_of(broker, "a", "b")
     known, unknown = [("a", [0, 1]), ("b", [5])], [("a", [0, -1, PARTITIONS]), ("no", [0]), ("b", [5])]
     replies = []
@@ -314,11 +314,13 @@ def markers(monkeypatch: pytest.MonkeyPatch) -> NotedMarkers:
     return NotedMarkers(monkeypatch)
 
 
-def state_of(broker: Broker) -> TransactionState:
+def state_of(broker: BrokerNode) -> TransactionState:
     return broker.transaction_coordinator.describe(ID).state
 
 
-async def decided(broker: Broker, commit: bool = True, version: TransactionVersion = TransactionVersion.TV_2) -> Any:
+async def decided(
+    broker: BrokerNode, commit: bool = True, version: TransactionVersion = TransactionVersion.TV_2
+) -> Any:
     """A transaction of all partitions of two topics that is decided; returns the identity of the next one."""
     producer = await producer_of(broker, "a", "b")
     transactions = broker.transaction_coordinator
@@ -326,13 +328,13 @@ async def decided(broker: Broker, commit: bool = True, version: TransactionVersi
     return await transactions.end_txn(ID, *producer, commit, version)
 
 
-async def in_between(broker: Broker, turns: int) -> None:
+async def in_between(broker: BrokerNode, turns: int) -> None:
     for _ in range(turns):
         await asyncio.sleep(0)
     assert state_of(broker).is_prepare
 
 
-async def completed(broker: Broker) -> None:
+async def completed(broker: BrokerNode) -> None:
     while state_of(broker).is_prepare:
         await asyncio.sleep(0)
 
@@ -341,7 +343,9 @@ TURNS = (*range(1, 95, 9), 100)
 """When something happens between the decision and COMPLETE_*: while partitions are sorted, marked, gone through."""
 
 
-async def test_the_tests_below_come_before_between_and_after_the_markers(broker: Broker, markers: NotedMarkers) -> None:
+async def test_the_tests_below_come_before_between_and_after_the_markers(
+    broker: BrokerNode, markers: NotedMarkers
+) -> None:
     await decided(broker)
     marked = []
     for before, turns in pairwise((0, *TURNS)):
@@ -354,7 +358,9 @@ async def test_the_tests_below_come_before_between_and_after_the_markers(broker:
 
 
 @pytest.mark.parametrize("turns", TURNS)
-async def test_producer_is_fenced_while_markers_are_written(broker: Broker, markers: NotedMarkers, turns: int) -> None:
+async def test_producer_is_fenced_while_markers_are_written(
+    broker: BrokerNode, markers: NotedMarkers, turns: int
+) -> None:
     identity = await decided(broker)
     await in_between(broker, turns)
     fenced = await broker.transaction_coordinator.fence(ID, cause=UNKNOWN_CALLER, reason="test")
@@ -365,7 +371,7 @@ async def test_producer_is_fenced_while_markers_are_written(broker: Broker, mark
 
 @pytest.mark.parametrize("turns", TURNS)
 async def test_next_transaction_begins_while_markers_are_written(
-    broker: Broker, markers: NotedMarkers, turns: int
+    broker: BrokerNode, markers: NotedMarkers, turns: int
 ) -> None:
     first = await decided(broker)
     await in_between(broker, turns)
@@ -381,7 +387,7 @@ async def test_next_transaction_begins_while_markers_are_written(
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("version", [TransactionVersion.TV_0, TransactionVersion.TV_2])
 async def test_transaction_does_not_time_out_or_expire_while_its_markers_are_written(
-    broker: Broker, markers: NotedMarkers, turns: int, version: TransactionVersion
+    broker: BrokerNode, markers: NotedMarkers, turns: int, version: TransactionVersion
 ) -> None:
     identity = await decided(broker, version=version)
     await in_between(broker, turns)
@@ -395,7 +401,9 @@ async def test_transaction_does_not_time_out_or_expire_while_its_markers_are_wri
 
 
 @pytest.mark.parametrize("turns", TURNS)
-async def test_topic_is_deleted_while_markers_are_written(broker: Broker, markers: NotedMarkers, turns: int) -> None:
+async def test_topic_is_deleted_while_markers_are_written(
+    broker: BrokerNode, markers: NotedMarkers, turns: int
+) -> None:
     identity = await decided(broker, commit=False)
     await in_between(broker, turns)
     topic = broker.metadata.topic("a")
@@ -410,7 +418,7 @@ async def test_topic_is_deleted_while_markers_are_written(broker: Broker, marker
 
 @pytest.mark.parametrize("flushed", [True, False])
 async def test_transaction_completes_only_when_all_markers_are_flushed(
-    broker: Broker, markers: NotedMarkers, flushed: bool
+    broker: BrokerNode, markers: NotedMarkers, flushed: bool
 ) -> None:
     markers.flush = asyncio.get_running_loop().create_future()
     await decided(broker)
@@ -434,20 +442,20 @@ async def test_broker_stops_while_markers_are_written(
 ) -> None:
     settings: dict[str, Any] = {"durability": "os", "logging_level": "error"}
     first = NotedMarkers(monkeypatch)
-    async with Broker(str(tmp_path), **settings) as broker:
+    async with BrokerNode(str(tmp_path), **settings) as broker:
         identity = await decided(broker)
         await in_between(broker, turns)
     commit = (identity.producer_epoch, True)
     assert set(first.counts("a", "b")) <= {(commit,)}
     second = NotedMarkers(monkeypatch)
-    async with Broker(str(tmp_path), **settings) as broker:
+    async with BrokerNode(str(tmp_path), **settings) as broker:
         await completed(broker)
         assert state_of(broker) is TransactionState.COMPLETE_COMMIT
     assert second.counts("a", "b") == {(commit,): 2 * PARTITIONS}
 
 
 async def test_marker_of_an_operator_that_waits_for_descriptors_is_judged_by_what_happened_meanwhile(
-    broker: Broker,
+    broker: BrokerNode,
 ) -> None:
     producer = await producer_of(broker, "a", "b")
     broker.replica_manager.partition("a", 0).log.append(

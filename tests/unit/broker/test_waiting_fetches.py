@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from oncelog.broker.broker import Broker
 from oncelog.broker.log import CorruptLog, PartitionLog
 from oncelog.broker.log.results import storage_error
+from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -31,7 +31,7 @@ async def produce(wire: RawConnection, topic: str, partition: int) -> int:
     return int(answer.partition_responses[0].error_code)
 
 
-def damage(broker: Broker, topic: str, partition: int) -> PartitionLog:
+def damage(broker: BrokerNode, topic: str, partition: int) -> PartitionLog:
     """Make every look into the partition's files find damage."""
 
     def broken(*_: object) -> None:
@@ -44,7 +44,7 @@ def damage(broker: Broker, topic: str, partition: int) -> PartitionLog:
 
 async def test_damage_that_a_waiting_fetch_finds_does_not_fail_the_writers() -> None:
     async with (
-        Broker(logging_level="error") as broker,
+        BrokerNode(logging_level="error") as broker,
         RawConnection(broker.address) as writer,
         RawConnection(broker.address) as reader,
     ):
@@ -68,7 +68,7 @@ async def test_damage_that_a_waiting_fetch_finds_does_not_fail_the_writers() -> 
 async def test_a_fetch_waits_at_the_end_of_a_partition_that_takes_no_writes() -> None:
     """Answered at once with nothing, a consumer asks again at once, and again."""
     async with (
-        Broker(logging_level="error") as broker,
+        BrokerNode(logging_level="error") as broker,
         RawConnection(broker.address) as writer,
         RawConnection(broker.address) as reader,
     ):
@@ -94,7 +94,7 @@ async def test_a_fetch_waits_at_the_end_of_a_partition_that_takes_no_writes() ->
 
 async def test_a_fetch_that_waits_at_the_end_of_a_partition_without_writes_ends_when_it_is_deleted() -> None:
     async with (
-        Broker(logging_level="error") as broker,
+        BrokerNode(logging_level="error") as broker,
         RawConnection(broker.address) as writer,
         RawConnection(broker.address) as reader,
     ):
@@ -115,7 +115,7 @@ async def test_a_fetch_that_waits_at_the_end_of_a_partition_without_writes_ends_
 
 
 async def test_a_damaged_partition_does_not_keep_a_fetch_from_the_others() -> None:
-    async with Broker(logging_level="error") as broker, RawConnection(broker.address) as wire:
+    async with BrokerNode(logging_level="error") as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", 2)
         assert [await produce(wire, "t", partition) for partition in (0, 1)] == [0, 0]
         damage(broker, "t", 0)

@@ -51,15 +51,10 @@ class BrokerStartError(RuntimeError):
     """The broker cannot start; the text says why and what to do."""
 
 
-class Broker:
-    """One broker in this process and event loop.
+class BrokerNode:
+    """The parts of a broker, and what its handlers need of them (`BrokerServices`). Programs use `embedded.Broker`.
 
-    ``async with Broker(data_dir="/var/lib/oncelog") as broker`` runs it on a free port of 127.0.0.1; settings are
-    keywords in snake case (``num_partitions=3``) or a mapping of dotted names. Without a data directory a temporary one
-    is used and removed at the end. Raises ConfigError for settings, BrokerStartError when it cannot start.
-
-    Users need the methods and properties that are documented below. The other attributes are the broker's parts, for
-    its own handlers (`BrokerServices`): they may change in any release.
+    Arguments are those of `Broker`, and the ports that tests and simulations replace. Raises ConfigError.
     """
 
     def __init__(
@@ -417,7 +412,7 @@ class Broker:
                 self._temporary.cleanup()
         self.log.info("stopped")
 
-    async def __aenter__(self) -> Broker:
+    async def __aenter__(self) -> BrokerNode:
         await self.start()
         return self
 
