@@ -1,8 +1,9 @@
-"""Claims: the exclusive right of a producer to commit a group's offsets on a partition; and the interfaces for them.
+"""Defines claims, and the interfaces through which the two coordinators use them.
 
-The transaction coordinator that is the group's home stores the claims durably (`transaction/group_claims.py`); the
-group coordinator checks commits against them (`group/claims.py`). The two may one day be on different brokers, so they
-use each other only through the protocols here. Owns no state, and one rule: whether a claim fences a commit.
+A claim is the exclusive right of a producer to commit a group's offsets on a partition. The transaction coordinator
+that is the group's home stores the claims durably (`transaction/group_claims.py`). The group coordinator checks commits
+against the claims (`group/claims.py`). The two coordinators may one day run on different brokers, so they call each
+other only through the protocols in this file. Owns no state, and one rule: whether a claim fences a commit.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 TopicPartition: TypeAlias = tuple[str, int]
 
 NO_GENERATION: Final = -1
-"""The generation of a claim, or of a commit, that names none."""
+"""The generation of a claim, or of a commit, that specifies no generation."""
 
 
 class Claim(NamedTuple):
-    """The owner of a partition. Owners are compared by transactional id, because its producer id may change.
+    """The owner of a partition. Owners are compared by transactional id, because the producer id may change.
 
-    `producer_id` is -1 while it is unknown; `made_ms` (ms since the epoch) is when the claim was made, or -1.
+    `producer_id` is -1 while the producer id is unknown. `made_ms` is the time when the claim was made, in ms since the
+    epoch, or -1 if it is unknown.
     """
 
     producer_id: int
@@ -29,43 +31,47 @@ class Claim(NamedTuple):
     made_ms: int = -1
 
     def fences(self, transactional_id: str, generation_id: int) -> bool:
-        """Whether a commit by that id is refused: the id is not the owner, and the generation is older or missing."""
+        """Whether the claim refuses the commit.
+
+        It does if the committer is not the owner, and its generation is undefined or older than the claim's.
+        """
         if transactional_id == self.transactional_id:
             return False
         return generation_id < 0 or generation_id < self.generation_id
 
 
 class ClaimKeeper(Protocol):
-    """The operations that the group coordinator needs from the group's home."""
+    """The operations that the group coordinator needs from the group's home (a transaction coordinator)."""
 
     def newest_generation(self, group_id: str) -> int:
-        """The newest generation recorded for the group, NO_GENERATION if there is none."""
+        """Return the newest generation recorded for the group, NO_GENERATION if no generation is recorded."""
 
     def drop(
         self, group_id: str, partitions: Collection[TopicPartition] | None, reason: str, *, forget: bool = False
     ) -> asyncio.Future[None] | None:
-        """Drop the group's claims on these partitions, or all (None), with immediate effect.
+        """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
 
-        `forget`: the group itself is deleted, so its generation need not be remembered. Returns None if the change is
-        durable, else a shared future. The call and the future raise KafkaError in a coordinator's codes; then nothing
-        has changed, or, of very many claims, only some are dropped: call again.
+        `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
+        durable already, else a shared future that resolves when it is. The call and the future raise KafkaError with
+        the codes of a coordinator. After an error nothing has changed, except that a drop of very many claims may have
+        dropped a part of them; call again to drop the rest.
         """
 
 
 class ClaimedGroups(Protocol):
-    """The operations that the group's home needs from the group coordinator, without awaits.
+    """The operations that the group's home needs from the group coordinator; none of them awaits.
 
     They raise KafkaError if the group is not served.
     """
 
     def check_served(self, group_id: str) -> None:
-        """Raise KafkaError if the group cannot be served, or its id is empty."""
+        """Raise KafkaError if the group cannot be served, or if its id is empty."""
 
     def generation_with_members(self, group_id: str) -> int | None:
-        """The group's generation, None if it has no members."""
+        """Return the group's generation, None if the group has no members."""
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
-        """The producer ids that have undecided offset commits on any of the partitions."""
+        """Return the producer ids that have undecided offset commits on any of the partitions."""
 
     def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
         """Replace all claims of the group."""
@@ -74,13 +80,19 @@ class ClaimedGroups(Protocol):
         """Replace the group's claims on these partitions; None removes a claim. Other partitions keep theirs."""
 
     def may_have_offsets(self, group_id: str) -> bool:
-        """Whether the log may contain offsets of the group, decided or not, which may name claims."""
+        """Whether the log may contain offsets of the group, pending or committed.
+
+        An offset's record may contain a claim.
+        """
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """The claims found in committed offsets at start, by group."""
+        """Return the claims that the committed offsets' records contained at start, by group id."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""
 
     def emptied_ms(self, group_id: str) -> int:
-        """When the group's last member left, in ms since the epoch; -1 if it has members or there is no group."""
+        """Return the time when the group's last member left, in ms since the epoch.
+
+        Return -1 if the group has members or does not exist.
+        """

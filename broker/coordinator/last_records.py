@@ -1,7 +1,8 @@
 """Finds the last record of each key of a state partition, without decoding keys or values.
 
-A coordinator's log has many records per key, and a start needs only the last one. Superseded records are dropped
-undecoded. So a start costs little more than reading, and a superseded record cannot make its key unreadable.
+A coordinator's log has many records per key, and a start needs only the last record. Superseded records are dropped
+undecoded. A start therefore costs little more than reading the log, and a damaged superseded record cannot make its key
+unreadable.
 
 Invariant: replaying the remaining records gives the same state as replaying every record of the log in order.
 """
@@ -19,13 +20,13 @@ from .state_log import StateRecord
 
 _LEGACY_OFFSET: Final = b"\x00\x00"
 _OFFSET: Final = b"\x00\x01"
-"""The first bytes of a committed offset's key: before Kafka 0.9, and since. The rest of the key is the same."""
+"""The first bytes of the key of a committed offset: before Kafka 0.9, and since. The rest of the key is the same."""
 
 
 class LastRecords:
     """The last records of a log without transactions.
 
-    `count` is the number of records read, `end_offset` the end offset of the log.
+    `count` is the number of records read. `end_offset` is the end offset of the log.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class LastRecords:
         self.end_offset = 0
 
     def take(self, batches: bytes) -> None:
-        """Read the next batches of the log; markers are ignored. Raises CorruptBatch."""
+        """Read the next batches of the log, ignoring markers. Raise CorruptBatch if a batch is malformed."""
         last = self._last
         for last_offset, attributes, _, records in keyed_batches(batches):
             self.end_offset = last_offset + 1
@@ -47,15 +48,16 @@ class LastRecords:
                     last[key] = record
 
     def records(self) -> list[StateRecord]:
-        """The last record of each key, tombstones included, in log order."""
+        """Return the last record of each key, tombstones included, in log order."""
         return [StateRecord._make(record) for record in sorted(self._last.values())]
 
 
 class LastOffsets:
-    """The last records of the groups' log, where a transaction's offsets are valid from its commit marker on.
+    """The last records of `__consumer_offsets`, where a transaction's offsets become valid with its commit marker.
 
-    The last record of a key is the one with the highest offset, not the one that was committed last. A tombstone
-    removes all earlier records of its key, pending ones included. `count` and `end_offset` are as in `LastRecords`.
+    The last record of a key is the record with the highest offset, not the record that was committed last. A tombstone
+    removes all earlier records of its key, including those of open transactions. `count` is the number of records read.
+    `end_offset` is the end offset of the log.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class LastOffsets:
         self.end_offset = 0
 
     def take(self, batches: bytes) -> None:
-        """Read the next batches of the log. Raises CorruptBatch."""
+        """Read the next batches of the log, and apply their markers. Raise CorruptBatch if a batch is malformed."""
         for last_offset, attributes, producer_id, records in keyed_batches(batches):
             self.end_offset = last_offset + 1
             self.count += len(records)
@@ -104,7 +106,9 @@ class LastOffsets:
                 last[key] = record
 
     def records(self) -> Iterator[tuple[int | None, StateRecord]]:
-        """(None, record) for each key with a value, and (producer id, record) for each record of open transactions."""
+        """Yield (None, record) for each key with a value, and (producer id, record) for each record of an open
+        transaction.
+        """
         for record in self._last.values():
             yield None, StateRecord._make(record)
         for producer_id, pending in self._pending.items():

@@ -1,14 +1,16 @@
-"""An internal topic (`__transaction_state`, `__consumer_offsets`) used as a keyed log of a coordinator's state.
+"""Stores a coordinator's state as keyed records in an internal topic (`__transaction_state`, `__consumer_offsets`).
 
-Owns: which partition a key lives in, how state records become batches, and reading them back in order. Never
-interprets keys or values and keeps no state of its own: the partition log is the truth.
+Owns: the mapping from keys to partitions, the encoding of state records as batches, and reading the records back in
+order. Never interprets keys or values, and keeps no state in memory: the partition's log is the truth.
 
 Invariants:
 
-* A key always maps to the same partition (by Kafka's mapping, so both brokers can use the same data directory).
-* `append` writes one batch: all of its records are in the log or none. It returns when the log has them, which with
-  `durability=flush` is before they are on disk; no response may report them until `durable` has returned.
-* Partitions are created by the first append that needs them; `existing` lists those that a replay must read.
+* A key always maps to the same partition. The mapping is Kafka's, so Kafka and this broker can use the same data
+  directory.
+* `append` writes one batch: either all of its records are in the log or none is. It returns when the records are in the
+  log, which with `durability=flush` is before they are on disk. No response may report the records until `durable` has
+  returned.
+* A partition is created by the first append to it. `existing` lists the partitions that a replay must read.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class StateRecord(NamedTuple):
-    """One record read back from the log; a tombstone has `value` None."""
+    """One record read back from the log; the `value` of a tombstone is None."""
 
     offset: int
     timestamp_ms: int
@@ -38,7 +40,7 @@ class StateRecord(NamedTuple):
 
 
 class StateLog:
-    """The partitions of one internal topic, as a coordinator writes and replays them."""
+    """The partitions of one internal topic, as a coordinator appends to them and replays them."""
 
     def __init__(self, replica_manager: ReplicaManager, topic: str, partitions: int) -> None:
         self.topic = topic
@@ -46,17 +48,17 @@ class StateLog:
         self._replica_manager = replica_manager
 
     def partition_for(self, key: str) -> int:
-        """The partition that holds the state of `key` (a transactional id, a group id)."""
+        """Return the index of the partition that holds the state of `key` (a transactional id or a group id)."""
         return partition_for_key(key, self.partitions)
 
     def existing(self) -> list[int]:
-        """The partitions that have been created so far, in order; a replay reads these."""
+        """Return the indexes of the partitions that exist, in ascending order; a replay reads these partitions."""
         return sorted(self._replica_manager.existing_partitions(self.topic))
 
     def replay(self, partition: int) -> Iterator[bytes]:
-        """All batches of a partition in log order, markers included, some ten kilobytes at a time.
+        """Return all batches of a partition in log order, markers included, in chunks of about ten kilobytes.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR if the partition cannot be read.
+        Raise KafkaError KAFKA_STORAGE_ERROR if the partition cannot be read.
         """
         return self._replica_manager.partition(self.topic, partition).log.windows()
 
@@ -71,11 +73,12 @@ class StateLog:
         transactional: bool = False,
         essential: bool = False,
     ) -> AppendResult:
-        """Append (key, value or None) pairs as one batch, creating the partition on first use.
+        """Append (key, value or None) pairs as one batch; the first append to a partition creates it.
 
-        `essential`: the batch ends a transaction or removes state. It may use the last part of the disk's reserve and
-        is not bound by `max.message.bytes`, so that existing state can always be ended or removed.
-        Raises KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); then nothing was written.
+        `essential`: the batch ends a transaction or removes state. An essential batch may use the last part of the
+        disk's reserve and is not bound by `max.message.bytes`, so that existing state can always be ended or removed.
+        Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); in that case nothing was
+        written.
         """
         batch = encode_batch(
             [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(records)],
@@ -86,7 +89,7 @@ class StateLog:
         return self._append(partition, batch, essential)
 
     def largest_batch(self) -> int:
-        """The size in bytes of the largest batch that `append` accepts, unless it is essential."""
+        """Return the size in bytes of the largest batch that `append` accepts; essential batches may be larger."""
         return self._replica_manager.largest_batch(self.topic)
 
     def append_encoded(
@@ -100,7 +103,9 @@ class StateLog:
         transactional: bool = False,
         essential: bool = False,
     ) -> AppendResult:
-        """Append records that `encode_record` made, with timestamp delta 0 and offset deltas from 0; as `append`."""
+        """Append records from `encode_record`, with timestamp delta 0 and offset deltas from 0; otherwise like
+        `append`.
+        """
         batch = assemble_batch(
             b"".join(records),
             base_offset=0,
@@ -123,16 +128,17 @@ class StateLog:
         )
 
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is as durable as `durability` requires, else a future for it.
+        """Return None if the records below `end_offset` are as durable as `durability` requires, else the flush's
+        future.
 
-        All callers share the future of a flush: await it through `asyncio.shield`, or use `durable`.
+        All callers that wait for the same flush share its future. Await it through `asyncio.shield`, or call `durable`.
         """
         return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)
 
     async def durable(self, partition: int, end_offset: int) -> None:
-        """Return when everything below `end_offset` (an append's last_offset + 1) is durable.
+        """Return when all records below `end_offset` (an append's last_offset + 1) are durable.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR if the flush failed: the appended records may or may not survive.
+        Raise KafkaError KAFKA_STORAGE_ERROR if the flush failed; the appended records may then survive or be lost.
         """
         flush = self.pending_flush(partition, end_offset)
         if flush is not None:

@@ -1,7 +1,7 @@
-"""The claims by partition, by which the group coordinator refuses commits of fenced producers.
+"""Keeps the claims by partition; the group coordinator refuses commits of fenced producers by them.
 
-The group's home makes and drops claims, and installs them here (`coordinator/claims.py`). Nothing is written to a log
-here: an installed claim is durable, or becomes so before any response reports it.
+The group's home makes and drops claims, and installs them here through `ClaimedGroups` in `coordinator/claims.py`. This
+file writes nothing to a log. An installed claim is durable already, or becomes so before any response reports it.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class ClaimMap:
             del self._groups[group_id]
 
     def groups(self) -> Iterable[str]:
-        """The groups with claims."""
+        """Return the ids of the groups that have claims."""
         return self._groups.keys()
 
     def of_group(self, group_id: str) -> Mapping[TopicPartition, Claim]:
-        """The group's claims."""
+        """Return the group's claims by partition."""
         return self._groups.get(group_id, _NONE)
 
     def get(self, group_id: str, partition: TopicPartition) -> Claim | None:
-        """The claim on the partition, None if there is none."""
+        """Return the claim on the partition, None if the partition has no claim."""
         claims = self._groups.get(group_id)
         return None if claims is None else claims.get(partition)
 
     def check(
         self, group_id: str, partitions: Iterable[TopicPartition], transactional_id: str, generation_id: int
     ) -> None:
-        """Raise KafkaError CONCURRENT_PRODUCER_COMMIT if the owner of one of the partitions fences the commit."""
+        """Raise KafkaError CONCURRENT_PRODUCER_COMMIT if the claim on any of the partitions fences the commit."""
         claims = self._groups.get(group_id)
         if claims is None:
             return

@@ -1,10 +1,12 @@
-"""Counts the memory of all groups and their members, so that no client can exhaust the broker's.
+"""Counts the memory of all groups' members, so that no client can exhaust the broker's memory.
 
-Owns two totals: the bytes of members (`group.members.max.bytes`), and of assigned member ids with which no member has
-joined yet (`group.pending.members.max.bytes`). When the first limit is reached, new members are refused. When the
-second is, the oldest id is discarded: a client joins with its id at once, and one whose id was discarded gets another.
+Owns two totals. The first counts the bytes of members (limit: `group.members.max.bytes`). The second counts the bytes
+of pending member ids: ids that were assigned to a client that has not joined yet (limit:
+`group.pending.members.max.bytes`). When the first limit is reached, new members are refused. When the second limit is
+reached, the oldest pending id is discarded. That is harmless, because a client normally joins with its id at once, and
+a client whose id was discarded gets a new id.
 
-The limits apply to additions by clients; records of the log are always accepted.
+The limits apply only to additions by clients; records of the log are always accepted.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ PROTOCOL_OVERHEAD: Final = 150
 """The bytes of an offered protocol besides its name and metadata."""
 
 PENDING_OVERHEAD: Final = 1_500
-"""The bytes of a pending member id, including a group that may exist for it alone."""
+"""The bytes of a pending member id, including a group that may exist only because of this id."""
 
 PendingMember = tuple[str, str]
-"""(group id, member id)."""
+"""A (group id, member id) pair."""
 
 
 class GroupFootprint:
@@ -34,15 +36,15 @@ class GroupFootprint:
         self.member_bytes = 0
         self.pending_bytes = 0
         self.on_given_up: Callable[[str, str], None] = lambda group_id, member_id: None
-        """Called with the group and member id of a pending member that is discarded for a new one."""
+        """Called with the group id and member id of a pending member that is discarded to make room for a new one."""
         self._pending: dict[PendingMember, int] = {}
 
     def has_room(self, size: int) -> bool:
-        """Whether members may take `size` more bytes."""
+        """Whether there is memory for `size` more bytes of members."""
         return self.member_bytes + size <= self.max_member_bytes
 
     def add_pending(self, group_id: str, member_id: str) -> None:
-        """Count an assigned member id; discards the oldest ones above the limit."""
+        """Count a pending member id, and discard the oldest pending ids while the total exceeds the limit."""
         size = PENDING_OVERHEAD + len(group_id) + len(member_id)
         self._pending[group_id, member_id] = size
         self.pending_bytes += size
@@ -52,5 +54,5 @@ class GroupFootprint:
             self.on_given_up(*oldest)
 
     def remove_pending(self, group_id: str, member_id: str) -> None:
-        """Stop counting a member id that was used to join, or discarded."""
+        """Stop counting a pending member id, because its client has joined or the id was discarded."""
         self.pending_bytes -= self._pending.pop((group_id, member_id), 0)

@@ -1,7 +1,8 @@
-"""The committed offsets of one group, in compact form: a coordinator has hundreds of thousands of them.
+"""Stores the committed offsets of one group in compact form: a coordinator has hundreds of thousands of offsets.
 
-Owns the rule that the newest record is valid. Offsets committed together differ only in their offsets, which are kept
-as plain numbers; they share one tuple of the other fields. An `OffsetAndMetadata` is created on access.
+Owns the rule that the newest record of a partition is valid. Offsets committed together differ only in their numbers.
+The numbers are kept in one array, and the offsets share one tuple of the other fields. An `OffsetAndMetadata` is
+created on access.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from ..claims import Claim, TopicPartition
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position.
+    """A committed offset.
 
-    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client requested
-    its own retention. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
+    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client requested a
+    retention for this offset. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
     written; a later claim does not change it.
     """
 
@@ -33,14 +34,15 @@ class OffsetAndMetadata(NamedTuple):
 
 
 _Rest: TypeAlias = tuple[object, ...]
-"""The fields of an `OffsetAndMetadata` between the first and the last one."""
+"""The fields of an `OffsetAndMetadata` between `committed_offset` and `record_offset`."""
 
 
 class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
-    """The offsets of a group by partition, in the order of the partitions' first commits.
+    """The offsets of a group by partition.
 
-    Each partition has a place, which holds its committed offset, its record offset, and the other fields. When an
-    offset is removed, the one in the last place takes its place, so every change costs the same however many there are.
+    Each partition has a place in the arrays, which hold its committed offset, its record offset, and the other fields.
+    When an offset is removed, the offset in the last place moves into the free place. The cost of a change therefore
+    does not depend on the number of offsets.
     """
 
     __slots__ = ("_numbers", "_partitions", "_places", "_rests", "insertions")
@@ -68,18 +70,18 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
 
     def partitions(self) -> dict[TopicPartition, int]:
-        """Return a new dict whose keys are the partitions, which costs less than iterating over them."""
+        """Return a new dict whose keys are the partitions. This costs less than iterating over the mapping."""
         return self._places.copy()
 
     def copy(self) -> GroupOffsets:
-        """Return a copy, which later changes do not reach."""
+        """Return an independent copy of the offsets; `insertions` is not copied."""
         copy = GroupOffsets()
         copy._places, copy._partitions = self._places.copy(), self._partitions.copy()
         copy._numbers, copy._rests = self._numbers[:], self._rests.copy()
         return copy
 
     def put(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
-        """Store the value, unless one from a later record is already stored."""
+        """Store the offset, unless an offset from a later record is already stored."""
         numbers, rests, rest = self._numbers, self._rests, value[1:-1]
         place = self._places.get(partition)
         if place is None:
@@ -91,13 +93,13 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
             rests.append(rest)
             numbers.extend((value[0], value[-1]))
         elif numbers[2 * place + 1] < value[-1]:
-            neighbour = rests[place - 1]  # most likely committed together with this one
+            neighbour = rests[place - 1]  # most likely committed together with this partition
             rests[place] = neighbour if neighbour == rest else rest
             numbers[2 * place] = value[0]
             numbers[2 * place + 1] = value[-1]
 
     def remove(self, partition: TopicPartition, record_offset: int) -> None:
-        """Apply a tombstone at `record_offset`: remove the offset unless its record is later."""
+        """Apply a tombstone at `record_offset`: remove the offset unless its record is later than the tombstone."""
         place = self._places.get(partition)
         if place is None or self._numbers[2 * place + 1] > record_offset:
             return

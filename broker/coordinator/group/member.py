@@ -1,4 +1,4 @@
-"""One member of a group: its offered protocols, its assignment, and its parked requests."""
+"""Represents one member of a group: its offered protocols, its assignment, and its parked requests."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ class OfferedProtocol(NamedTuple):
 
 
 def size_of_protocols(protocols: Iterable[OfferedProtocol]) -> int:
-    """The approximate memory of offered protocols, in bytes."""
+    """Return the approximate memory of the offered protocols, in bytes."""
     return sum(PROTOCOL_OVERHEAD + len(offered.name) + len(offered.metadata) for offered in protocols)
 
 
 def metadata_for(protocol: str, protocols: Iterable[OfferedProtocol]) -> bytes:
-    """The metadata for `protocol`, which must be one of the offered protocols."""
+    """Return the metadata for `protocol`, which must be among the offered protocols."""
     return next(offered.metadata for offered in protocols if offered.name == protocol)
 
 
 class ClientIdentity(NamedTuple):
-    """The client of a member, as DescribeGroups returns it."""
+    """The client id and host of a member, as DescribeGroups returns them."""
 
     client_id: str
     client_host: str
 
 
 class ClassicGroupMember:
-    """A member of a classic group; timeouts in ms. `protocols` is in the member's order of preference.
+    """A member of a classic group. Timeouts are in ms, and `protocols` is in the member's order of preference.
 
-    `awaiting_join` and `awaiting_sync` take the response to the parked JoinGroup or SyncGroup, at most one of each.
-    `is_new` holds until its first generation: such a member cannot send heartbeats, so a parked JoinGroup does not keep
-    it alive.
+    `awaiting_join` and `awaiting_sync` are the callbacks that answer the parked JoinGroup and SyncGroup, or None.
+    `is_new` is True until the member's first generation begins. A new member cannot send heartbeats, so a parked
+    JoinGroup does not keep it alive.
     """
 
     __slots__ = (
@@ -83,16 +83,16 @@ class ClassicGroupMember:
         self.awaiting_join: JoinAnswer | None = None
         self.awaiting_sync: SyncAnswer | None = None
         self.is_new = False
-        self.counted_size = 0  # the bytes that the groups' footprint has counted for it
+        self.counted_size = 0  # the bytes that the group's footprint has counted for this member
 
     @property
     def is_static(self) -> bool:
-        """Whether it has a group instance id (KIP-345)."""
+        """Whether the member has a group instance id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a parked request shows that the member is alive without a heartbeat."""
+        """Whether a parked request keeps the member alive without heartbeats."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     @property
@@ -108,9 +108,9 @@ class ClassicGroupMember:
         )
 
     def metadata(self, protocol: str) -> bytes:
-        """The member's metadata for `protocol`, which it must have offered."""
+        """Return the member's metadata for `protocol`, which the member must have offered."""
         return metadata_for(protocol, self.protocols)
 
     def vote(self, candidates: Container[str]) -> str:
-        """The candidate that the member prefers; candidates are the protocols that every member supports."""
+        """Return the candidate that the member prefers. `candidates` are the protocols that every member supports."""
         return next(offered.name for offered in self.protocols if offered.name in candidates)

@@ -1,7 +1,8 @@
 """Decodes committed offsets at start, quickly and with shared objects.
 
-A group commits on many partitions, and groups use the same topics, mostly with the same metadata. The group id and
-topic name are decoded once per group and topic; all groups share the objects of (topic, partition) and of topic ids.
+A group commits on many partitions, and groups use the same topics, mostly with the same metadata. The group id and the
+topic name are therefore decoded once per group and topic. All groups share the (topic, partition) tuples and the topic
+ids.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from .records import decode_key, decode_offset
 
 _PARTITION: Final = Struct(">i")
 _PLAIN: Final = Struct(">hqiBqBBB16s")
-"""A whole value of version 4 without metadata, whose only tagged field is the topic's id, as in most commits."""
+"""The layout of a value of version 4 without metadata, whose only tagged field is the topic id, as in most commits."""
 _PLAIN_SIZE: Final = _PLAIN.size
 
 
 class _Partitions(dict[int, TopicPartition]):
-    """The partitions of a topic, created on first access."""
+    """The (topic, partition) tuples of a topic by partition index, created on first access."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -32,17 +33,20 @@ class _Partitions(dict[int, TopicPartition]):
 
 
 class OffsetReader:
-    """A decoder of the keys and values of committed offsets; raises DecodeError as `records` does."""
+    """A decoder of the keys and values of `__consumer_offsets`. It raises DecodeError like `records.py`."""
 
     def __init__(self) -> None:
-        # The group and the topic's partitions, by the bytes of a key that precede the partition's index.
+        # The group id and the topic's partitions, by the bytes of a key that precede the partition index.
         self._targets: dict[bytes, tuple[str, _Partitions]] = {}
         self._partitions: dict[str, _Partitions] = {}
         self._topic_ids: dict[bytes, bytes] = {}
         self._commit_timestamp_ms = -1
 
     def key(self, raw: bytes) -> tuple[str, TopicPartition | None] | UnknownRecord:
-        """Decode a key: the group, and the partition of an offset's key, None for a group's metadata."""
+        """Decode a key and return its group id and partition; the partition of a group's metadata key is None.
+
+        Return UnknownRecord for a record of another kind.
+        """
         target = self._targets.get(raw[:-4])
         if target is not None:
             (index,) = _PARTITION.unpack_from(raw, len(raw) - 4)
@@ -58,7 +62,7 @@ class OffsetReader:
         return target[0], target[1][index]
 
     def offset(self, value: bytes, record_offset: int) -> OffsetAndMetadata:
-        """Decode the value of the offset record at `record_offset` in the log."""
+        """Decode the value of the offset record that is at `record_offset` in the log."""
         if len(value) == _PLAIN_SIZE:
             version, offset, leader_epoch, metadata, timestamp_ms, tags, tag, size, topic_id = _PLAIN.unpack(value)
             if version == 4 and metadata == 1 and tags == 1 and tag == 0 and size == 16:

@@ -1,10 +1,10 @@
-"""The rules for committing, deleting and expiring offsets; no state of its own.
+"""Decides which offsets may be committed, deleted and expired; keeps no state.
 
-A commit is checked against the group. Members name their generation; "simple" consumers (no member id, generation -1)
-may commit only while the group has no members. A transactional commit is not refused during a rebalance (KIP-447): its
-producer is fenced by generation and member id, if the request has them (v3+). An extension-aware producer may name a
-generation without a member: it must be the current one in a group with members, and not an older one in a group
-without.
+A commit is checked against the group. Members specify their generation. "Simple" consumers (no member id, generation
+-1) may commit only while the group has no members. A transactional commit is not refused during a rebalance (KIP-447):
+its producer is fenced by generation and member id, if the request contains them (v3+). An extension-aware producer may
+specify a generation without a member id. In a group with members this generation must be the current one. In a group
+without members it must not be older than the group's generation.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def check_commit(
     transactional: bool,
     member_optional: bool = False,
 ) -> None:
-    """Check that this member or client may commit now.
+    """Raise KafkaError unless the committer may commit now.
 
-    `member_optional`: the commit may name a generation without a member. Raises KafkaError UNKNOWN_MEMBER_ID,
+    `member_optional`: the commit may specify a generation without a member id. The error is UNKNOWN_MEMBER_ID,
     ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS.
     """
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return
     if member_optional and generation_id >= 0 and not member_id and group_instance_id is None:
-        # In an emptied group no member has the current generation, and the claims were dropped with the last member.
-        # Without this check a stale producer could still commit.
+        # In a group whose members have all left, no member has the current generation, and the claims were dropped with
+        # the last member. Without this check a stale producer could still commit.
         if generation_id < group.generation_id or (group.members and generation_id != group.generation_id):
             raise _wrong_generation(group, generation_id)
     elif generation_id >= 0 or member_id or group_instance_id is not None:
@@ -59,16 +59,17 @@ def _wrong_generation(group: ClassicGroup, generation_id: int) -> KafkaError:
 
 
 def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
-    """Return the group if its offsets may be deleted; raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    """Return the group if its offsets may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}.")
     if group.state is not GroupState.EMPTY and not group.is_consumer_group:
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # the topics that its members use are unknown
+        # the broker cannot know which topics the members of such a group use
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     return group
 
 
 def check_group_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
-    """Return the group if it may be deleted; raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    """Return the group if it may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}.")
     if group.state is not GroupState.EMPTY:
@@ -82,10 +83,11 @@ def expired(
     now_ms: int,
     retention_ms: int,
 ) -> Iterator[TopicPartition]:
-    """The partitions of those offsets that are past their retention (KIP-211); the caller excludes pending ones.
+    """Yield the partitions whose offset is past its retention (KIP-211). The caller must exclude pending offsets.
 
-    The retention counts from when the group became empty, or, in a stable consumer group and for simple consumers, from
-    the commit. Offsets of a topic to which a member subscribes never expire. During a rebalance no offset expires.
+    The retention starts when the group became empty; in a stable consumer group and for simple consumers it starts with
+    the commit. An offset with its own expiry time expires at that time. Offsets of a topic to which a member subscribes
+    never expire. During a rebalance no offset expires.
     """
     if group.protocol_type is not None and group.state is GroupState.EMPTY:
         since = group.state_timestamp_ms

@@ -1,8 +1,8 @@
-"""Many commits, checked and encoded in slices before the turn that appends them.
+"""Checks and encodes many commits in slices, before the event-loop turn that appends them.
 
-Nothing of it is in force until it is appended. Topics and claims may change between the slices, and an offset must
-neither get the id of a deleted topic nor a claim that is over; so whoever appends it first asks, in the same turn,
-whether all of them are still as they were.
+Prepared commits have no effect until they are appended. Topics and claims may change between the slices, and an offset
+must neither get the id of a deleted topic nor a claim that was dropped. Before the commits are appended, `is_current`
+must be called in the same event-loop turn; it checks that topics and claims have not changed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ COMMITS_AT_ONCE: Final = 25
 """How many commits are prepared in one step."""
 
 ENCODING_UNITS: Final = 20
-"""The units of work of one encoded offset."""
+"""The units of work that encoding one offset counts as."""
 
 
 class PreparedCommit:
-    """The commits of one request: a code for each, and the encoded records of the valid ones.
+    """The commits of one request: an error code for each, and the encoded records of the valid commits.
 
-    `partitions` are all that the request names. If the records exceed `largest_batch` bytes, the preparation ends
-    there, and nothing of it may be appended.
+    `partitions` are all partitions of the request. If the records exceed `largest_batch` bytes, the preparation ends
+    early, and none of the commits may be appended.
     """
 
     __slots__ = (
@@ -66,27 +66,28 @@ class PreparedCommit:
         return self._size > self.largest_batch
 
     def check_size(self) -> None:
-        """Raise KafkaError UNKNOWN_SERVER_ERROR, as of a log, if the records do not fit into one batch."""
+        """Raise KafkaError UNKNOWN_SERVER_ERROR if the records do not fit into one batch, as an append would."""
         if self.is_too_large:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"The offsets committed for group {self.group_id!r} need a batch of more than {self.largest_batch}"
-                f" bytes, the largest that {OFFSETS_TOPIC} accepts. Commit fewer partitions at a time, or raise its"
-                " max.message.bytes.",
+                f" bytes, the largest that {OFFSETS_TOPIC} accepts. Commit fewer partitions at a time, or raise the"
+                " topic's max.message.bytes.",
             )
 
     def add(self, partition: TopicPartition, offset: OffsetAndMetadata, claim: Claim | None) -> None:
-        """Encode a valid commit; `claim` is the one in force on its partition."""
+        """Encode a valid commit. `claim` is the claim in force on the partition, None if the partition has no claim."""
         record = encode_record(0, len(self.records), offset_key(self.group_id, partition), encode_offset(offset))
         self.offsets.append((partition, offset))
         self.records.append(record)
         self._size += len(record)
-        self._topic_ids.setdefault(partition[0], offset.topic_id)  # the first is no longer current if there is another
+        # if the topic's id differs between commits, the first id is outdated, and `is_current` returns False
+        self._topic_ids.setdefault(partition[0], offset.topic_id)
         self._claims.append(claim)
         self._is_claimed = self._is_claimed or claim is not None
 
     def is_current(self, metadata: Metadata, claims: Mapping[TopicPartition, Claim]) -> bool:
-        """Whether the topics and the claims on the partitions are still those with which the records were made."""
+        """Whether the topics and claims are still those with which the records were encoded."""
         for name, topic_id in self._topic_ids.items():
             topic = metadata.topic(name)
             if topic is None or topic.topic_id != topic_id:

@@ -1,11 +1,12 @@
-"""The tombstones of a group's offsets, encoded in slices before the turn that appends them.
+"""Encodes the tombstones of a group's offsets in slices, before the event-loop turn that appends them.
 
-A group is deleted by one batch: a tombstone for each of its offsets, and one for the group itself, which comes last as
-in Kafka. So a kill leaves the whole group or nothing of it. With several batches it could leave a part of the offsets,
-and consumers would begin at the beginning in the other partitions.
+A group is deleted by one batch: a tombstone for each of its offsets, and last, as in Kafka, a tombstone for the group
+itself. If the broker is killed, either the whole group or nothing of it remains. Several batches could leave a part of
+the offsets, and consumers would start from the beginning in the other partitions.
 
-The group lives on while the batch is prepared: its members may come back, and it may get further offsets. Whoever
-appends the batch first asks, in the same turn, whether it has a tombstone for each offset.
+The group stays usable while the batch is prepared: its members may come back, and offsets may be committed on further
+partitions. Before the batch is appended, `is_current` must be called in the same event-loop turn; it checks that the
+batch has a tombstone for each offset.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ TOMBSTONES_AT_ONCE: Final = 50
 """How many tombstones are encoded in one step."""
 
 TOMBSTONE_UNITS: Final = 5
-"""The units of work of one encoded tombstone."""
+"""The units of work that encoding one tombstone counts as."""
 
 
 class PreparedDeletion:
-    """The encoded batch that deletes a group with the offsets that it has now; `prepare` encodes it."""
+    """The encoded batch that deletes a group with all offsets that it had when this object was created.
+
+    `prepare` encodes the batch.
+    """
 
     __slots__ = ("_committed", "_insertions", "_partitions", "_store", "group_id", "records")
 
@@ -40,7 +44,7 @@ class PreparedDeletion:
             self._partitions.setdefault(partition, -1)
 
     def prepare(self) -> Steps[None]:
-        """Encode the tombstones, with that of the group last."""
+        """Encode the tombstones of the offsets, then the tombstone of the group."""
         partitions = list(self._partitions)
         for start in range(0, len(partitions), TOMBSTONES_AT_ONCE):
             portion = partitions[start : start + TOMBSTONES_AT_ONCE]
@@ -52,7 +56,7 @@ class PreparedDeletion:
         self.records.append(encode_record(0, len(partitions), group_key(self.group_id), None))
 
     def is_current(self) -> bool:
-        """Whether every offset that the group has now, committed or pending, has its tombstone."""
+        """Whether the batch has a tombstone for every offset that the group has now, committed or pending."""
         committed = self._store.committed(self.group_id)
         if committed is not None and (committed is not self._committed or committed.insertions != self._insertions):
             return False

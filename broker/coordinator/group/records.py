@@ -1,7 +1,7 @@
-"""The records of `__consumer_offsets`: keys, values and tombstones of groups and offsets, in Kafka's layout.
+"""Encodes and decodes the records of `__consumer_offsets`: groups and offsets, in Kafka's layout.
 
-Owns the mapping between objects and records; never appends or replays. Kafka's tools can read these records, and
-Kafka's own records can be read here. Records of other kinds (KIP-848 groups, share groups) are ignored.
+Owns the mapping between objects and records; never appends or replays records. Kafka's tools can read these records,
+and this file can read Kafka's records. Records of other kinds (KIP-848 groups, share groups) are ignored.
 """
 
 from __future__ import annotations
@@ -36,17 +36,20 @@ OFFSET_VALUE_VERSION_WITH_TAGS = 4
 
 
 def group_key(group_id: str) -> bytes:
-    """Encode the key of a group's metadata."""
+    """Encode the key of a group's metadata record."""
     return encode_record_key(GroupMetadataKey(group_id))
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    """Encode the key of a committed offset."""
+    """Encode the key of a committed offset's record."""
     return encode_record_key(OffsetCommitKey(group_id, *partition))
 
 
 def decode_key(key: bytes) -> GroupMetadataKey | OffsetCommitKey | UnknownRecord:
-    """Decode a record's key; UnknownRecord stands for other kinds. Raises DecodeError if the key is malformed."""
+    """Decode a record's key; return UnknownRecord for a record of another kind.
+
+    Raise DecodeError if the key is malformed.
+    """
     decoded = decode_record_key(key, [GroupMetadataKey, OffsetCommitKey, LegacyOffsetCommitKey])
     if isinstance(decoded, LegacyOffsetCommitKey):
         return OffsetCommitKey(decoded.group, decoded.topic, decoded.partition)
@@ -55,7 +58,10 @@ def decode_key(key: bytes) -> GroupMetadataKey | OffsetCommitKey | UnknownRecord
 
 
 def encode_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> bytes:
-    """Encode a group's metadata with these assignments by member id; a missing one is empty."""
+    """Encode a group's metadata.
+
+    `assignments` are by member id; a member that is missing there gets an empty assignment.
+    """
     protocol = group.protocol_name or ""
     members = [
         MemberMetadata(
@@ -82,9 +88,9 @@ def encode_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> bytes
 
 
 def decode_group(group_id: str, value: bytes) -> ClassicGroup:
-    """Decode a group: EMPTY without members, else STABLE in its generation.
+    """Decode a group's metadata. The group's state is EMPTY if it has no members, else STABLE.
 
-    Raises DecodeError if it is malformed or of a version newer than known.
+    Raise DecodeError if the value is malformed or has an unknown, newer version.
     """
     read = decode_record_value(GroupMetadataValue, value)
     group = ClassicGroup(group_id, None if read.current_state_timestamp < 0 else read.current_state_timestamp)
@@ -97,7 +103,8 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
                 ClientIdentity(member.client_id, member.client_host),
                 rebalance_timeout_ms=timeout_ms,
                 session_timeout_ms=member.session_timeout,
-                # An old group may lack fields that a new member must have; it is accepted as it is.
+                # A group written by an old release may lack fields that a new member must have. It is accepted without
+                # them.
                 protocol_type=read.protocol_type or "unknown",
                 protocols=[OfferedProtocol(read.protocol or "", bytes(member.subscription))],
                 assignment=bytes(member.assignment),
@@ -115,9 +122,11 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
 
 
 def encode_offset(offset: OffsetAndMetadata) -> bytes:
-    """Encode a committed offset: version 1 if it has its own expiry, else 4 if it has a topic id or a claim, else 3.
+    """Encode a committed offset's value.
 
-    No version has both a claim and an expiry; the claim takes precedence over an old client's retention.
+    The version is 1 if the offset has its own expiry time, else 4 if it has a topic id or a claim, else 3. No version
+    can store both a claim and an expiry time. If an offset has both, the claim is stored and the retention requested by
+    the old client is lost.
     """
     value = OffsetCommitValue(
         offset=offset.committed_offset,
@@ -140,7 +149,7 @@ def encode_offset(offset: OffsetAndMetadata) -> bytes:
 
 
 def decode_offset(value: bytes) -> OffsetAndMetadata:
-    """Decode an offset. Raises DecodeError if it is malformed or of a version newer than known."""
+    """Decode a committed offset's value. Raise DecodeError if it is malformed or has an unknown, newer version."""
     read = decode_record_value(OffsetCommitValue, value)
     claim = None
     if read.transactional_id is not None:

@@ -1,6 +1,6 @@
-"""The states of a group and the valid transitions between them.
+"""Defines the states of a group and the valid transitions between them.
 
-This is only the table; `classic_group` and `rebalance` implement the transitions.
+This file is only the table; `classic_group` and `rebalance` implement the transitions.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 class GroupState(Enum):
     """The state of a group; the value is the name that DescribeGroups and ListGroups return.
 
-    EMPTY: no members; the group may still have offsets. PREPARING_REBALANCE: members must join.
-    COMPLETING_REBALANCE: the members of the new generation are known, their assignment is not. STABLE: both are known.
+    EMPTY: no members; the group may still have offsets. PREPARING_REBALANCE: members must join. COMPLETING_REBALANCE:
+    the members of the new generation are known, but their assignment is not. STABLE: members and assignment are known.
     DEAD: the group was deleted; code that still holds the object must look the group up again.
     """
 

@@ -1,7 +1,7 @@
-"""Deadlines with an action each, at most one per key. Reads the time only through the Clock.
+"""Runs actions at deadlines, with at most one deadline per key. Reads the time only through the Clock.
 
-Owns no event loop: the caller reads `next_deadline` and calls `run_due`. So a test can reach every timeout of the group
-protocol by moving a clock.
+Owns no event loop: the caller reads `next_deadline` and calls `run_due`. A test can therefore reach every timeout of
+the group protocol by moving a clock.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from ...ports import Clock
 Action: TypeAlias = Callable[[], None]
 
 MOST_STALE: Final = 1000
-"""How many entries without a deadline the heap may hold, besides one for each deadline."""
+"""The heap drops its stale entries when it holds more entries than this number plus two for each deadline."""
 
 
 class DeadlineTimer:
-    """The deadlines, on the monotonic clock. `on_earlier` is called when the next deadline becomes earlier."""
+    """A set of deadlines on the monotonic clock.
+
+    `on_earlier` is called when the next deadline becomes earlier.
+    """
 
     def __init__(self, clock: Clock, on_earlier: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
         self._on_earlier = on_earlier
         self._deadlines: dict[Hashable, tuple[float, Action]] = {}
-        # Entries that were cancelled or rescheduled stay in the heap until they are due, or until there are too many
-        # of them. So a heartbeat costs no heap push.
+        # Cancelled and rescheduled entries stay in the heap until they are due, or until there are too many of them. A
+        # heartbeat, which only extends a deadline, therefore needs no heap push.
         self._heap: list[tuple[float, int, Hashable]] = []
         self._queued: dict[Hashable, float] = {}
         self._counter = 0
 
     def schedule(self, key: Hashable, delay_ms: float, action: Action) -> None:
-        """Schedule `action` in `delay_ms`, replacing the previous action of `key`."""
+        """Schedule `action` to run in `delay_ms`, replacing the previous action of `key`."""
         deadline = self._clock.monotonic() + delay_ms / 1000
         self._deadlines[key] = (deadline, action)
         queued = self._queued.get(key)
@@ -40,7 +43,7 @@ class DeadlineTimer:
             self._push(key, deadline)
 
     def cancel(self, key: Hashable) -> None:
-        """Cancel the action of `key`, if there is one."""
+        """Cancel the action of `key`; do nothing if no action is scheduled."""
         self._deadlines.pop(key, None)
         self._drop_stale()
 
@@ -49,13 +52,16 @@ class DeadlineTimer:
         return key in self._deadlines
 
     def next_deadline(self) -> float | None:
-        """When to call `run_due`, in seconds of the monotonic clock: never later than the next deadline."""
+        """Return when to call `run_due`, in seconds of the monotonic clock; None if no action is scheduled.
+
+        The returned time is never later than the next deadline.
+        """
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, most: int = 1 << 30) -> None:
-        """Run at most `most` due actions. Actions that they schedule are left to the next call.
+        """Run at most `most` due actions. Actions scheduled meanwhile run in the next call.
 
-        Raises ExceptionGroup if actions failed, after all of them ran.
+        Raise ExceptionGroup after all of them have run if any action failed.
         """
         now = self._clock.monotonic()
         due: list[Hashable] = []
@@ -80,7 +86,7 @@ class DeadlineTimer:
                 try:
                     entry[1]()
                 except Exception as error:
-                    failures.append(error)  # a bug in one group must not stop the timers of others
+                    failures.append(error)  # a bug in one group must not stop the timers of other groups
         if failures:
             raise ExceptionGroup("timed actions failed", failures)
 
@@ -100,7 +106,7 @@ class DeadlineTimer:
             self._on_earlier()
 
     def _drop_stale(self) -> None:
-        """Drop stale entries (of cancelled keys and changed deadlines) once there are more of them than valid ones."""
+        """Drop stale entries (cancelled keys and changed deadlines) once the heap holds too many of them."""
         if len(self._heap) <= 2 * len(self._deadlines) + MOST_STALE:
             return
         self._heap = [entry for entry in self._heap if self._is_queued(entry)]
