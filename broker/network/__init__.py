@@ -1,1 +1,1 @@
-"""Sockets: listeners, connections, their limits and their buffers. Knows frames, and no API."""
+"""Network layer: listeners, connections, their limits and their buffers. It handles frames and knows no API."""

@@ -1,9 +1,12 @@
-"""The memory that the connections of a listener share for answers which their peers have not taken yet.
+"""Limit the memory that the connections of a listener use for responses that their peers have not read yet.
 
-Counted is what a socket did not take, and what waits behind an answer that is not ready. Past half of the memory left,
-a Fetch is answered with less (`allowance`), and its client asks for the rest; other answers cannot be made smaller.
-When `queued.max.response.bytes` is used up, peers that take nothing lose their connections, the longest stalled first:
-after `connection.write.stall.ms`, and sooner the further the bound is passed.
+A connection's unsent bytes are the bytes that its socket has not accepted, and the responses that wait behind an
+earlier response that is not ready. `allowance` is half of the memory that is left: a Fetch response is made no larger
+than that, and the client asks for the rest in its next request. Other responses cannot be made smaller.
+
+When more than `queued.max.response.bytes` is in use, connections whose peers read nothing are closed, beginning with
+the one that has been stalled longest. A peer may stall for `connection.write.stall.ms`; the further the limit is
+exceeded, the shorter that time becomes.
 """
 
 from __future__ import annotations
@@ -12,25 +15,25 @@ import asyncio
 from typing import Final, Protocol
 
 COUNTED_BYTES: Final = 16_384
-"""A connection that owes its peer less is not counted."""
+"""Connections with fewer unsent bytes than this are not counted."""
 
 CHECK_S: Final = 0.5
 REFRESH_S: Final = 0.005
 
 
 class Debtor(Protocol):
-    """A connection that has answers for its peer."""
+    """A connection with responses that its peer has not read yet."""
 
     @property
     def unsent(self) -> int:
-        """Answer bytes that the peer has not taken."""
+        """The number of response bytes that the peer has not read yet."""
 
     def evict(self, reason: str) -> None:
-        """Close the connection, and drop what is not sent."""
+        """Close the connection at once and discard the responses that are not sent yet."""
 
 
 class AnswerMemory:
-    """Unsent bytes by connection; `limit` in bytes."""
+    """The unsent response bytes of all connections of a listener; `limit` is in bytes."""
 
     def __init__(self, limit: int, stall_s: float) -> None:
         self._limit = limit
@@ -41,7 +44,7 @@ class AnswerMemory:
         self.used = 0
 
     def owes(self, debtor: Debtor, unsent: int) -> None:
-        """`debtor` has `unsent` bytes for its peer, after one more answer."""
+        """Record that the connection `debtor` now has `unsent` response bytes."""
         before, since = self._unsent.get(debtor, (0, 0.0))
         if not before:
             since = asyncio.get_running_loop().time()
@@ -51,25 +54,25 @@ class AnswerMemory:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def leave(self, debtor: Debtor) -> None:
-        """The connection is gone."""
+        """Forget the unsent bytes of a closed connection."""
         if debtor in self._unsent:
             self.used -= self._unsent.pop(debtor)[0]
 
     def stop(self) -> None:
-        """Check no more."""
+        """Stop the periodic check for stalled connections."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     @property
     def allowance(self) -> int:
-        """Bytes that one more answer may take: half of what is left."""
+        """The number of bytes that the next response may use: half of the memory that is left."""
         if self.used > self._limit // 4 and asyncio.get_running_loop().time() - self._refreshed > REFRESH_S:
             self._refresh()
         return max(0, (self._limit - self.used) // 2)
 
     def _refresh(self) -> None:
-        """Look at what the sockets have taken; they do not say so by themselves."""
+        """Update the unsent bytes of all connections; sockets do not report by themselves what they have sent."""
         now = self._refreshed = asyncio.get_running_loop().time()
         for debtor, (before, since) in list(self._unsent.items()):
             unsent = debtor.unsent

@@ -1,14 +1,18 @@
-"""One client connection: executes its requests in order and sends their answers in order.
+"""Serve one client connection: execute its requests in order and send their responses in order.
 
-Owns the socket's two directions and nothing else: what a request means is the dispatcher's business.
+A connection owns both directions of its socket. The dispatcher decides what a request means.
 
-* A request is executed as soon as its frame is whole, in the callback that delivered the last byte.
-* An answer that comes later takes a place in `_pending`; answers behind it wait, requests behind it do not.
-* A handler that runs as a coroutine parks the connection: nothing behind it is executed, the buffer is pinned.
-* Nothing is executed while the peer does not read or too many answer bytes wait behind one that is not ready
-  (`connection.write.buffer.bytes`), or while `connection.max.inflight.requests` answers are outstanding. The socket is
-  then read only into the buffer that is there, so that a close is noticed, and no further: TCP holds the peer back.
-* A connection does a bounded amount of work in a turn of the event loop (`turns.py`); then others have theirs.
+* A request is executed as soon as its frame is complete, in the callback that delivered the last byte.
+* A response that is not ready takes a place in `_pending`. Later responses wait behind it, but later requests are
+  executed meanwhile.
+* A handler that runs as a coroutine parks the connection: no later request is executed, and the receive buffer is
+  pinned.
+* No request is executed in three cases: while the peer does not read its responses, while more than
+  `connection.write.buffer.bytes` of responses wait behind one that is not ready, and while
+  `connection.max.inflight.requests` responses are outstanding. The socket is then read only until the existing buffer
+  is full, so that the broker notices a close, and TCP's flow control stops the peer from sending more.
+* A connection does a limited amount of work in one turn of the event loop (`turns.py`), so that the other connections
+  get their turns.
 """
 
 from __future__ import annotations
@@ -29,11 +33,11 @@ from .request_memory import GRACE_S, RequestMemory
 from .turns import LONE_TURN_WORK, REQUEST_WORK, Turns
 
 LEAST_READ: Final = 16 * 1024
-"""Bytes that one read may take at least."""
+"""The least number of bytes that a connection may read at once, even if its turn is used up."""
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its listener."""
+    """The part of a listener that a connection uses."""
 
     name: str
     config: BrokerConfig
@@ -43,14 +47,18 @@ class ConnectionOwner(Protocol):
     turns: Turns
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """The connection is there; it may be refused by `abort`."""
+        """Register the new connection, or refuse it by calling its `abort`."""
 
     def lost(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Forget a closed connection."""
 
 
 class _Slot:
-    """A place in the line of answers. `ready` is set once `answer` (or `failure`) is known, or its bytes, `pieces`."""
+    """The place of one response in the connection's queue.
+
+    `ready` becomes true once either the result (`answer`), the exception (`failure`) or the encoded response (`pieces`)
+    is known.
+    """
 
     __slots__ = ("answer", "deferred", "exchange", "failure", "pieces", "ready")
 
@@ -64,7 +72,7 @@ class _Slot:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol object that the event loop feeds; one per accepted socket."""
+    """One accepted client connection: the protocol object to which the event loop delivers the socket's events."""
 
     def __init__(
         self, id: int, listener: ConnectionOwner, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop
@@ -83,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._buffer = ReceiveBuffer(config.socket_request_max_bytes)
-        self._reserved = INITIAL_BYTES  # which every connection has
+        self._reserved = INITIAL_BYTES  # every connection has its initial buffer without a reservation
         self._max_inflight = config.connection_max_inflight_requests
         self._write_limit = config.connection_write_buffer_bytes
         self._pending: deque[_Slot] = deque()
@@ -103,10 +111,10 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0
         self._unsent_before = 0
 
-    # ---- the event loop's side
+    # ---- callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open: note who it is, and close it again when a limit is reached."""
+        """Record the addresses of the new connection and register it; the listener closes it if a limit is reached."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if isinstance(peer, tuple) else "local"
@@ -116,9 +124,9 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.opened(self, transport.get_extra_info("socket"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed: give up what was in hand, but what must not be done by halves.
+        """Cancel the requests of a connection that was closed, except a request that must be carried out fully.
 
-        While that goes on the connection counts, with its memory, as if it were open.
+        While that request runs, the connection and its memory still count as open.
         """
         self._transport = None
         self._pending.clear()
@@ -137,16 +145,17 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.lost(self)
 
     def eof_received(self) -> bool:
-        """The peer sends no more; Kafka's clients never half-close, so close (answers in the buffer still leave).
+        """Handle the peer's end of stream; return whether the transport stays open.
 
-        A peer that expects no answer (acks=0) closes when its bytes have left, so what it sent is executed first, as in
-        Kafka. Returns whether the transport stays open for that.
+        Kafka's clients never half-close, so the connection is closed; responses in the transport's buffer are still
+        sent. A producer with acks=0 expects no response and closes as soon as its bytes are sent, so the transport
+        stays open until its request is executed, as in Kafka.
         """
         self._ended = True
         return self._is_silent
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop may write what arrives: no more than the turn allows, however much lies in the socket."""
+        """Return the memory into which the event loop reads from the socket, limited to the work left in this turn."""
         now = self._loop.time()
         if now != self._turn:
             self._begin_turn(now)
@@ -156,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         return view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` arrived: execute what is whole."""
+        """Execute the requests that are complete now that `nbytes` more bytes have arrived."""
         self.last_active = self._turn
         if self._buffer.received(nbytes):
             self._frame_since = self._turn
@@ -164,12 +173,12 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def pause_writing(self) -> None:
-        """The peer does not read: execute nothing more."""
+        """Execute no further requests, because the peer does not read its responses."""
         self._write_paused = True
         self.count_unsent()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Continue to send responses and to execute requests, because the peer reads again."""
         self._write_paused = False
         self.last_active = self._loop.time()
         self._flush()
@@ -178,23 +187,26 @@ class Connection(asyncio.BufferedProtocol):
     # ---- requests
 
     def close(self, reason: str) -> None:
-        """Close at once; bytes already handed to the transport still leave."""
+        """Stop reading and close the connection; bytes already handed to the transport are still sent."""
         if self._transport is not None and not self._transport.is_closing():
             self._listener.log.info("connection_closed", reason=reason, connection=self.id, peer=self.peer_host)
             self._transport.close()
 
     def evict(self, reason: str) -> None:
-        """Close at once and drop what is not sent."""
+        """Close the connection at once and discard the responses that are not sent yet; `reason` is logged."""
         self.close(reason)
         self.abort()
 
     def abort(self) -> None:
-        """Close without sending what is still buffered."""
+        """Close the connection at once and discard the responses that are not sent yet."""
         if self._transport is not None:
             self._transport.abort()
 
     def give_up(self) -> None:
-        """Close, and cancel what is being executed whatever it is: the broker stops and has waited long enough."""
+        """Close the connection and cancel its requests, even one that must be carried out fully.
+
+        The listener calls this when the broker stops and has waited long enough.
+        """
         outliving, self._outliving = self._outliving, None
         if outliving is not None:
             outliving.cancel()
@@ -204,24 +216,27 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def busy(self) -> bool:
-        """Whether requests are in hand or answers not yet taken by the socket."""
+        """Whether requests are being executed or the socket has not accepted all responses."""
         if self._transport is None:
             return self._outliving is not None
         return bool(self._pending) or self._parked or self.unsent > 0
 
     @property
     def unsent(self) -> int:
-        """Answer bytes that the socket has not taken yet, or that wait behind another answer."""
+        """The number of response bytes that the socket has not accepted yet or that wait behind an earlier response."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + self._held
 
     def count_unsent(self) -> None:
-        """Have what the peer has not taken counted, if it is worth it; called for large answers and now and then."""
+        """Report the unsent bytes to the listener's memory for responses if there are more than `COUNTED_BYTES`.
+
+        Called for large responses and at each sweep for idle connections.
+        """
         unsent = self.unsent
         if unsent > COUNTED_BYTES:
             self._listener.answers.owes(self, unsent)
 
     def note_taken(self, now: float) -> None:
-        """Count the connection as active where the socket has taken some of its answers since the last call."""
+        """Mark the connection as active at `now` if the socket has sent response bytes since the last call."""
         unsent = self.unsent
         if unsent < self._unsent_before:
             self.last_active = now
@@ -229,24 +244,24 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def answer_allowance(self) -> int:
-        """Bytes that an answer should have at most, if it can be made smaller (`queued.max.response.bytes`)."""
+        """The recommended size limit in bytes of a response that can be made smaller (`queued.max.response.bytes`)."""
         return self._listener.answers.allowance
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked, or the peer does not take its answers."""
+        """Whether no request is being executed, or the peer does not read its responses."""
         return self._write_paused or not (self._pending or self._parked)
 
     @property
     def receiving(self) -> bool:
-        """Whether a request has arrived in part, and nothing but the peer keeps the rest from arriving."""
+        """Whether a request has arrived in part and only the peer delays its remaining bytes."""
         return len(self._buffer) > 0 and not (
             self._waiting_for_memory or self._yielding or self._blocked or self._parked
         )
 
     @property
     def _blocked(self) -> bool:
-        """Whether no further request may be executed now."""
+        """Whether no further request may be executed at present."""
         return (
             self._write_paused
             or self._draining
@@ -256,16 +271,16 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_silent(self) -> bool:
-        """Whether the request in execution is one that gets no answer."""
+        """Whether the request being executed gets no response (acks=0)."""
         return self._parked and self._pending[-1].exchange.is_silent
 
     def drain(self) -> None:
-        """Execute no further request; what is in hand is still answered."""
+        """Execute no further request; requests already being executed are still answered."""
         self._draining = True
         self._pause_reading()
 
     def _process(self) -> None:
-        """Execute the whole frames in the buffer, as far as nothing forbids it, then see to the reading side."""
+        """Execute the complete requests in the buffer, as far as the limits allow, then pause or resume reading."""
         if self._processing or self._yielding:
             return
         self._processing = True
@@ -292,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
         except (FrameSizeError, MalformedRequest) as error:
             self._listener.log.warning("request_refused", why=str(error), connection=self.id, peer=self.peer_host)
             if self._transport is not None:
-                self._transport.close()  # the answers before it still leave
+                self._transport.close()  # the responses to earlier requests are still sent
             return
         except Exception as error:
             self._broken(error)
@@ -302,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         self._adjust_reading()
 
     def _yield(self) -> None:
-        """Let the other connections have their turn first."""
+        """Let the other connections have their turns before this connection executes its next request."""
         self._yielding = True
         self._listener.turns.used_up(self.id)
         self._pause_reading()
@@ -319,12 +334,17 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = now
 
     def _broken(self, error: Exception) -> None:
-        """A bug below: without an answer the order of answers is lost, so the connection must not live on."""
+        """Log an unexpected error and close the connection, because later responses would no longer match their
+        requests.
+        """
         self._listener.log.error("connection_failed", connection=self.id, peer=self.peer_host, exc_info=error)
         self.abort()
 
     def _adjust_reading(self) -> None:
-        """Read when there is room for it; `queued.max.request.bytes` may make a frame wait for memory."""
+        """Pause or resume reading, depending on the buffer and on the memory reserved for the next frame.
+
+        The frame may have to wait for memory (`queued.max.request.bytes`).
+        """
         if self._ended:
             if not self._is_silent and self._transport is not None:
                 self._transport.close()
@@ -345,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _reserve(self, claim: int) -> bool:
-        """Reserve memory for what the buffer claims; False while that has to wait."""
+        """Reserve memory for `claim` bytes of buffer; return False while the reservation has to wait."""
         if self._waiting_for_memory:
             return False
         if not self._listener.memory.reserve(self, claim - INITIAL_BYTES):
@@ -355,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def memory_available(self) -> None:
-        """The memory that the frame on its way waited for is reserved now."""
+        """Continue reading the frame whose memory has now been reserved."""
         self._waiting_for_memory = False
         self._reserved = self._buffer.claim
         self._frame_since = self.last_active = self._loop.time()
@@ -363,9 +383,10 @@ class Connection(asyncio.BufferedProtocol):
             self._adjust_reading()
 
     def give_back(self) -> None:
-        """Release what the buffer keeps for the next request, or for a frame that waits for more memory itself.
+        """Shrink the buffer to the bytes it holds, when memory for requests is short.
 
-        Requests that wait for their answers do not keep it, but for those that still look at their frames.
+        The buffer keeps its size while a request runs whose frame is still in use. A connection that itself waits for
+        memory also gives back what it does not need at present.
         """
         if self._processing:
             return
@@ -377,7 +398,10 @@ class Connection(asyncio.BufferedProtocol):
             self._reserve(self._buffer.claim)
 
     def frame_rate(self, now: float) -> float | None:
-        """Bytes a second of the request that is on its way, 0 if it stopped; None for none, or one that just began."""
+        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes stopped arriving.
+
+        Return None if no frame is arriving or if the frame began to arrive less than `GRACE_S` ago.
+        """
         age = now - self._frame_since
         if self._parked or self._waiting_for_memory or not len(self._buffer) or age < GRACE_S:
             return None
@@ -389,7 +413,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _execute(self, frame: memoryview) -> None:
-        """Run one request. Its answer is written at once where nothing is before it."""
+        """Execute one request. Write its response at once if no earlier response is pending."""
         exchange = self._dispatcher.accept(self, frame)
         reply = self._dispatcher.execute(exchange)
         if isinstance(reply, Response):
@@ -447,7 +471,10 @@ class Connection(asyncio.BufferedProtocol):
             self._process()
 
     def _park(self, slot: _Slot, coroutine: Coroutine[Any, Any, Outcome]) -> None:
-        """Run the coroutine that executes a request; the frame it may still look at stays where it is until it ends."""
+        """Run the coroutine that executes a request.
+
+        The buffer stays pinned until the coroutine ends, because it uses the frame.
+        """
         self._parked = True
         self._buffer.pinned = True
         task = self._loop.create_task(coroutine)
@@ -481,7 +508,7 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(ended)
 
     def _drop(self, slot: _Slot, done: asyncio.Task[Outcome]) -> None:
-        """Nobody is left to be answered; but a bug is logged."""
+        """Discard the result of a request whose connection is closed; an unexpected error is still logged."""
         if done.cancelled():
             return
         error = done.exception()
@@ -492,10 +519,10 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(response := self._dispatcher.conclude(slot.exchange, None, None, error), Coroutine):
             response.close()
 
-    # ---- answers
+    # ---- responses
 
     def _flush(self) -> None:
-        """Send the answers that are next in line and ready."""
+        """Send the responses at the head of the queue that are ready."""
         pending = self._pending
         while pending and pending[0].ready and not self._write_paused and self._transport is not None:
             slot = pending[0]
@@ -517,7 +544,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def _encode_early(self, slot: _Slot) -> None:
-        """Make the bytes of an answer that waits behind another one, so that it is counted by what it takes."""
+        """Encode a response that waits behind an earlier one, so that its real size counts as unsent bytes."""
         try:
             response = self._dispatcher.conclude(slot.exchange, None, slot.answer, slot.failure)
             if isinstance(response, Coroutine):
@@ -528,7 +555,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broken(error)
 
     def _conclude_in_slices(self, slot: _Slot, concluding: Coroutine[Any, Any, list[Buffer]]) -> None:
-        """Make a large answer while others run; it keeps its place in the line until it is sent."""
+        """Encode a large response in slices of work; it keeps its place in the queue until it is sent."""
         slot.ready = False
         task = self._loop.create_task(concluding)
         self._tasks[task] = None
@@ -548,7 +575,7 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(ended)
 
     def _hold(self, slot: _Slot, pieces: list[Buffer]) -> None:
-        """Keep the bytes of an answer until its turn comes."""
+        """Keep the encoded response until all earlier responses are sent."""
         slot.pieces, slot.answer, slot.ready = pieces, None, True
         self._held += sum(map(len, pieces))
         if self._held > COUNTED_BYTES:

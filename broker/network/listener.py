@@ -1,7 +1,7 @@
-"""One listener: accepts connections within the limits, closes idle ones, and winds down in order.
+"""Accept connections within the configured limits, close idle ones, and shut down in an orderly way.
 
-Owns the set of open connections and the memory that they share for requests. More than one listener, and TLS, are a
-matter of making more of these.
+A listener owns the set of its open connections and the memory that they share for requests and responses. The broker
+creates one object per configured listener.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .turns import Turns
 
 IDLE_SWEEP_S: Final = 30.0
 STALLED_S: Final = 0.5
-"""At a stop a peer that takes nothing of its answers for so long is not waited for."""
+"""Seconds for which a stopping listener waits for peers that read nothing of their responses."""
 _ids = itertools.count(1)
 
 
 class Listener:
-    """A bound socket and its connections."""
+    """A bound socket and its open connections."""
 
     def __init__(self, listener: ListenerConfig, config: BrokerConfig, dispatcher: Dispatcher, log: Any) -> None:
         self.name = listener.name
@@ -49,7 +49,10 @@ class Listener:
         self._all_closed: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
-        """Bind and accept. Raises OSError where the address cannot be had; afterwards `port` is the real one."""
+        """Bind the listener's address and accept connections. Afterwards `port` is the real port.
+
+        Raises OSError if the address cannot be bound.
+        """
         loop = asyncio.get_running_loop()
         sockets = self._bind()
         self.port = sockets[0].getsockname()[1]
@@ -66,7 +69,7 @@ class Listener:
         self._schedule_sweep(loop)
 
     def _bind(self) -> list[socket.socket]:
-        """One socket per address; an empty host is every interface, IPv6 included where the system has it."""
+        """Return one bound socket. An empty host means all interfaces, including IPv6 where the system supports it."""
         host = self.host
         if host in ("", "::"):
             if socket.has_dualstack_ipv6():
@@ -84,7 +87,7 @@ class Listener:
             if dual:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             if self.config.socket_receive_buffer_bytes > 0:
-                # Before listen(): accepted sockets inherit it, and the window scale is agreed on in the handshake.
+                # Set this before listen(): accepted sockets inherit it, and the handshake agrees on the window scale.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.socket_receive_buffer_bytes)
             sock.bind(address)
         except OSError:
@@ -95,15 +98,17 @@ class Listener:
     # ---- connections
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """A connection came; it is refused past `max.connections` or `max.connections.per.ip`, and where the data files
-        need its descriptor.
+        """Register a new connection, or refuse it because a limit is reached.
+
+        The limits are `max.connections`, `max.connections.per.ip`, and the number of file descriptors that remain after
+        those reserved for data files.
         """
         descriptors_left = descriptors.connections(self.config.max_open_files)
         self._connections[connection] = None
         self._by_host[connection.peer_host] += 1
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A peer that vanished without a word is found out even while its request waits for hours.
+            # Keepalive detects a peer that disappeared without closing, even while its request waits for hours.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self.config.socket_send_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.socket_send_buffer_bytes)
@@ -121,7 +126,7 @@ class Listener:
         connection.abort()
 
     def lost(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         self._connections.pop(connection, None)
         self._by_host[connection.peer_host] -= 1
         if not self._by_host[connection.peer_host]:
@@ -131,7 +136,7 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._connections)
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -154,10 +159,10 @@ class Listener:
                 connection.evict("nothing more of its request came for connection.request.idle.ms")
         self._schedule_sweep(loop)
 
-    # ---- the end
+    # ---- shutdown
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; open connections go on."""
+        """Close the listening socket; open connections stay open."""
         self._stopping = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -174,15 +179,15 @@ class Listener:
             connection.drain()
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait until what is in hand is answered (at most `timeout_s`), then close everything.
+        """Wait at most `timeout_s` seconds until the requests being executed are answered, then close all connections.
 
-        Peers that do not take their answers are given `STALLED_S` from the last byte that any of them took.
+        The wait ends early if all remaining peers have read nothing for `STALLED_S` seconds.
         """
         loop = asyncio.get_running_loop()
         started = moved = loop.time()
         unsent_before = -1
         self.drain()
-        # A transport does not tell when its buffer has left, so this has to look.
+        # A transport does not report when its buffer is empty, so the buffers are polled.
         while (now := loop.time()) < started + timeout_s:
             busy = [connection for connection in self._connections if connection.busy]
             unsent = sum(connection.unsent for connection in busy)

@@ -1,7 +1,7 @@
-"""Answers `GET /metrics`, for Prometheus, and `GET /health` on a listener of its own (`metrics.listener`).
+"""Answer `GET /metrics`, for Prometheus, and `GET /health` on a separate listener (`metrics.listener`).
 
-One request per connection, headers read up to a bound and within a time; everything else is refused. Where
-`MAX_CONNECTIONS` are open, the oldest makes room for a new one. Reads the metrics, never changes them.
+A connection serves one request, whose headers may have at most `MAX_HEAD_BYTES` and must arrive within
+`REQUEST_TIMEOUT_S`; other requests are refused. When `MAX_CONNECTIONS` are open, a new connection replaces the oldest.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MAX_CONNECTIONS: Final = 16
 
 
 class MetricsListener:
-    """A bound socket that serves the metrics of one broker."""
+    """A bound socket that serves the metrics and the health of one broker."""
 
     def __init__(
         self, listener: ListenerConfig, metrics: Metrics, log: Any, problem: Callable[[], Awaitable[str | None]]
     ) -> None:
-        """`problem` says what keeps the broker from serving, for `GET /health`."""
+        """Prepare the listener. For `GET /health`, `problem` returns the reason why the broker cannot serve, or None."""
         self.host = listener.host
         self.port = listener.port
         self._metrics = metrics
@@ -34,8 +34,11 @@ class MetricsListener:
         self._serving: dict[asyncio.Task[Any], None] = {}
 
     async def start(self) -> None:
-        """Bind and answer. Raises OSError where the address cannot be had; afterwards `port` is the real one."""
-        self._metrics.exposition()  # prometheus-client is imported now, not while clients wait for the first answer
+        """Bind the listener's address and accept connections. Afterwards `port` is the real port.
+
+        Raises OSError if the address cannot be bound.
+        """
+        self._metrics.exposition()  # imports prometheus-client now, not while a client waits for the first response
         self._server = await asyncio.start_server(
             self._serve, self.host or None, self.port, limit=MAX_HEAD_BYTES, reuse_address=True
         )
@@ -43,7 +46,7 @@ class MetricsListener:
         self._log.info("metrics_ready", host=self.host, port=self.port)
 
     async def stop(self) -> None:
-        """Close the socket, and what is being answered."""
+        """Close the listening socket and the connections whose requests are still being answered."""
         if self._server is not None:
             self._server.close()
         for task in list(self._serving):
@@ -55,7 +58,7 @@ class MetricsListener:
         assert task is not None
         if len(self._serving) >= MAX_CONNECTIONS:
             oldest = next(iter(self._serving))
-            del self._serving[oldest]  # several may come before it has ended
+            del self._serving[oldest]  # several new connections may arrive before its task has ended
             oldest.cancel()
         self._serving[task] = None
         try:
@@ -64,9 +67,9 @@ class MetricsListener:
                 writer.write(await self._answer(head.split(b"\r\n", 1)[0].split(b" ")))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the peer is gone, or sends no request
+            pass  # the peer closed the connection or sent no complete request
         except asyncio.CancelledError:
-            writer.transport.abort()  # another connection needs the place, or the broker stops
+            writer.transport.abort()  # a newer connection needs the place, or the broker stops
         finally:
             self._serving.pop(task, None)
             writer.close()

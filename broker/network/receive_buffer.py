@@ -1,10 +1,13 @@
-"""One connection's receive buffer: bytes go in as the socket delivers them, whole frames come out as memoryviews.
+"""Collect the bytes that one connection receives and return its complete frames as memoryviews.
 
-A frame view lies in the buffer, uncopied and writable (the log patches offsets in place). It is valid until the next
-call of `writable`, unless the buffer is `pinned`: then nothing moves, and new bytes only go behind what is there.
-The buffer is as large as the frame that is on its way, but grows with what has really arrived, so that a peer cannot
-make the broker allocate by announcing a large frame: it doubles when it is full, so each byte is copied once or twice.
-Sans-I/O.
+A frame's view refers to the buffer's own memory: it is not copied, and it is writable (the log patches offsets in
+place). It is valid until the next call of `writable`. While the buffer is `pinned`, nothing is moved, and new bytes are
+only added behind the existing ones.
+
+The buffer grows to the size of the current frame, but only as bytes really arrive: it doubles when it is full. A peer
+cannot make the broker allocate memory by announcing a large frame, and each byte is copied at most twice.
+
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ import struct
 from typing import Final
 
 INITIAL_BYTES: Final = 16 * 1024
-"""Capacity of a fresh or drained buffer: room for the small requests of an idle connection."""
+"""The capacity in bytes of a new or drained buffer, enough for the small requests of an idle connection."""
 
 KEPT_BYTES: Final = 2 * 1024 * 1024
-"""A drained buffer up to this size is kept for the next frame of that size, as long as memory is not short."""
+"""A drained buffer of at most this size keeps its memory for the next frame, as long as memory is not short."""
 
 UNCHECKED_GROWTH: Final = 128 * 1024
-"""Up to this capacity a buffer grows at once to what the frame announces."""
+"""Up to this capacity in bytes, a buffer grows at once to the size that the frame announces."""
 
 SIZE_BYTES: Final = 4
 _size = struct.Struct(">i").unpack_from
@@ -30,7 +33,7 @@ HTTP_METHODS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI")
 
 
 class FrameSizeError(Exception):
-    """A frame announces a size that is negative or larger than allowed."""
+    """The error of a frame whose announced size is negative or larger than `socket.request.max.bytes`."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"a frame announces {size} bytes, allowed are 0..{limit}{_guess(size)}")
@@ -38,7 +41,7 @@ class FrameSizeError(Exception):
 
 
 def _guess(size: int) -> str:
-    """What speaks here instead of Kafka's protocol, told from the bytes that were taken for a size."""
+    """Return a hint if the bytes of the frame size are the start of TLS or HTTP, else an empty text."""
     start = size.to_bytes(SIZE_BYTES, "big", signed=True)
     if start.startswith(TLS_HANDSHAKE):
         return "; this looks like TLS, but the listener is PLAINTEXT: set the client's security.protocol=PLAINTEXT"
@@ -48,7 +51,7 @@ def _guess(size: int) -> str:
 
 
 class ReceiveBuffer:
-    """The buffer; `limit` is the largest frame (`socket.request.max.bytes`)."""
+    """The receive buffer of one connection; `limit` is the largest frame in bytes (`socket.request.max.bytes`)."""
 
     __slots__ = ("_buffer", "_end", "_limit", "_needed", "_start", "_view", "pinned")
 
@@ -62,28 +65,28 @@ class ReceiveBuffer:
         self.pinned = False
 
     def __len__(self) -> int:
-        """Bytes received and not yet taken as a frame."""
+        """Return the number of bytes received and not yet returned as a frame."""
         return self._end - self._start
 
     @property
     def capacity(self) -> int:
-        """Bytes allocated."""
+        """The size of the allocated buffer in bytes."""
         return len(self._buffer)
 
     @property
     def claim(self) -> int:
-        """Bytes that the buffer has, or will have grown to when the frame on its way is whole."""
+        """The buffer's size in bytes, or the size it needs for the frame that is arriving if that is larger."""
         return max(len(self._buffer), self._needed)
 
     @property
     def full(self) -> bool:
-        """Whether nothing can be received before a frame is taken (or unpinned)."""
+        """Whether no more bytes fit until a frame is taken or the buffer is unpinned."""
         if self.pinned:
             return self._end == len(self._buffer)
         return self._end - self._start >= max(self._needed, len(self._buffer))
 
     def writable(self) -> memoryview:
-        """Where the next bytes go; never empty unless `full`."""
+        """Return the memory into which the next bytes are read; it is empty only if the buffer is `full`."""
         if self.pinned:
             return self._view[self._end :]
         start, end, capacity = self._start, self._end, len(self._buffer)
@@ -109,14 +112,17 @@ class ReceiveBuffer:
         self._start, self._end = 0, held
 
     def give_back(self) -> None:
-        """Shrink to the initial size; only while nothing is held and no frame is in use."""
+        """Shrink the buffer to its initial size; allowed only while it holds no bytes and no frame is in use."""
         assert not self.pinned
         assert self._start == self._end
         if len(self._buffer) > INITIAL_BYTES:
             self._replace(INITIAL_BYTES)
 
     def shrink(self) -> None:
-        """Shrink to the initial size, or to what is held; not while a view of a frame lives, which keeps the memory."""
+        """Shrink the buffer to its initial size, or to the bytes it holds if they are more.
+
+        Does nothing while the view of a frame is in use, because the view keeps the memory.
+        """
         wanted = max(INITIAL_BYTES, len(self))
         if self.pinned or len(self._buffer) <= wanted:
             return
@@ -130,13 +136,13 @@ class ReceiveBuffer:
         self._replace(wanted)
 
     def received(self, count: int) -> bool:
-        """`count` bytes were written to the last `writable`; returns whether the buffer was empty before."""
+        """Record that `count` bytes were written to the last `writable`; return whether the buffer was empty before."""
         first = self._start == self._end
         self._end += count
         return first
 
     def next_frame(self) -> memoryview | None:
-        """Take the next whole frame, without its size; None until it is there. Raises FrameSizeError."""
+        """Return the next complete frame without its size, or None if it has not arrived yet. Raises FrameSizeError."""
         start = self._start
         held = self._end - start
         if held < SIZE_BYTES:

@@ -1,12 +1,14 @@
-"""The memory that the connections of a listener share for requests on their way in (`queued.max.request.bytes`).
+"""Limit the memory that the connections of a listener use for incoming requests (`queued.max.request.bytes`).
 
-A connection reserves what its buffer needs for a frame when the frame's size is known, before it is read any further,
-so that frames which have memory can always be finished. Small frames (up to 1/32 of all memory) may take whatever is
-free, and a quarter of it is theirs alone; large ones share the rest, and one of them is let through whatever its size.
+A connection knows a frame's size from its first bytes. It reserves the memory for the frame before it reads on, so that
+a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free memory, and
+a quarter of the limit is reserved for them. Large frames share the rest; a large frame is always admitted if no other
+is held, whatever its size.
 
-When memory is short, connections first give back buffers that they only keep for speed. Then frames wait: those of
-connections that were answered before come first, then smaller ones, then earlier ones. While any waits, frames that
-stopped arriving lose their connections, and else the slowest one does, once it is `GRACE_S` old.
+When memory is short, connections first give back buffers that they only keep for speed. Then frames wait. Frames of
+connections that already received a response come first, then smaller frames, then earlier ones. While frames wait,
+connections whose frames stopped arriving are closed. If there are none, the connection whose frame arrives most slowly
+is closed, once that frame is `GRACE_S` old.
 """
 
 from __future__ import annotations
@@ -17,41 +19,47 @@ from bisect import bisect_left, insort
 from typing import Final, Protocol
 
 GRACE_S: Final = 0.5
-"""A frame is given so long to arrive before it is compared with others."""
+"""Seconds for which a frame may arrive before its rate is compared with the rates of other frames."""
 
 CHECK_S: Final = 0.1
-"""How often the rates of frames are compared while others wait."""
+"""Seconds between two comparisons of the frames' rates while other frames wait for memory."""
 
 SMALL_SHARE: Final = 4
 SMALL_FRAMES: Final = 32
 
 
 class MemoryHolder(Protocol):
-    """A connection that holds memory or waits for it."""
+    """A connection that holds memory for a request or waits for it."""
 
     @property
     def answered(self) -> bool:
-        """Whether it has ever been sent an answer."""
+        """Whether the connection has ever been sent a response."""
 
     def memory_available(self) -> None:
-        """The reservation that was waited for is made: go on reading."""
+        """Continue reading, because the reservation that had to wait is now made."""
 
     def give_back(self) -> None:
-        """Release what is only kept for speed."""
+        """Release buffer memory that is only kept for speed."""
 
     def frame_rate(self, now: float) -> float | None:
-        """Bytes a second of the frame on its way, 0 if it stopped; None for no frame, or one younger than `GRACE_S`."""
+        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes stopped arriving.
+
+        Return None if no frame is arriving or if the frame began to arrive less than `GRACE_S` ago.
+        """
 
     def evict(self, reason: str) -> None:
-        """Close the connection, without waiting for anything."""
+        """Close the connection at once, without waiting for requests or responses."""
 
 
 _Waiting = tuple[bool, int, int, MemoryHolder]
-"""A place in the line: never answered, bytes, number, holder."""
+"""A place in the queue: whether the connection never received a response, bytes, sequence number, connection."""
 
 
 class RequestMemory:
-    """Reservations by holder. `limit` in bytes; 0 or less: no limit, every reservation succeeds."""
+    """The memory reservations of a listener's connections.
+
+    `limit` is in bytes; with 0 or less there is no limit, and every reservation succeeds.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -65,13 +73,13 @@ class RequestMemory:
 
     @property
     def used(self) -> int:
-        """Bytes reserved."""
+        """The total of all reservations in bytes."""
         return self._used[True] + self._used[False]
 
     def reserve(self, holder: MemoryHolder, count: int) -> bool:
-        """Set the holder's reservation to `count` bytes; False when it must wait for `memory_available`.
+        """Set the holder's reservation to `count` bytes; return False if it must wait for a call of `memory_available`.
 
-        A smaller reservation than before always succeeds.
+        Reducing a reservation always succeeds.
         """
         held = self._held.get(holder, 0)
         if self._limit <= 0:
@@ -84,7 +92,7 @@ class RequestMemory:
                 insort(self._waiting[small], place)
                 self._places[holder] = place
                 if self._timer is None:
-                    # Not at once: the reservation may be made in the middle of another holder's work.
+                    # Not called directly: the reservation may be made in the middle of another connection's work.
                     self._timer = asyncio.get_running_loop().call_later(0, self._relieve)
                 return False
         self._set(holder, held, count)
@@ -93,7 +101,7 @@ class RequestMemory:
         return True
 
     def leave(self, holder: MemoryHolder) -> None:
-        """The holder is gone: take back what it has, and forget what it waits for."""
+        """Release the reservation of a closed connection and remove the connection from the queue."""
         held = self._held.get(holder, 0)
         if (place := self._places.pop(holder, None)) is not None:
             waiting = self._waiting[place[1] <= self._small]
@@ -102,7 +110,7 @@ class RequestMemory:
         self._serve()
 
     def stop(self) -> None:
-        """Compare no more."""
+        """Stop the periodic comparison of the frames' rates."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -128,7 +136,7 @@ class RequestMemory:
             self._held.pop(holder, None)
 
     def _serve(self) -> None:
-        """Let those go on who wait and whose memory is there."""
+        """Make the reservations at the head of each queue for which memory is free, and resume their connections."""
         for waiting in self._waiting.values():
             while waiting:
                 _, count, _, holder = waiting[0]
@@ -154,7 +162,10 @@ class RequestMemory:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._relieve)
 
     def _make_room(self, small: bool, wanted: int, now: float) -> None:
-        """Close what stopped arriving, as far as others want its memory; or else the slowest frame."""
+        """Free `wanted` bytes by closing connections whose frames stopped arriving.
+
+        If there are none, close the connection whose frame arrives most slowly.
+        """
         rates = sorted(
             (rate, -count, number, holder)
             for number, (holder, count) in enumerate(self._held.items())

@@ -1,9 +1,9 @@
-"""How much work the connections of a listener do in one turn of the event loop.
+"""Decide how much work each connection of a listener may do in one turn of the event loop.
 
-Work is counted in bytes, received and executed, and `REQUEST_WORK` for each request; a unit takes about half a
-nanosecond. A connection that is alone takes long turns. Connections that compete share `ROUND_WORK`, so that a request
-of another client waits for about one round of theirs, however many they are. What a turn did beyond its share is taken
-from the next ones: a large request cannot be divided.
+Work is counted in bytes received and executed, plus `REQUEST_WORK` for each request; a unit takes about half a
+nanosecond. A connection that is alone gets long turns. Connections that compete share `ROUND_WORK`, so that a client's
+request waits for about one round of the other connections, however many they are. A large request cannot be divided, so
+the work that a turn did beyond its share is deducted from the connection's next turns.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from __future__ import annotations
 from typing import Final
 
 REQUEST_WORK: Final = 64 * 1024
-"""What a small request costs beside its bytes."""
+"""The work that a request costs in addition to its bytes."""
 
 ROUND_WORK: Final = 1024 * 1024
-"""Shared by all connections that compete."""
+"""The work per round that all competing connections share."""
 
 LEAST_SHARE: Final = 64 * 1024
-"""A connection does at least so much in a turn, or turns would cost more than the work."""
+"""The least work that a connection may do in a turn; with less, switching turns would cost more than the work itself.
+"""
 
 LONE_TURN_WORK: Final = 2 * 1024 * 1024
-"""A turn of a connection where no other one has been active for `CONTENTION_S`."""
+"""The work in one turn of a connection if no other connection has been active for `CONTENTION_S`."""
 
 CONTENTION_S: Final = 0.1
 
 ROUND_S: Final = 0.002
-"""A connection that does nothing for so long pays for one round of what it did too much."""
+"""Seconds without work after which one round's share is deducted from the connection's excess work."""
 
 
 class Turns:
-    """The turns of one listener's connections, which are known by their ids."""
+    """The turns of one listener's connections, which are identified by their ids."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -39,9 +40,10 @@ class Turns:
         self._counted_until = 0.0
 
     def begin(self, connection_id: int, left: int, since: float, now: float) -> int:
-        """Begin a turn at loop time `now`; returns the work that it may do, 0 or less if it has to wait for the next.
+        """Begin a turn at event loop time `now`; return the work it may do. With 0 or less, the connection must wait.
 
-        `left`: work that the turn before, which began at `since`, did not do, or did too much (negative).
+        `left` is the unused work of the previous turn, which began at `since`; it is negative if that turn did too
+        much.
         """
         if self._last != connection_id:
             self._last, self._contended_until = connection_id, now + CONTENTION_S
@@ -53,7 +55,7 @@ class Turns:
         return min(left + share * int((now - since) / ROUND_S), 0) + share
 
     def used_up(self, connection_id: int) -> None:
-        """The connection has more to do than its turn allowed."""
+        """Record that the connection has more work than its turn allowed."""
         self._busy.add(connection_id)
 
     def _count_anew(self, now: float) -> None:
