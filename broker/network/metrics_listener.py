@@ -24,7 +24,7 @@ class MetricsListener:
     def __init__(
         self, listener: ListenerConfig, metrics: Metrics, log: Any, problem: Callable[[], Awaitable[str | None]]
     ) -> None:
-        """Prepare the listener. For `GET /health`, `problem` returns the reason why the broker cannot serve, or None."""
+        """Prepare the listener. For `GET /health`, `problem` returns the reason why the broker cannot serve, if any."""
         self.host = listener.host
         self.port = listener.port
         self._metrics = metrics
