@@ -1,7 +1,7 @@
-"""Partitions on disk. The names below are all that the rest of the broker uses.
+"""Store partitions on disk. The rest of the broker uses only the names that this package exports.
 
-It knows the protocols `Log` and `Logs` alone; only `broker.py`, which puts the parts together, and tools name the
-classes that stand behind them."""
+The rest of the broker depends only on the protocols `Log` and `Logs`. Only `broker.py`, which assembles the broker, and
+tools name the classes that implement the protocols."""
 
 from .batch_inspection import AT_ONCE_BYTES, Inspection
 from .data_directory import DataDirectoryError

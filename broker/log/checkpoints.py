@@ -1,7 +1,7 @@
-"""Offsets of all partitions that outlive the process: the protocol `Checkpoints`, and its implementation in files.
+"""Store offsets of all partitions durably: the protocol `Checkpoints`, and its implementation in files.
 
-It is the seam between the logs and the metadata that they need to be found again. `CheckpointFiles` keeps each
-checkpoint in a file of the data directory, as Kafka does; they may as well lie in a database beside the topics.
+The protocol separates the logs from the place where their offsets are stored. `CheckpointFiles` keeps each checkpoint
+in a file of the data directory, as Kafka does. Another implementation could keep them in a database.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ logger = structlog.get_logger(__name__)
 
 
 class Checkpoints(Protocol):
-    """Three checkpoints by name: `RECOVERY_POINTS`, up to where each partition is on disk; `LOG_START_OFFSETS`, where
-    its records begin (0 where it is not named); `CLEANER_OFFSETS`, up to where it is compacted.
+    """Storage for three checkpoints, each of which has one offset per partition.
 
-    Blocking calls, from any thread. Writes of one checkpoint never overlap.
+    `RECOVERY_POINTS`: the offset up to which the partition is on disk. `LOG_START_OFFSETS`: the log start offset, 0 for
+    a partition that the checkpoint does not list. `CLEANER_OFFSETS`: the offset up to which the partition is compacted.
+
+    The methods block and may be called from any thread. Writes of one checkpoint never overlap.
     """
 
     def read(self, name: str) -> dict[TopicPartition, int] | None:
-        """The checkpoint that was written last; None when it was never written, or is damaged. Raises OSError."""
+        """Return the last written state of a checkpoint; None if it was never written or is damaged. Raises OSError."""
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace a checkpoint as a whole: it is durable when this returns. Raises OSError, leaving the old one."""
+        """Replace a checkpoint and return when it is durable. Raises OSError, which leaves the old checkpoint."""
 
 
 class CheckpointFiles:
-    """Checkpoints in the files of those names in the directory `path`."""
+    """Checkpoints in files of the directory `path`; each file has the name of its checkpoint."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self._path = path
 
     def read(self, name: str) -> dict[TopicPartition, int] | None:
-        """See Checkpoints."""
+        """Return the offsets of a checkpoint; None if its file is missing or damaged. Raises OSError."""
         path = f"{self._path}/{name}"
         if not self._fs.exists(path):
             return None
@@ -52,7 +54,7 @@ class CheckpointFiles:
             return None
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """See Checkpoints."""
+        """Replace the checkpoint's file and sync it. Raises OSError, which leaves the old file."""
         rows = sorted((*key, offset) for key, offset in offsets.items())
         write_file(self._fs, f"{self._path}/{name}", encode_offsets(rows), sync=True)
 

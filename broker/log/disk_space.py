@@ -1,9 +1,10 @@
-"""How much may still be written: the disk's free space without what is kept for something more important.
+"""Limit writes to the disk's free space minus a reserve for internal topics.
 
-Owns the reserve (`log.reserve.bytes`). Clients may write above it. Below it internal topics may, down to its last part
-(`log.reserve.decision.bytes`), which is kept for the decisions and markers of transactions and for what frees space:
-offset commits can use up a reserve, and must not hold a transaction open. The system is asked rarely: an answer is used
-up by a part of the bytes that it promised, or by time (`refresh`).
+Owns the reserve (`log.reserve.bytes`). Clients may write while the free space is above the reserve. Internal topics may
+use the reserve except for its last part (`log.reserve.decision.bytes`). This last part is kept for the decisions and
+markers of transactions and for operations that free space, because offset commits can use up the reserve, and a full
+disk must not keep transactions open. The operating system is rarely asked for the free space: each answer is valid for
+a limited number of bytes, and until the next call of `refresh`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .results import storage_error
 logger = structlog.get_logger(__name__)
 
 _GRANT: Final = 16 * 1024 * 1024
-"""Bytes that may be written before the system is asked again; others fill the disk, too."""
+"""Bytes that may be written before the free space is read again, because other processes fill the disk, too."""
 
 
 class DiskSpace:
@@ -27,7 +28,7 @@ class DiskSpace:
     __slots__ = ("_directory", "_fs", "_full", "_granted", "_granted_internally", "decision_bytes", "reserve_bytes")
 
     def __init__(self, fs: FileSystem, directory: str, reserve_bytes: int, decision_bytes: int) -> None:
-        """At most half of the reserve is kept for decisions, whatever `decision_bytes` says."""
+        """Keep `reserve_bytes` from clients, and `decision_bytes` of them (at most half) for transaction decisions."""
         self._fs = fs
         self._directory = directory
         self.reserve_bytes = reserve_bytes
@@ -37,20 +38,20 @@ class DiskSpace:
         self._full: set[str] = set()
 
     def require(self, size: int) -> None:
-        """A client's `size` bytes are about to be written; raise KAFKA_STORAGE_ERROR where `check` does."""
+        """Reserve room for `size` bytes that a client writes. Raise KAFKA_STORAGE_ERROR if that needs the reserve."""
         if size > self._granted:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
         self._granted -= size
 
     def check(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR unless `size` bytes may be written above the reserve."""
+        """Raise KAFKA_STORAGE_ERROR unless a client may write `size` bytes without using the reserve."""
         if size > self._granted:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
 
     def require_internally(self, size: int) -> None:
-        """`size` bytes of an internal topic that decide nothing are about to be written.
+        """Reserve room for `size` bytes of an internal topic that do not decide a transaction.
 
-        Raise KAFKA_STORAGE_ERROR unless they may be, above the part of the reserve that is kept for decisions.
+        Raise KAFKA_STORAGE_ERROR if that needs the part of the reserve that is kept for transaction decisions.
         """
         if size > self._granted_internally:
             self._granted_internally = self._grant(size, self.decision_bytes, "log.reserve.decision.bytes")
@@ -69,11 +70,11 @@ class DiskSpace:
                     directory=self._directory,
                     kept_bytes=kept,
                     setting=setting,
-                    remedy="free space there; the broker goes on by itself",
+                    remedy="free space on this disk; the broker then resumes writing by itself",
                 )
             raise storage_error(
-                f"the disk of {self._directory} is full but for {setting} = {kept}, which is kept for transactions in"
-                " progress; free space there, the broker goes on by itself"
+                f"the disk of {self._directory} is full except for {setting} = {kept} bytes, which are kept for"
+                " transactions in progress; free space on this disk, the broker then resumes writing by itself"
             )
         if setting in self._full:
             self._full.discard(setting)
@@ -81,5 +82,5 @@ class DiskSpace:
         return min(available, max(_GRANT, size))
 
     def refresh(self) -> None:
-        """Ask the system at the next write."""
+        """Read the free space from the operating system again at the next write."""
         self._granted = self._granted_internally = 0

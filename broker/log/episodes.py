@@ -1,6 +1,6 @@
-"""One log line when something begins to fail, one when it works again, however often it is tried between.
+"""Log one line when a background job begins to fail, and one when it succeeds again, however often it was retried.
 
-Owns which things fail at the moment. For work behind the scenes that is tried again until it succeeds: checkpoints,
+Owns which jobs are failing at the moment. It is for background work that is retried until it succeeds: checkpoints,
 unlinks, retention, compaction.
 """
 
@@ -14,13 +14,13 @@ logger = structlog.get_logger(__name__)
 
 
 class Episodes:
-    """What fails at the moment, by name."""
+    """The names of the jobs that are failing at the moment."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
 
     def failed(self, what: str, error: BaseException) -> None:
-        """`what` failed; logged if it had not failed before, with a traceback if the error is unexpected."""
+        """Log that the job `what` failed, unless it was failing already. An unexpected error gets a traceback."""
         if what not in self._failing:
             self._failing.add(what)
             expected = isinstance(error, OSError | KafkaError)
@@ -33,7 +33,7 @@ class Episodes:
             )
 
     def succeeded(self, what: str) -> None:
-        """`what` worked; logged if it had failed before."""
+        """Log that the job `what` succeeded, if it was failing before."""
         if what in self._failing:
             self._failing.discard(what)
             logger.info("housekeeping succeeded again", what=what)

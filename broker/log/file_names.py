@@ -1,4 +1,4 @@
-"""Names of the files in a data directory, Kafka's own, so that its tools find their way.
+"""Define the names of the files in a data directory: Kafka's own, so that Kafka's tools can read them.
 
     <topic>-<partition>/                       one partition
         <base offset, 20 digits>.log           record batches
@@ -6,14 +6,15 @@
                                .timeindex      timestamp -> offset
                                .txnindex       aborted transactions, only if there are any
                                .checksums      of the three indexes (our own)
-        <offset, 20 digits>.snapshot           producer state of everything below that offset
+        <offset, 20 digits>.snapshot           producer state after all batches below that offset
         leader-epoch-checkpoint
-        flushed-offset                     up to where the partition is on disk (12 bytes, our own)
+        flushed-offset                     offset up to which the partition is on disk (12 bytes, our own)
     .kafka_cleanshutdown, *-checkpoint, meta.properties, .lock, .boot-id
-    removed/                               what recovery and repair cut off
+    removed/                               bytes that recovery and repair cut off
 
-Suffixes of files in change: `.cleaned` (compaction writes it; worthless after a crash), `.swap` (complete; it replaces
-the segments that it covers), `.deleted` and `-delete` (going away), `.tmp` (being written).
+Suffixes of files that are being changed: `.cleaned` (compaction is writing the file; discarded after a crash), `.swap`
+(the file is complete and replaces the segments that it covers), `.deleted` and `-delete` (being deleted), `.tmp` (being
+written).
 """
 
 from __future__ import annotations
@@ -51,23 +52,23 @@ _SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|checksums|sna
 
 
 def segment_name(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`."""
+    """Return the name of a file that belongs to a segment or snapshot, for example `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:
-    """(offset, suffix) of a finished file, None for any other name."""
+    """Return (offset, suffix) of a segment's or snapshot's file name, None for any other name, also a temporary one."""
     match = _SEGMENT.match(name)
     return (int(match[1]), "." + match[2]) if match else None
 
 
 def partition_directory(topic: str, partition: int) -> str:
-    """`topic-0`."""
+    """Return the name of a partition's directory, for example `topic-0`."""
     return f"{topic}-{partition}"
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:
-    """(topic, partition), None for a directory that is no partition's (a deleted one, lost+found)."""
+    """Return (topic, partition) of a partition's directory name; None for other names and deleted partitions."""
     if name.endswith(DELETED_DIRECTORY):
         return None
     match = _PARTITION.match(name)

@@ -1,8 +1,9 @@
-"""Up to where a partition is known to be on disk: the `flushed-offset` file in its directory.
+"""Read and write a partition's `flushed-offset` file: the offset up to which the partition is known to be on disk.
 
-Owns the file's 12 bytes: offset int64, crc32c uint32 of the offset. It is overwritten in place after each flush and
-never synced: after the end of the process alone it is exact, after a loss of power it may be older than the truth, and
-never newer. So everything below it was on disk, and what is missing or damaged there was lost, not torn.
+Owns the file's 12 bytes: the offset (int64) and the crc32c of the offset (uint32). The file is overwritten in place
+after each flush and never synced. It is exact after a crash of the process alone. After a loss of power the file may
+hold an older offset, but never a newer one. So every record below the offset was on disk: if one is missing or damaged
+after a restart, it was lost and is not part of a torn write.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MARK: Final = Struct(">qI")
 
 
 def write_flushed_offset(fs: FileSystem, directory: str, offset: int) -> None:
-    """Note that the partition in `directory` is on disk up to `offset` (exclusive). Raises OSError."""
+    """Record that the partition in `directory` is on disk up to `offset` (exclusive). Raises OSError."""
     file = fs.open(f"{directory}/{FLUSHED_OFFSET}", create=True)
     try:
         file.write_at([_MARK.pack(offset, crc32c(_OFFSET.pack(offset)))], 0)
@@ -29,7 +30,7 @@ def write_flushed_offset(fs: FileSystem, directory: str, offset: int) -> None:
 
 
 def read_flushed_offset(fs: FileSystem, directory: str) -> int:
-    """What was noted last; 0 without a mark, or with a damaged one."""
+    """Return the flushed offset of the partition in `directory`; 0 if the file is missing or damaged."""
     try:
         content = fs.read_file(f"{directory}/{FLUSHED_OFFSET}")
     except FileNotFoundError:
@@ -41,7 +42,7 @@ def read_flushed_offset(fs: FileSystem, directory: str) -> int:
 
 
 def remove_flushed_offset(fs: FileSystem, directory: str) -> None:
-    """Forget the mark: the partition is cut on purpose. Raises OSError."""
+    """Remove the `flushed-offset` file of a partition before it is truncated on purpose. Raises OSError."""
     path = f"{directory}/{FLUSHED_OFFSET}"
     if fs.exists(path):
         fs.unlink(path)

@@ -1,8 +1,8 @@
-"""How much memory the loaded indexes of finished segments take, over all logs of a data directory.
+"""Limit the memory of the loaded indexes of finished segments, over all logs of a data directory.
 
-Every use of a loaded index goes through `touch`. The indexes of the segments used longest ago are forgotten; they are
-read from their files again when they are needed. The indexes of active segments exist in memory alone and do not count.
-Not thread-safe: used on the event loop's thread.
+Every use of a loaded index calls `touch`. When the memory exceeds the limit, the cache drops the indexes of the least
+recently used segments. They are read from their files again when they are needed. Indexes of active segments exist only
+in memory and do not count. The cache is not thread-safe: use it on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ DEFAULT_BYTES: Final = 128 << 20
 
 
 class Indexed(Protocol):
-    """A segment, as the cache sees it."""
+    """The interface of a segment that the cache uses."""
 
     @property
     def loaded_index_bytes(self) -> int:
-        """Memory of the indexes that are loaded."""
+        """Approximate memory of the loaded indexes, in bytes."""
 
     def forget_indexes(self) -> None:
-        """Let the memory go."""
+        """Free the memory of the loaded indexes."""
 
 
 class IndexCache:
-    """At most `max_bytes` of loaded indexes, and those of the segment used last whatever their size."""
+    """A cache of at most `max_bytes` of loaded indexes. It always keeps those of the most recently used segment."""
 
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self.max_bytes = max_bytes
@@ -36,7 +36,7 @@ class IndexCache:
         return len(self._sizes)
 
     def loaded(self, segment: Indexed) -> None:
-        """Count what `segment` has loaded, and forget others for it."""
+        """Count the indexes that `segment` has loaded, and drop older ones while the cache exceeds its limit."""
         size = segment.loaded_index_bytes
         self.used_bytes += size - self._sizes.pop(segment, 0)
         self._sizes[segment] = size
@@ -46,10 +46,10 @@ class IndexCache:
             oldest.forget_indexes()
 
     def touch(self, segment: Indexed) -> None:
-        """`segment` is the one used last."""
+        """Mark `segment` as the most recently used one."""
         if segment in self._sizes:
             self._sizes.move_to_end(segment)
 
     def drop(self, segment: Indexed) -> None:
-        """Stop counting a segment that is removed, or has forgotten its indexes."""
+        """Stop counting a segment that was removed or has dropped its indexes."""
         self.used_bytes -= self._sizes.pop(segment, 0)

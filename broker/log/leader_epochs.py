@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset (KIP-101), in Kafka's `leader-epoch-checkpoint` file.
+"""Record at which offset each leader epoch began (KIP-101), in Kafka's `leader-epoch-checkpoint` file.
 
-Owns the list of (epoch, start offset), both rising. It can be made again from the batches, so the file is written
-without sync when a segment is rolled or the log closed.
+Owns the list of (epoch, start offset) entries, in which both values rise. The list can be rebuilt from the batches, so
+the file is written without a sync when a segment is rolled or the log is closed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .small_files import decode_checkpoint, encode_checkpoint, write_file
 
 
 class LeaderEpochs:
-    """See the module. `latest` is -1 while nothing was written."""
+    """The leader epochs of one log. `latest` is the newest epoch with a batch, -1 if the log has none."""
 
     __slots__ = (
         "_directory",
@@ -35,7 +35,7 @@ class LeaderEpochs:
         return f"{self._directory}/{LEADER_EPOCHS}"
 
     def load(self, end_offset: int) -> None:
-        """Read the file, leaving out what begins at or behind `end_offset`; a damaged file counts as none."""
+        """Read the entries below `end_offset` from the file; a damaged or missing file counts as empty."""
         entries: list[tuple[int, int]] = []
         with suppress(FileNotFoundError, ValueError):
             entries = [
@@ -46,23 +46,27 @@ class LeaderEpochs:
         self.latest = self._entries[-1][0] if self._entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A batch of `epoch` was appended at `start_offset`."""
+        """Record that a batch of `epoch` was appended at `start_offset`; only the first batch of an epoch counts."""
         if epoch > self.latest:
             self._entries.append((epoch, start_offset))
             self.latest = epoch
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch in which `offset` was written; -1 when that is not known."""
+        """Return the leader epoch in which `offset` was written; -1 if it is not known."""
         return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
 
     def write(self) -> None:
-        """Replace the file, unless it says the same."""
+        """Replace the file if the entries have changed since it was written or loaded. Raises OSError."""
         if self._entries != self._written:
             write_file(self._fs, self._path(), encode_checkpoint(self._entries))
             self._written = list(self._entries)
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the largest epoch not above `epoch`, where it ends), (-1, -1) when that is not known."""
+        """Return the largest known epoch not above `epoch`, and its end offset (exclusive).
+
+        If all known epochs are newer, return `epoch` and the start offset of the oldest. Return (-1, -1) if `epoch` is
+        negative or newer than all known ones, or if none is known.
+        """
         if epoch < 0 or not self._entries or epoch > self.latest:
             return -1, -1
         if epoch == self.latest:

@@ -1,15 +1,16 @@
-"""What the rest of the broker knows of logs: the protocols `Log`, of one partition, and `Logs`, of all of them.
+"""Define the interface of logs for the rest of the broker: the protocols `Log` (one partition) and `Logs` (all).
 
-They are the seam between the broker and where records lie. `PartitionLog` and `LogManager` keep them in the files of a
-data directory; the tests have a log in memory; others may keep them in an object store, with their order in a database.
+They separate the broker from the storage of records. `PartitionLog` and `LogManager` keep records in the files of a
+data directory. The tests have a log in memory. Another implementation could keep records in an object store and their
+order in a database.
 
-Reads and look-ups may therefore have to wait. What is at hand is returned at once. Anything else comes in steps (see
-`steps.py`), which run in slices and may wait for a future; a caller looks which of the two it was given, so that the
-usual case costs neither a task nor a generator. Appending never waits: `append` accepts or refuses a batch in one step,
-and `flushed` says when what was accepted is durable.
+Reads and look-ups may therefore have to wait. A result that is available in memory or with a short read is returned at
+once. Otherwise the method returns steps (`steps.py`), which run in slices and may wait for a future. The caller checks
+which of the two it received, so that the usual case needs neither a task nor a generator. Appends never wait: `append`
+accepts or refuses a batch in one step, and `flushed` tells when an accepted batch is durable.
 
-Whoever appends says under which leader epoch. A log refuses epochs older than that of its present owner (`take_over`),
-so that a former owner that does not know better cannot write behind the new one.
+Each append names its leader epoch. A log refuses epochs older than that of its current owner (`take_over`), so that a
+former owner that has not learned of its successor cannot write after the successor.
 """
 
 from __future__ import annotations
@@ -33,31 +34,32 @@ TopicPartition = tuple[str, int]
 
 
 class Producers(Protocol):
-    """What a log knows of the producers that wrote to it."""
+    """The state of the producers that wrote to a log."""
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known of a producer id; the caller must not change it."""
+        """Return the state of a producer id, None if it is unknown. The caller must not change the entry."""
 
     def entries(self) -> Iterable[ProducerStateEntry]:
-        """All producers, in no order."""
+        """Return the states of all producers, in no particular order."""
 
     def open_transactions(self) -> list[ProducerStateEntry]:
-        """The producers with an open transaction in this partition, oldest transaction first."""
+        """Return the producers with an open transaction in this partition, oldest transaction first."""
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch that `header` repeats, if it is one of the producer's last five."""
+        """Return the batch that `header` repeats if it is one of the producer's last five, else None."""
 
     def check(
         self, header: BatchHeader, marker: ControlRecord | None, origin: AppendOrigin, transaction_version: int
     ) -> None:
-        """Raise KafkaError if the batch (with `marker` when it is a control batch) may not follow."""
+        """Raise KafkaError if the producer may not append this batch next. `marker` is a control batch's record."""
 
 
 class Log(Protocol):
     """The records of one partition, in order.
 
-    At every moment log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset. Readers see what lies
-    below the high watermark or, read_committed, below the last stable offset; nothing below is ever taken back.
+    At every moment log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset. Readers see the records
+    below the high watermark, or below the last stable offset if they are read_committed. Records below these offsets
+    never change.
     """
 
     @property
@@ -68,7 +70,7 @@ class Log(Protocol):
 
     @property
     def name(self) -> str:
-        """Topic and partition, for messages."""
+        """The topic and the partition, for messages."""
 
     @property
     def config(self) -> LogConfig: ...
@@ -87,15 +89,15 @@ class Log(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the newest batch, -1 in an empty log."""
+        """The leader epoch of the newest batch; -1 if the log is empty."""
 
     @property
     def size(self) -> int:
-        """Bytes of all records."""
+        """The size of all batches, in bytes."""
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why nothing can be appended, None while that is not so. What is durable may still be read."""
+        """The error that stops all appends, None if the log works. Durable records can still be read after it."""
 
     @property
     def producers(self) -> Producers: ...
@@ -103,21 +105,21 @@ class Log(Protocol):
     # --- owner
 
     def take_over(self, leader_epoch: int) -> None:
-        """Refuse appends of older leader epochs from now on.
+        """Make `leader_epoch` the current one, and refuse appends of older leader epochs from now on.
 
-        Raises KafkaError FENCED_LEADER_EPOCH where a newer one has taken over.
+        Raises KafkaError FENCED_LEADER_EPOCH if a newer leader epoch has taken over already.
         """
 
     def update_config(self, config: LogConfig) -> None:
-        """Use other settings from the next operation on."""
+        """Replace the log's settings, from the next operation on."""
 
     # --- append
 
     def inspection_of(self, batch: Buffer) -> Inspection:
-        """The check of what is inside a client's batch, for `append`; raises KafkaError as `append` does."""
+        """Return an inspection of the records in a client's batch, for `append`. Raises KafkaError as `append` does."""
 
     def check_room(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR when a client's batch of that size would be refused for want of space."""
+        """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
 
     def append(
         self,
@@ -129,20 +131,24 @@ class Log(Protocol):
         transaction_version: int = 0,
         essential: bool = False,
     ) -> AppendResult:
-        """Check, stamp and accept `batches`: all of it is in the log, or none and KafkaError says why.
+        """Check `batches`, assign their offsets, and accept all of them, or raise KafkaError and accept none.
 
-        The offsets are binding once `flushed` has said that they are durable. `inspection`: that of a client's batch,
-        ended; without it the batch is inspected here. `transaction_version`: see `ProducerStateManager.check`.
-        `essential`: a coordinator's batch of any size, which may use the last part of the room. Raises
-        NOT_LEADER_OR_FOLLOWER under an older leader epoch than that of the owner, and what is wrong with the batch, the
-        producer or the storage.
+        The offsets are final when `flushed` reports that they are durable.
+
+        `inspection`: the finished inspection of a client's batch; without it the batch is inspected here.
+        `transaction_version`: 2 if the producer's transactions have version 2, whose rules for the first sequence and
+        for the epochs of markers are stricter (KIP-890, KIP-1228); 0 if the version is not known.
+        `essential`: whether a coordinator's batch may have any size and may use the last part of the disk reserve.
+
+        Raises NOT_LEADER_OR_FOLLOWER if `leader_epoch` is older than that of the owner, and the error code of an
+        invalid batch, a refused producer, or failed storage.
         """
 
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
-        """None when everything below `end_offset` is as durable as `durability` asks; else a future of when it is.
+        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future for that.
 
-        The future is shared by all who wait for the same flush (shield it). It fails with KafkaError
-        KAFKA_STORAGE_ERROR when the flush does: what was appended may or may not survive.
+        All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
+        KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
         """
 
     # --- read
@@ -155,54 +161,58 @@ class Log(Protocol):
         *,
         min_one: bool = True,
     ) -> LogRead | Steps[LogRead]:
-        """Whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
+        """Return whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
 
-        With `min_one` a first batch larger than that comes alone. What is not at hand is read in steps. Raises
-        KafkaError OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, at once or in the steps.
+        With `min_one` a first batch that is larger than `max_bytes` is returned alone. Data that is not immediately
+        available is read in steps. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR, at once or in the
+        steps.
         """
 
     def readable_bytes(
         self, offset: int, wanted: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> int:
-        """How many bytes `read` could give from `offset` on, about, counted up to `wanted`.
+        """Return about how many bytes `read` could return from `offset` on, at most `wanted`.
 
-        Answered at once. Where the log would have to look, it is `wanted`, for nobody should wait for what is there.
-        Raises KAFKA_STORAGE_ERROR.
+        Never waits: if counting would need a slow read, return `wanted`, so that no fetch waits for records that are
+        available. Raises KAFKA_STORAGE_ERROR.
         """
 
     def find_offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> Steps[tuple[int, int, int]]:
-        """Find (timestamp, offset, leader epoch) of the first visible record that is not older; all -1 if none is.
+        """Find the first visible record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
-        Special timestamps: -1 latest, -2 earliest, -3 the record with the largest timestamp, -4 earliest local, -5
-        latest tiered. Raises KafkaError KAFKA_STORAGE_ERROR, LEADER_NOT_AVAILABLE, INVALID_REQUEST.
+        All three are -1 if no record matches. Special timestamps: -1 latest, -2 earliest, -3 the record with the
+        largest timestamp, -4 earliest local, -5 latest tiered. Raises KafkaError KAFKA_STORAGE_ERROR,
+        LEADER_NOT_AVAILABLE, INVALID_REQUEST.
         """
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(the largest leader epoch not above `epoch`, where it ends); (-1, -1) when it is not known (KIP-101)."""
+        """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101)."""
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """(header, whole batch) from the one that holds `offset` (the log start) up to `end` (the log end).
+        """Yield (header, whole batch) from the batch that holds `offset` on, up to offset `end` (exclusive).
 
-        Not limited by the high watermark: for coordinators, which replay what is there. Raises KAFKA_STORAGE_ERROR.
+        By default `offset` is the log start offset and `end` the log end offset. Batches above the high watermark are
+        included, because coordinators replay the whole log. Raises KAFKA_STORAGE_ERROR.
         """
 
     def windows(self) -> Iterator[bytes]:
-        """All batches from the log start on, a portion of some ten kilobytes at a time, checksums verified.
+        """Yield all batches from the log start on, tens of kilobytes at a time, with verified checksums.
 
-        Not limited by the high watermark, as `batches`. Raises KAFKA_STORAGE_ERROR.
+        Batches above the high watermark are included. Raises KAFKA_STORAGE_ERROR.
         """
 
     def delete_records_before(self, offset: int) -> int:
-        """Make `offset` (-1: the high watermark) the log start; returns the log start offset, perhaps a larger one.
+        """Advance the log start offset to `offset` (-1: the high watermark); return the resulting log start offset.
 
-        It is on disk when `Logs.start_offsets_on_disk` says so. Raises KafkaError OFFSET_OUT_OF_RANGE when the
-        offset is beyond the high watermark, KAFKA_STORAGE_ERROR.
+        The log start offset never goes back, so the result may be larger than `offset`. The change is on disk when
+        `Logs.start_offsets_on_disk` returns. Raises KafkaError OFFSET_OUT_OF_RANGE if `offset` is beyond the high
+        watermark, and KAFKA_STORAGE_ERROR.
         """
 
     def add_listener(self, listener: Callable[[Any], None]) -> None:
-        """Call `listener(log)` whenever the high watermark or the last stable offset has moved. It must not append."""
+        """Call `listener(log)` after each move of the high watermark or last stable offset. It must not append."""
 
     def remove_listener(self, listener: Callable[[Any], None]) -> None: ...
 
@@ -210,9 +220,9 @@ class Log(Protocol):
 class Logs(Protocol):
     """All logs of a broker.
 
-    `offline`: partitions that were damaged, or lost, when they were loaded; they are neither read nor written.
-    `lost`: partitions that are gone, though they were there up to that offset. Whether they are missed is for those to
-    say who know the topics (`miss`, `forget`).
+    `offline`: the error of each partition that was damaged or lost when it was loaded; it is neither read nor written.
+    `lost`: the end offset of each partition whose files have disappeared. The caller, which knows the topics, decides
+    whether the partition is still needed: it calls `miss` or `forget`.
     """
 
     @property
@@ -223,49 +233,49 @@ class Logs(Protocol):
 
     @property
     def failed(self) -> KafkaError | None:
-        """Why nothing is appended or acknowledged any more in any log, None while that is not so."""
+        """The error that stops appends and acknowledgements in all logs, None if the storage works."""
 
     @property
     def cluster_id(self) -> str:
-        """22 characters, as Kafka's."""
+        """The cluster id, 22 characters as in Kafka."""
 
     @property
     def path(self) -> str:
-        """Where the logs are, for messages."""
+        """The place where the logs are stored, for messages."""
 
     @property
     def crowding(self) -> Crowding:
-        """Whether appends to many logs have to wait; a single append need not look."""
+        """Tells whether appends to many logs have to wait; an append to a single log need not ask."""
 
     def space(self) -> tuple[int, int]:
-        """(all, usable) bytes of where the logs are; raises OSError."""
+        """Return the (total, usable) bytes of the storage; raises OSError."""
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, None if there is none; raises KAFKA_STORAGE_ERROR while it is offline."""
+        """Return the log of a partition, None if it does not exist. Raises KAFKA_STORAGE_ERROR if it is offline."""
 
     def create(self, topic: str, partition: int, config: LogConfig) -> Log | Steps[Log]:
-        """Make the log of a new partition; where that has to wait, in steps. Raises KAFKA_STORAGE_ERROR."""
+        """Create and return the log of a new partition, in steps if that has to wait. Raises KAFKA_STORAGE_ERROR."""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether anything of the partition is stored: it may be offline, or not fully deleted."""
+        """Whether anything of the partition is stored, even if it is offline or not fully deleted."""
 
     def delete(self, partitions: Iterable[TopicPartition]) -> Coroutine[Any, Any, None]:
-        """Delete partitions, offline or not; their records are never shown again when this returns.
+        """Delete partitions, also offline ones. When this returns, their records will never be readable again.
 
-        Raises KAFKA_STORAGE_ERROR where that is not possible: call it again for the same partitions then.
+        Raises KAFKA_STORAGE_ERROR if the deletion fails; the caller then repeats the call with the same partitions.
         """
 
     async def start_offsets_on_disk(self) -> None:
-        """Wait until the log start offsets that have moved so far are on disk; raises KAFKA_STORAGE_ERROR."""
+        """Wait until all changes of log start offsets so far are on disk; raises KAFKA_STORAGE_ERROR."""
 
     def logs(self) -> Iterator[Log]:
-        """Every log that is not offline."""
+        """Yield every log that is not offline."""
 
     def miss(self, key: TopicPartition) -> None:
-        """A lost partition belongs to a topic: it is offline instead of beginning anew at offset 0."""
+        """Take a lost partition offline because its topic still exists, instead of starting it again at offset 0."""
 
     def forget(self, key: TopicPartition) -> None:
-        """A lost partition belongs to no topic any more."""
+        """Drop a lost partition from `lost` because its topic no longer exists."""
 
     def holdings(self, besides: TopicPartition) -> str | None:
-        """A partition that shows that there were logs before, other than `besides`; None where there were none."""
+        """Return the name of a partition other than `besides` that is or was stored; None if none was."""

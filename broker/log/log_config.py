@@ -1,6 +1,6 @@
-"""The settings of one partition's log, named as Kafka names its topic configs.
+"""Define the settings of one partition's log, named like Kafka's topic configs.
 
-Owns names and defaults; where the values come from (topic overrides, broker settings) is the caller's business.
+Owns the names and the defaults. The caller decides where the values come from (topic overrides, broker settings).
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ INT64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Sizes in bytes, times in ms; -1 means without limit for the retention settings.
+    """The settings of one log. Sizes are in bytes and times in ms; -1 means no limit for the retention settings.
 
-    `durability`: "flush": the high watermark moves over what fdatasync has put on disk; "os": with the append.
-    `roll_min_ms`: a segment younger than that, by the broker's clock, is not rolled for its age. `max_segments`: a
-    partition with so many is rolled only where a file or its offsets would be too large.
-    `unsaved_bytes`: a clean stop leaves at most so many bytes of the active segment for the next start to scan.
-    `save_interval_bytes`: when so many bytes more are in the active segment, its state is saved, for a start after a
-    crash. `internal`: the disk reserve may be used, because markers and coordinator state make room for everyone else.
+    `durability`: with "flush" the high watermark advances when fdatasync has put the records on disk; with "os" it
+    advances with the append.
+    `roll_min_ms`: a segment that is younger, by the broker's clock, is not rolled because of its age.
+    `max_segments`: a partition with this many segments is rolled only if the file or its relative offsets would become
+    too large.
+    `unsaved_bytes`: a clean stop leaves at most this many bytes of the active segment that the next start has to scan.
+    `save_interval_bytes`: the state of the active segment is saved each time it has grown by this many bytes, so that a
+    start after a crash has less to scan.
+    `internal`: whether the log may use the disk reserve, because markers and coordinator state help to free space.
     """
 
     segment_bytes: int = 1 << 30
@@ -49,7 +52,7 @@ class LogConfig:
     durability: str = "flush"
     internal: bool = False
     record_limits: RecordLimits = DEFAULT_LIMITS
-    # What follows from the settings, worked out once because every append asks for it.
+    # Derived from the settings once, because every append needs these values.
     compacted: bool = field(init=False)
     log_append_time: bool = field(init=False)
     max_batch_bytes: int = field(init=False)

@@ -1,4 +1,4 @@
-"""Removing files that count for nothing any more; large ones take long, so this runs beside the event loop."""
+"""Remove files that are no longer needed. Removing large files takes long, so this runs in threads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..ports import FileSystem
 
 
 def unlink_all(fs: FileSystem, paths: Iterable[str]) -> None:
-    """Remove files; those that are gone, maybe with their directory, are fine. Raises OSError."""
+    """Remove the files at `paths`; ignore files that are already gone. Raises OSError."""
     for path in paths:
         with suppress(FileNotFoundError):
             fs.unlink(path)
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """Remove a file, a link (not what it leads to) or a directory with all that is in it. Raises OSError."""
+    """Remove a file, a symbolic link (not its target), or a directory with its content. Raises OSError."""
     if fs.is_directory(path):
         for name in fs.list(path):
             remove_tree(fs, f"{path}/{name}")

@@ -1,9 +1,13 @@
-"""What recovery and repair cut off a log: kept in `removed/` of the data directory, beside the partitions.
+"""Keep the bytes that recovery and repair cut off a log, in the folder `removed/` of the data directory.
 
-Owns the names and how long they are kept. `removed/<time>-torn/<partition>/` has what recovery cut off by itself, which
-was never acknowledged: at most `MAX_TORN_BYTES` of one cut, and only until `TORN_RETENTION_MS` have passed, looked at
-when a broker starts. `removed/<time>-repair/<partition>/` has what `oncelog log repair` cut off: it may have been
-acknowledged, so only a person deletes it. Nothing here is ever read by the broker.
+Owns the names in this folder, and for how long its content is kept:
+
+* `removed/<time>-torn/<partition>/` has the bytes that recovery cut off by itself. They were never acknowledged. At
+  most about `MAX_TORN_BYTES` of one cut are kept. The broker removes them at its first start after `TORN_RETENTION_MS`.
+* `removed/<time>-repair/<partition>/` has the bytes that `oncelog log repair` cut off. They may have been acknowledged,
+  so the broker never removes them: only a person does.
+
+The broker never reads these files.
 """
 
 from __future__ import annotations
@@ -17,10 +21,10 @@ from .flusher import sync_path
 from .removal import remove_tree
 
 MAX_TORN_BYTES: Final = 256 << 20
-"""Bytes that are kept of one torn tail, about; the rest of it goes."""
+"""Approximate number of bytes that are kept of one torn tail; the rest is dropped."""
 
 TORN_RETENTION_MS: Final = 7 * 24 * 3_600_000
-"""How long a torn tail is kept."""
+"""Time in ms for which a torn tail is kept."""
 
 TORN: Final = "torn"
 REPAIR: Final = "repair"
@@ -28,16 +32,19 @@ _PIECE: Final = 1 << 20
 
 
 def keep_directory(partition_path: str, now_ms: int, why: str) -> str:
-    """Where to put what is cut off the partition at this moment: a path, not made yet."""
+    """Return the path of the directory for the bytes cut off a partition now. The directory does not exist yet.
+
+    `why` is `TORN` or `REPAIR`.
+    """
     root, _, partition = partition_path.rpartition("/")
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_ms / 1000))
     return f"{root}/{REMOVED}/{moment}-{why}/{partition}"
 
 
 def keep(fs: FileSystem, source: str, position: int, directory: str, most: int | None = None) -> int:
-    """Copy a file from byte `position` on into `directory`, on disk when this returns; returns how many bytes.
+    """Copy a file from byte `position` on into `directory`, sync the copy, and return the number of bytes copied.
 
-    The copy is named `<file>.from-<position>`. `most`: no more bytes than that. Raises OSError.
+    The copy is named `<file>.from-<position>`. With `most`, copy at most that many bytes. Raises OSError.
     """
     made = [directory]
     while not fs.exists(made[-1].rpartition("/")[0]):
@@ -65,7 +72,7 @@ def keep(fs: FileSystem, source: str, position: int, directory: str, most: int |
 
 
 def remove_expired(fs: FileSystem, root: str, now_ms: int) -> list[str]:
-    """Remove the torn tails that were kept long enough; returns their directories. Raises OSError."""
+    """Remove the torn tails older than `TORN_RETENTION_MS` and return their directories. Raises OSError."""
     removed: list[str] = []
     path = f"{root}/{REMOVED}"
     oldest = time.strftime("%Y%m%d-%H%M%S", time.gmtime((now_ms - TORN_RETENTION_MS) / 1000))

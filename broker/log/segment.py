@@ -1,11 +1,11 @@
-"""One segment: a `.log` file of record batches and its indexes.
+"""Read and write one segment: a `.log` file of record batches and its indexes.
 
-Owns: appending bytes at the end, finding positions, reading ranges, the segment's largest timestamp. Never validates
-what is appended, knows no producers and no high watermark.
+Owns appends at the end of the file, the search for positions, reads of ranges, and the segment's largest timestamp.
+Never validates the appended batches, and does not know producers or the high watermark.
 
-Lifecycle: created (active) → appended to → `finish`ed by a roll, which writes the indexes → loaded again on demand →
-deleted. Positions are bytes in the file; `size` is what was appended successfully: a failed write may leave bytes
-behind it, which the next append overwrites and recovery cuts off.
+Lifecycle: created (active) → appended to → `finished` by a roll, which writes the indexes → loaded again on demand →
+deleted. Positions are byte offsets in the file. `size` counts the bytes of successful appends. A failed write may leave
+bytes after them, which the next append overwrites and recovery cuts off.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from .results import AbortedTxn
 logger = structlog.get_logger(__name__)
 
 _REBUILT_INTERVAL: Final = 4096
-"""Bytes between the entries of indexes that are made again while the log is used."""
+"""Bytes of batches between two entries of an index that is rebuilt while the log is in use."""
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 MAX_SEGMENT_SIZE: Final = (1 << 31) - 1
 
 _ABORTED_TXN_BYTES: Final = 250
-"""Memory of one entry of a loaded transaction index, about."""
+"""Approximate memory of one entry of a loaded transaction index, in bytes."""
 
 
 _COLD_BYTES: Final = 64 << 20
-"""The indexes of a smaller segment are loaded in a millisecond or two."""
+"""Segment size in bytes up to which loading the indexes takes only a millisecond or two."""
 
 
 _LARGE_TXN_INDEX: Final = 64 << 10
-"""Bytes; a smaller transaction index is loaded in a millisecond or two."""
+"""Size in bytes up to which loading a transaction index takes only a millisecond or two."""
 
 
 _NOTHING_WRITTEN: Final = IndexChecksums()
 
 
 class SegmentIndexes(NamedTuple):
-    """What is loaded of a segment's indexes; `as_written`: they are those of the files."""
+    """The offset and time index of a segment; `as_written` is False if they were rebuilt from the `.log` file."""
 
     offsets: OffsetIndex
     times: TimeIndex
@@ -64,11 +64,12 @@ class SegmentIndexes(NamedTuple):
 
 
 class LogSegment:
-    """`base_offset` is the smallest offset that it may hold; the next segment's base offset ends it.
+    """One segment of a log. It holds offsets from its `base_offset` up to the next segment's base offset.
 
-    `index_bytes`: at most so large is each index. `cache` counts the indexes that are loaded from files; the segment
-    forgets them when the cache asks. What exists in memory alone (the segment is active, or being scanned) it keeps.
-    `jitter_share`: which part of segment.jitter.ms it is rolled early, from 0 to 1; -1 until it is drawn.
+    `index_bytes`: an upper bound for the size of each index. `cache` counts the indexes that are loaded from files; the
+    segment drops them when the cache asks. The segment keeps indexes that exist only in memory, while it is active or
+    being scanned. `jitter_share`: the part of segment.jitter.ms by which the segment is rolled early, from 0 to 1; -1
+    until a random value is drawn.
     """
 
     __slots__ = (
@@ -118,21 +119,22 @@ class LogSegment:
         return f"{self._directory}/{segment_name(self.base_offset, kind)}{self._suffix}"
 
     def create(self) -> None:
-        """Make the empty `.log` file (cutting one that a crash left behind) and empty indexes."""
+        """Create an empty `.log` file and empty indexes. A file that a crash left behind is truncated."""
         file = self._fs.open(self.path(), create=True)
         try:
             if file.size():  # a file that nothing was written to needs no sync before its descriptor is closed
                 file.truncate(0)
         except Exception:
             file.close()
-            # The log goes on in the segment before, beyond this one's base: at the next start it would look damaged.
+            # The log continues in the previous segment, beyond this base offset. With this file left in place the log
+            # would look damaged at the next start.
             self._fs.unlink(self.path())
             raise
         self._file = file
         self.reset_indexes()
 
     def reset_indexes(self) -> None:
-        """Begin the indexes anew, to be filled by `index` while the segment is scanned."""
+        """Empty the indexes and timestamps, so that a scan of the segment can fill them with `index`."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._aborted = []
@@ -143,43 +145,46 @@ class LogSegment:
 
     @property
     def file(self) -> File:
-        """The open `.log` file."""
+        """The `.log` file, opened if it is not open yet. Raises OSError."""
         if self._file is None:
             self._file = self._fs.open(self.path())
         return self._file
 
     def reopened(self) -> LogSegment:
-        """The same files through descriptors of their own, for a thread: the log may close this segment meanwhile."""
+        """Return another object for the same files, with its own descriptors, for use in a thread.
+
+        The log may close this segment while the thread reads the returned one.
+        """
         segment = LogSegment(self._fs, self._directory, self.base_offset, created_ms=0, suffix=self._suffix)
         segment.size = self.size
         return segment
 
     def take_file(self) -> File | None:
-        """Give the open file away, for someone who must close it later."""
+        """Return the open file, if any, and forget it. The caller must close it."""
         file, self._file = self._file, None
         return file
 
     def release(self) -> None:
-        """Close the file and forget the indexes; both come back on demand. Only for a finished segment."""
+        """Close the file and drop the indexes of a finished segment. Both are opened or loaded again on demand."""
         file = self.take_file()
         if file is not None:
             file.close()
         self.drop_indexes()
 
     def drop_indexes(self) -> None:
-        """Forget the indexes, which the cache need not count any more."""
+        """Drop the loaded indexes, and remove them from the cache's count."""
         if self.cache is not None:
             self.cache.drop(self)
         self.forget_indexes()
 
     def forget_indexes(self) -> None:
-        """Let the memory of the loaded indexes go; their files are read again on demand."""
+        """Free the memory of the loaded indexes; their files are read again on demand."""
         self._offset_index = self._time_index = None
-        if self._aborted:  # an empty list is worth a look into the directory
+        if self._aborted:  # an empty list needs no memory, and saves a look into the directory
             self._aborted = None
 
     def finished(self, cache: IndexCache | None) -> None:
-        """The index files are written, so that `cache` may have the indexes forgotten."""
+        """Register the loaded indexes with `cache`, which may drop them because the index files are written."""
         self._written = _NOTHING_WRITTEN
         self.cache = cache
         if cache is not None and self.loaded_index_bytes:
@@ -187,7 +192,7 @@ class LogSegment:
 
     @property
     def loaded_index_bytes(self) -> int:
-        """Memory of the indexes that are loaded, about."""
+        """Approximate memory of the loaded indexes, in bytes."""
         offsets, timestamps, aborted = self._offset_index, self._time_index, self._aborted
         return (
             (0 if offsets is None else len(offsets) * OffsetIndex.entry_size)
@@ -203,10 +208,10 @@ class LogSegment:
                 self.cache.touch(self)
 
     def write_indexes(self) -> list[str]:
-        """Write the index files (not synced); returns their paths. A transaction index is written only with content.
+        """Write the index files without syncing them; return their paths. An empty transaction index has no file.
 
-        Only what the files do not have yet is written, the checksums last: until then those count that were there
-        before, and with them as much of the indexes.
+        Only entries that are not in the files yet are written. The checksums are written last: until then the old
+        checksums are valid, and with them the old length of each index.
         """
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         before = self._written
@@ -244,7 +249,7 @@ class LogSegment:
         return self._fs.exists(self.path(OFFSET_INDEX)) and self._fs.exists(self.path(TIME_INDEX))
 
     def rename(self, suffix: str) -> None:
-        """Change the suffix of all files, the `.log` last: its name says that the others are in place."""
+        """Change the suffix of all files, the `.log` last: its new name shows that all files are in place."""
         for kind in (*INDEXES, LOG):
             source = self.path(kind)
             if self._fs.exists(source):
@@ -252,10 +257,10 @@ class LogSegment:
         self._suffix = suffix
 
     def set_aside(self) -> str:
-        """Make the files count for nothing, quickly: the indexes go, the `.log` gets another name.
+        """Take the segment's files out of use quickly: remove the indexes and rename the `.log` file to `.deleted`.
 
-        Returns the path of what is left to be unlinked, which takes long where it is large. Does nothing but that the
-        second time.
+        Return the path of the renamed file. The caller unlinks it later, which takes long for a large file. A second
+        call only returns the path.
         """
         path, aside = self.path(), f"{self._directory}/{segment_name(self.base_offset, LOG)}{DELETED}"
         if self._fs.exists(path):
@@ -264,7 +269,7 @@ class LogSegment:
         return aside
 
     def unlink(self) -> None:
-        """Remove all files, the `.log` first. The caller has taken or released the open file."""
+        """Remove all files, the `.log` first. The caller has already taken or closed the open file."""
         for kind in (LOG, *INDEXES):
             path = self.path(kind)
             if self._fs.exists(path):
@@ -274,7 +279,7 @@ class LogSegment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """Raises BrokenBatch, OSError."""
+        """The offset index, loaded or rebuilt if necessary. Raises BrokenBatch, OSError."""
         if self._offset_index is None:
             self._load_indexes()
         else:
@@ -284,7 +289,7 @@ class LogSegment:
 
     @property
     def time_index(self) -> TimeIndex:
-        """Raises BrokenBatch, OSError."""
+        """The time index, loaded or rebuilt if necessary. Raises BrokenBatch, OSError."""
         if self._time_index is None:
             self._load_indexes()
         else:
@@ -294,9 +299,10 @@ class LogSegment:
 
     @property
     def aborted(self) -> list[AbortedTxn]:
-        """The transaction index: aborted transactions whose markers lie in this segment.
+        """The transaction index: the aborted transactions whose markers are in this segment.
 
-        Raises CorruptIndex where its file is not what was written (`take_aborted`), OSError.
+        Raises CorruptIndex if its file is damaged; the caller then rebuilds the index and calls `take_aborted`. Raises
+        OSError.
         """
         aborted = self._aborted
         if aborted is None:
@@ -307,16 +313,16 @@ class LogSegment:
         return aborted
 
     def aborted_at_hand(self) -> bool:
-        """Whether the transaction index is loaded, or so small that loading it takes a moment only. Raises OSError."""
+        """Whether the transaction index is loaded, or small enough to be loaded at once. Raises OSError."""
         if self._aborted is not None:
             return True
         path = self.path(TXN_INDEX)
         return not self._fs.exists(path) or self._fs.file_size(path) <= _LARGE_TXN_INDEX
 
     def read_aborted(self) -> list[AbortedTxn]:
-        """Read the transaction index; changes nothing of the segment, and may be called in any thread.
+        """Read and return the transaction index. This changes nothing in the segment and may be called in any thread.
 
-        Raises as `aborted`.
+        Raises CorruptIndex if the file is damaged; raises OSError.
         """
         content = self._index_file(TXN_INDEX)
         if self._fs.exists(self.path(CHECKSUMS)):
@@ -328,18 +334,19 @@ class LogSegment:
         return decode_transaction_index(content, self.base_offset)
 
     def take_aborted(self, aborted: list[AbortedTxn], *, as_written: bool) -> None:
-        """Use a transaction index; write one that was made again."""
+        """Use `aborted` as the transaction index. Write the index files if the index was rebuilt (not `as_written`)."""
         self._aborted = aborted
         if not as_written:
             self._write_anew()
         self._used(loaded=True)
 
     def distrust_indexes(self) -> None:
-        """Put an empty `.checksums` on disk where there is none, before index files are made again.
+        """Put an empty `.checksums` file on disk if the segment has none, before its index files are rebuilt.
 
-        Only segments of Apache Kafka have indexes and no `.checksums`, and what a crash leaves of new index files must
-        not be taken for theirs: without a transaction index, aborted records would be shown. May be called in any
-        thread, and for files that are another log's by now: this makes nothing wrong, at most slow.
+        Only segments of Apache Kafka have indexes without a `.checksums` file. If a crash leaves incomplete index
+        files, they must not look like Kafka's: with a missing transaction index, readers would see aborted records. May
+        be called in any thread. The files may belong to another log by then; an empty `.checksums` file then only makes
+        that log rebuild its indexes.
         """
         path = self.path(CHECKSUMS)
         if self._fs.exists(path):
@@ -352,19 +359,19 @@ class LogSegment:
                 file.close()
             self._fs.sync_directory(self._directory)
         except OSError as error:
-            remedy = "none needed: the indexes are in memory, and made again when they are needed the next time"
+            remedy = "none needed: the indexes are in memory and are rebuilt when they are needed the next time"
             logger.warning("indexes not written", file=path, reason=str(error), remedy=remedy)
             with suppress(OSError):
                 self._fs.unlink(path)
 
     def _write_anew(self) -> None:
-        """Write indexes that were made again, beside the `.checksums` of `distrust_indexes` or older ones.
+        """Write indexes that were rebuilt, if a `.checksums` file exists (`distrust_indexes` has created it).
 
-        Without it nothing is written. Nor is it with a transaction index that is damaged: its checksum would be made of
-        what is there.
+        Nothing is written without this file. Nothing is written either if the transaction index is damaged, because the
+        new checksum would cover the damaged content.
         """
         if self._fs.exists(self.path(CHECKSUMS)):
-            with suppress(OSError, CorruptIndex):  # else they are made again the next time
+            with suppress(OSError, CorruptIndex):  # the indexes are rebuilt again the next time they are loaded
                 self.write_indexes()
 
     def _index_file(self, kind: str) -> bytes:
@@ -380,9 +387,9 @@ class LogSegment:
         return self._offset_index is not None
 
     def indexes_at_hand(self) -> bool:
-        """Whether the offset and time indexes can be used at once; they are loaded where that takes a moment only.
+        """Whether the offset and time indexes can be used without waiting. Loads them first if that is quick.
 
-        It takes longer where the segment is large, or the indexes have to be made again. Raises OSError.
+        Loading is slow if the segment is large or the indexes have to be rebuilt. Raises OSError.
         """
         if self._offset_index is None and self.size <= _COLD_BYTES:
             with suppress(CorruptIndex):
@@ -391,9 +398,9 @@ class LogSegment:
         return self._offset_index is not None
 
     def read_indexes(self, file: File) -> SegmentIndexes:
-        """Read the indexes, or make them again from the `.log` file where their files are not what was written.
+        """Read the offset and time index from their files, or rebuild them from the `.log` if the files are damaged.
 
-        Changes nothing of the segment, and may be called in any thread. Raises BrokenBatch, OSError.
+        This changes nothing in the segment object and may be called in any thread. Raises BrokenBatch, OSError.
         """
         try:
             offsets, times, _ = self._read_index_files(self.size)
@@ -416,23 +423,26 @@ class LogSegment:
         return SegmentIndexes(offsets, times, as_written=False)
 
     def take_indexes(self, indexes: SegmentIndexes) -> None:
-        """Use what `read_indexes` returned, and write the files of indexes that were made again."""
+        """Use the indexes that `read_indexes` returned. Write the index files if the indexes were rebuilt."""
         self._offset_index, self._time_index = indexes.offsets, indexes.times
         if not indexes.as_written:
             self._write_anew()
         self._used(loaded=True)
 
     def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn]]:
-        """What the index files of a finished segment of `size` bytes say. Raises CorruptIndex, OSError."""
+        """Read and check the three indexes of a finished segment of `size` bytes. Raises CorruptIndex, OSError."""
         if not self.index_files_present():
-            raise CorruptIndex("the file is missing")
+            raise CorruptIndex("the file of the offset index or of the time index is missing")
         offsets, times, aborted, checksums = self._checked_index_files()
         if checksums is not None:
             checksums.check_reach(size)
         return offsets, times, aborted
 
     def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn], IndexChecksums | None]:
-        """Read the index files and their checksums (None from older releases). Raises CorruptIndex, OSError."""
+        """Read and check the three indexes. Also return their checksums, None if the segment has no `.checksums` file.
+
+        Raises CorruptIndex, OSError.
+        """
         contents = self._index_file(OFFSET_INDEX), self._index_file(TIME_INDEX), self._index_file(TXN_INDEX)
         checksums = None
         if self._fs.exists(self.path(CHECKSUMS)):
@@ -447,7 +457,7 @@ class LogSegment:
         )
 
     def load_finished(self) -> int:
-        """Take size and largest timestamp from the segment's files; returns where it ends (exclusive offset).
+        """Load the size, indexes and largest timestamp of a finished segment; return its end offset (exclusive).
 
         Raises CorruptIndex, BrokenBatch, OSError.
         """
@@ -461,18 +471,19 @@ class LogSegment:
         return end_offset
 
     def load_saved(self) -> int:
-        """Take the indexes of an active segment as far as they were written; `size` is how far they reach then.
+        """Load the saved indexes of an active segment, which may cover only the first part of its `.log` file.
 
-        Returns the offset there (exclusive). Raises CorruptIndex, also for files that do not say how far they reach, as
-        those of older releases and of Kafka do not; BrokenBatch, OSError.
+        Set `size` to the covered bytes, and return the offset after the last covered batch. Raises CorruptIndex if the
+        files are damaged or do not record how many bytes they cover, as those of older releases and of Kafka; raises
+        BrokenBatch, OSError.
         """
         self.size = self._fs.file_size(self.path())
         self._written = _NOTHING_WRITTEN
         offsets, times, self._aborted, checksums = self._checked_index_files()
         if checksums is None or checksums.covered < 0:
-            raise CorruptIndex("it is not known how far they reach")
+            raise CorruptIndex("the index files do not record how many bytes of the log they cover")
         if checksums.covered > self.size:
-            raise CorruptIndex(f"the indexes reach to byte {checksums.covered}, beyond the end at {self.size}")
+            raise CorruptIndex(f"the indexes cover {checksums.covered} bytes, but the log file has only {self.size}")
         self.size = checksums.covered
         self._written = checksums
         self._offset_index, self._time_index = offsets, times
@@ -492,7 +503,7 @@ class LogSegment:
     def append(
         self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """Write one batch at the end; on an OSError nothing has changed but bytes behind `size`."""
+        """Write one batch at the end of the file. After an OSError only bytes beyond `size` may have changed."""
         position = self.size
         (self._file or self.file).write_at((batches,), position)
         self.size = position + size
@@ -506,9 +517,9 @@ class LogSegment:
         self._bytes_since_entry += size
 
     def index(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Take up a batch that is in the file already, as `append` would have.
+        """Add a batch that is already in the file to the indexes, timestamps and size, as `append` does.
 
-        Raises BrokenBatch when its offsets cannot be in this segment.
+        Raises BrokenBatch if its offsets are too large for this segment.
         """
         self._check_offset(position, header)
         if header.max_timestamp > self.max_timestamp:
@@ -523,7 +534,7 @@ class LogSegment:
 
     def _check_offset(self, position: int, header: BatchHeader) -> None:
         if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            raise BrokenBatch(position, f"offset {header.last_offset} is too far from {self.base_offset}")
+            raise BrokenBatch(position, f"offset {header.last_offset} is too far from base offset {self.base_offset}")
 
     def _add_entry(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)
@@ -532,21 +543,21 @@ class LogSegment:
         self.index_bytes += TimeIndex.entry_size  # the larger one of the two files
 
     def unlink_indexes(self) -> None:
-        """Remove the index files; what is in memory stays."""
+        """Remove the index files; the indexes in memory stay."""
         self._written = _NOTHING_WRITTEN
         for kind in INDEXES:
             with suppress(FileNotFoundError):
                 self._fs.unlink(self.path(kind))
 
     def cut(self, size: int) -> None:
-        """Cut the file to `size`, a batch boundary; the caller makes the indexes anew."""
+        """Truncate the file to `size` bytes, a batch boundary. The caller rebuilds the indexes."""
         self.file.truncate(size)
         self.size = size
 
     # --- read --------------------------------------------------------------------------------------------------------
 
     def position_of(self, offset: int) -> int:
-        """Where the batch begins that holds `offset`, or the first one behind it; `size` if there is none.
+        """Return the position of the first batch whose last offset is at or after `offset`; `size` if there is none.
 
         Raises BrokenBatch.
         """
@@ -556,23 +567,26 @@ class LogSegment:
         return self.size
 
     def batch_at(self, position: int) -> BatchHeader:
-        """The header of the batch at byte `position`."""
+        """Return the header of the batch at byte `position`, which must be before the end. Raises BrokenBatch."""
         for _, header in walk_headers(self.file, position, self.size):
             return header
-        raise AssertionError(f"{self.path()}: no batch begins at its end, byte {position}")
+        raise AssertionError(f"{self.path()}: no batch begins at the end of the segment, byte {position}")
 
     def headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from byte `start` on; raises BrokenBatch."""
+        """Yield (position, header) of every batch from byte `start` on; raise BrokenBatch at an invalid header."""
         return walk_headers(self.file, start, self.size)
 
     def batches(self, start: int = 0, *, verify: bool = True) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """(position, header, whole batch) from byte `start` on; raises BrokenBatch."""
+        """Yield (position, header, whole batch) from byte `start` on; raise BrokenBatch at an invalid batch."""
         return scan_batches(self.file, start, self.size, verify=verify)
 
     def windows(self, start: int = 0) -> Iterator[bytes]:
-        """Whole batches from byte `start` on, a portion at a time, checksums verified; raises BrokenBatch."""
+        """Yield portions of whole batches with verified checksums, from byte `start` on; raise BrokenBatch."""
         return scan_windows(self.file, start, self.size)
 
     def time_position(self, timestamp: int, from_offset: int) -> int:
-        """A batch boundary before which no record is both at or behind `from_offset` and not older than `timestamp`."""
+        """Return the position of a batch from which a search for `timestamp` at or after `from_offset` can begin.
+
+        No earlier batch has a record with this timestamp or a newer one at or after `from_offset`.
+        """
         return self.offset_index.lookup(max(from_offset, self.time_index.lookup(timestamp)))

@@ -1,7 +1,7 @@
-"""The segments of one log, in order: which one holds an offset, which one is written to.
+"""Keep the segments of one log in order: find the segment of an offset, and know the active segment.
 
-Owns the list, and lets the cache of indexes have every finished segment. Never deletes or makes files by itself.
-Invariant: never empty once loaded; base offsets rise; the last one is active.
+Owns the list of segments, and registers every finished segment with the index cache. Never creates or deletes files by
+itself. Invariants: the list is never empty, base offsets rise, and the last segment is the active one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .segment import LogSegment
 
 
 class LogSegments:
-    """The segments of one log; `cache` bounds the memory of the indexes of all logs."""
+    """The segments of one log; `cache` limits the memory of the loaded indexes of all logs."""
 
     __slots__ = ("_bases", "_cache", "_segments", "active")
 
@@ -40,45 +40,45 @@ class LogSegments:
         return self._segments[0]
 
     def add(self, segment: LogSegment) -> None:
-        """Make `segment` the active one; the index files of the one before are written."""
+        """Make `segment` the active one. The caller has written the index files of the previous active segment."""
         finished, self.active = self.active, segment
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         finished.finished(self._cache)
 
     def floor(self, offset: int) -> LogSegment:
-        """The segment that holds `offset`: the last one that begins at or before it (the first one if none does)."""
+        """Return the last segment with a base offset at or below `offset`; the first segment if all are above it."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def after(self, segment: LogSegment) -> LogSegment | None:
-        """The next segment, None behind the active one."""
+        """Return the segment that follows `segment`; None after the active one."""
         position = bisect_right(self._bases, segment.base_offset)
         return self._segments[position] if position < len(self._segments) else None
 
     def end_offset(self, segment: LogSegment, log_end_offset: int) -> int:
-        """Where `segment` ends (exclusive)."""
+        """Return the end offset (exclusive) of `segment`, which is `log_end_offset` for the active segment."""
         position = bisect_right(self._bases, segment.base_offset)
         return self._bases[position] if position < len(self._bases) else log_end_offset
 
     def from_offset(self, offset: int) -> list[LogSegment]:
-        """The segment that holds `offset` and all behind it."""
+        """Return the segment that holds `offset` and all segments after it."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     def finished_below(self, offset: int) -> list[LogSegment]:
-        """The segments that end at or below `offset`; never the active one."""
+        """Return the segments whose end offsets are at or below `offset`; never the active one."""
         return [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= offset]
 
     def remove(self, segments: Sequence[LogSegment]) -> None:
-        """Take segments out, the active one excepted."""
+        """Remove finished segments from the list and drop their loaded indexes. The active one cannot be removed."""
         for segment in segments:
-            assert segment is not self.active, "the active segment can't be removed"
+            assert segment is not self.active, "the active segment cannot be removed"
             position = bisect_left(self._bases, segment.base_offset)
             assert self._segments[position] is segment
             del self._segments[position], self._bases[position]
             segment.drop_indexes()
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:
-        """Put `new` in the place of neighbouring finished segments."""
+        """Replace the adjacent finished segments `old` by `new`, and drop the loaded indexes of `old`."""
         start = self._segments.index(old[0])
         assert self._segments[start : start + len(old)] == list(old)
         assert self.active not in old

@@ -1,8 +1,8 @@
-"""The names in a directory that many logs share, put on disk with as few syncs as possible.
+"""Sync a directory that many logs share, with as few syncs as possible.
 
-Owns which changes of the directory's names are on disk. Whoever makes a name takes a number with `changed`; `sync` with
-that number returns when the name is on disk. One sync covers every change that was made before it began, so a thousand
-partitions that are made together cost about one sync, not a thousand.
+Owns which changes to the directory's names are on disk. The caller changes a name, gets a number from `changed`, and
+passes it to `sync`, which returns when the change is on disk. One sync covers every change that was made before it
+began. So a thousand partitions that are created together cost about one sync, not a thousand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class RootSyncFailed(OSError):
 
 
 class SharedDirectory:
-    """The names in the directory at `path`. `changed` is called on the event loop's thread, `sync` in any."""
+    """The names in the directory at `path`. Call `changed` on the event loop's thread; `sync` may run in any thread."""
 
     def __init__(self, fs: FileSystem, path: str, lock: AbstractContextManager[Any]) -> None:
         self._fs = fs
@@ -29,14 +29,14 @@ class SharedDirectory:
         self._synced = 0
 
     def changed(self) -> int:
-        """A name was made, removed or changed; returns the number to pass to `sync`."""
+        """Count a name that was created, removed or changed, and return the number to pass to `sync`."""
         self._changes += 1
         return self._changes
 
     def sync(self, change: int) -> None:
-        """Return when the change of that number is on disk, whoever syncs it.
+        """Return when the change with that number is on disk, syncing the directory unless another caller has.
 
-        Raises RootSyncFailed, or OSError when there was no descriptor for the sync.
+        Raises RootSyncFailed if the sync fails, or OSError if no file descriptor was free for the sync.
         """
         with self._lock:
             if self._synced >= change:

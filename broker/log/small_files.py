@@ -1,8 +1,9 @@
-"""Small files that are replaced as a whole: written under a temporary name, synced if asked, then renamed.
+"""Replace small files as a whole: write under a temporary name, sync if asked, then rename.
 
-Also Kafka's checkpoint format: a version line, a count line, and one line of words per entry. Checkpoints of offsets
-end with an entry of a topic that cannot be, `#crc32c 0 <checksum of the entries before it>`: other readers of the
-format take it for one more partition, ours finds a flipped bit.
+This module also reads and writes Kafka's checkpoint format: a version line, a count line, and one line of words per
+entry. Checkpoints of offsets end with an entry that has an impossible topic name, `#crc32c 0 <checksum of the entries
+before it>`. Other readers of the format take it for one more partition. This module's reader uses it to detect flipped
+bits.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ _CHECKSUM: Final = "#crc32c"
 
 
 def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
-    """Replace `path` at once: a reader, also after a crash, sees the old content or the new.
+    """Replace the file at `path` atomically: a reader, also after a crash, sees the old content or the new content.
 
-    With `sync` the content and the name are on disk when this returns; without, a power failure may leave any mixture,
-    so the content must carry its own checksum. Raises OSError, leaving the old file.
+    With `sync` the content and the name are on disk when this returns. Without `sync` a power failure may leave a
+    mixture of old and new bytes, so the content must contain its own checksum. Raises OSError, which leaves the old
+    file.
     """
     temporary = path + TEMPORARY
     file = fs.open(temporary, create=True)
@@ -40,35 +42,41 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
 
 
 def encode_checkpoint(entries: Iterable[Iterable[object]]) -> bytes:
-    """A checkpoint file of version 0."""
+    """Return the content of a checkpoint file of version 0; each entry becomes a line of words."""
     lines = [" ".join(str(word) for word in entry) for entry in entries]
     return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
 
 def decode_checkpoint(content: bytes, words: int) -> list[list[str]]:
-    """The entries of a checkpoint file, each of `words` words; ValueError when it is cut off or of another version."""
+    """Return the entries of a checkpoint file as lists of words.
+
+    Raises ValueError if the content is cut off, has another version than 0, or has an entry without `words` words.
+    """
     lines = content.decode().splitlines()
     if len(lines) < 2 or lines[0] != "0" or not lines[1].isdigit() or len(lines) != 2 + int(lines[1]):
-        raise ValueError("not a whole checkpoint file of version 0")
+        raise ValueError("the content is not a complete checkpoint file of version 0")
     entries = [line.split(" ") for line in lines[2:]]
     if any(len(entry) != words for entry in entries):
-        raise ValueError(f"checkpoint entries should have {words} words")
+        raise ValueError(f"a checkpoint entry does not have {words} words")
     return entries
 
 
 def encode_offsets(offsets: Iterable[tuple[str, int, int]]) -> bytes:
-    """A checkpoint file of (topic, partition, offset)."""
+    """Return the content of a checkpoint file with (topic, partition, offset) entries and a checksum."""
     entries = list(offsets)
     return encode_checkpoint([*entries, (_CHECKSUM, 0, _checksum(entries))])
 
 
 def decode_offsets(content: bytes) -> dict[tuple[str, int], int]:
-    """Offsets by (topic, partition); ValueError when the file is damaged. Files without a checksum are older."""
+    """Return the offsets of a checkpoint file by (topic, partition).
+
+    Raises ValueError if the content is damaged. Files of older releases and of Kafka have no checksum.
+    """
     entries = [(topic, int(partition), int(offset)) for topic, partition, offset in decode_checkpoint(content, 3)]
     if entries and entries[-1][0] == _CHECKSUM:
         checksum = entries.pop()[2]
         if _checksum(entries) != checksum:
-            raise ValueError("the checksum does not match")
+            raise ValueError("the checksum does not match the entries")
     return {(topic, partition): offset for topic, partition, offset in entries}
 
 
