@@ -1,44 +1,47 @@
-"""Kafka Connect in Python: source connectors as asyncio classes, run by workers, exactly-once (KIP-618).
+"""Kafka Connect in Python: source connectors as asyncio classes, run by workers with exactly-once delivery (KIP-618).
 
-Protocol, REST interface, internal topics and settings are those of Kafka Connect 4.1: a Java worker and ours read each
-other's topics. This page is the map of the folder; an import goes to a row further up, never down.
+The protocol, REST interface, internal topics and settings are those of Kafka Connect 4.1: Java workers and oncelog's
+workers read each other's topics. This docstring is the map of the folder. A module imports only from rows above its
+own.
 
-| folder or file | what it owns |
+| folder or file | contents |
 |---|---|
-| errors.py | the exceptions of connectors and of the worker, and what each makes the worker do |
-| plugins.py | from the name of a plugin, Java's or Python's, to its class |
+| errors.py | the exceptions of connectors and of the worker, and how the worker reacts to each |
+| plugins.py | finds the class of a plugin by its Java or Python name |
 | config/ | `ConfigDef`: tables of settings, validation, the JSON of the validate endpoint |
 | data/ | schemas, structs, logical types, the text form of values |
-| api/ | what the author of a connector subclasses and is given |
-| converters/, transforms/ | from data to bytes; changes of one record at a time, with predicates |
-| connectors/ | the connectors that are built in, each in its own folder, which imports its library when it is used |
-| settings/ | what can be set for a worker and for each connector, as tables |
+| api/ | the classes and types that connector authors subclass and use |
+| converters/, transforms/ | converters from data to bytes; transforms, which change one record at a time; predicates |
+| connectors/ | the built-in connectors, one folder each; a connector's library is imported at its first use |
+| settings/ | tables of the settings of workers and connectors |
 | stores/ | the internal topics in Kafka Connect's own record formats: configs, offsets, status |
 | task/ | runs one task: poll → transform → convert → produce, with offsets in the transaction |
-| worker/ | runs the connectors and tasks that it is given on this process, and says what became of them |
-| group/ | the Connect protocol of distributed workers, as pure code: its bytes, and who runs what |
-| herder/ | decides what runs where: `standalone` alone, `distributed` with the group; both are a `Herder` |
-| rest/ | Kafka Connect's REST interface on a `Herder` |
-| process.py | a worker as a process, from its settings to its end |
+| worker/ | runs the connectors and tasks assigned to this process, and reports their states |
+| group/ | the Connect protocol of distributed workers, as pure code: its bytes, and the assignment of work |
+| herder/ | decides what runs where: `standalone` for a single worker, `distributed` for a group; both are a `Herder` |
+| rest/ | Kafka Connect's REST interface to a `Herder` |
+| process.py | a worker as a process: reads its settings, starts, runs and stops it |
 | signatures.py | signatures of the requests that workers send each other |
-| logging_levels.py, version.py | log levels under Kafka Connect's names; the version of what is built in |
+| stopping.py | cancels an operation when a stop is requested |
+| logging_levels.py, version.py | log levels under Kafka Connect's names; the worker's version |
 
-The seams:
-- A task gives `SourceRecord`s; `task/pipeline.py` turns each into bytes (transforms, converters, error tolerance) and
-  `task/runner.py` hands it to a `Delivery`: at least once, or in the task's transaction together with its offset.
-- A store is read into memory through one `TopicLog` per internal topic, from the beginning to the end and then on; a
-  pure function turns a record into a change, so that literal records are tests. What a herder decides from is the
+Interfaces between the folders:
+- A task returns `SourceRecord`s. `task/pipeline.py` turns each into bytes (transforms, converters, error tolerance).
+  `task/runner.py` passes it to a `Delivery`, which produces it at least once, or in the task's transaction with its
+  offset.
+- A store reads its internal topic into memory through a `TopicLog`, from the beginning to the end, and then follows the
+  topic. A pure function turns a record into a change, so that tests can use literal records. Herders decide from the
   immutable `ClusterConfigState`.
-- `worker/` knows neither group nor REST: a herder tells it what to start, stop and fence, and it reports through a
-  `StatusListener`.
-- `herder/group_member.py` is a worker's membership: the herder asks it for the next rebalance and follows the answer.
-- A distributed herder has one loop, `herder/tick_loop.py`. `local_work.py` starts and stops what is assigned,
-  `fencing.py` fences earlier tasks, `leadership.py` writes as the leader, `task_reconfiguration.py` asks connectors for
-  their tasks, `config_changes.py` collects what the config topic changes. `group_worker.py` wires them to each other,
-  and `distributed.py` is the `Herder`.
-- A `Herder` answers requests by returning data, or by raising an exception of errors.py; `rest/errors.py` has the one
-  table from exceptions to status codes. `herder/answers.py`, `validation.py` and `offset_requests.py` are for every
-  herder.
+- `worker/` does not depend on the group or the REST interface. A herder starts, stops and fences tasks through it. It
+  reports states through a `StatusListener`.
+- `herder/group_member.py` is a worker's membership of the group: the herder asks it for the next rebalance and follows
+  the assignment.
+- A distributed herder has one loop, `herder/tick_loop.py`. `local_work.py` starts and stops what is assigned to the
+  worker, `fencing.py` fences earlier tasks, `leadership.py` writes as the leader, `task_reconfiguration.py` asks
+  connectors for their task settings, and `config_changes.py` collects changes of the config topic. `group_worker.py`
+  connects these parts, and `distributed.py` is the `Herder`.
+- A `Herder` answers a request by returning data, or by raising an exception of errors.py. `rest/errors.py` has the one
+  table from exceptions to status codes. All herders use `herder/answers.py`, `validation.py` and `offset_requests.py`.
 """
 
 from .api.connector import (

@@ -1,31 +1,31 @@
-"""The exceptions of connectors and of the worker, and what each one makes the worker do.
+"""The exceptions of connectors and of the worker, and how the worker reacts to each.
 
-A connector raises `ConnectError` for a failure that needs a person, `RetriableError` for one that passes by itself and
-`DataError` for a record that cannot be converted. The others are answers of the worker to a request: the REST
-interface has one table from them to status codes.
+A connector raises `ConnectError` for a failure that a person must resolve, `RetriableError` for a temporary failure,
+and `DataError` for a record that cannot be converted. The other exceptions are the worker's answers to requests: the
+table in rest/errors.py maps them to HTTP status codes.
 """
 
 from __future__ import annotations
 
 
 class ConnectError(Exception):
-    """A connector or a worker cannot go on; the task or connector that raised it becomes FAILED."""
+    """A failure that the connector or worker cannot recover from; its connector or task becomes FAILED."""
 
 
 class RetriableError(ConnectError):
-    """The operation failed this time; the worker repeats it, within errors.retry.timeout where that applies."""
+    """A temporary failure; the worker repeats the operation, within errors.retry.timeout where that setting applies."""
 
 
 class DataError(ConnectError):
-    """A value does not fit its schema, or cannot be converted; errors.tolerance decides about its record."""
+    """A value does not fit its schema or cannot be converted; errors.tolerance decides whether to skip its record."""
 
 
 class SchemaError(DataError):
-    """A schema contradicts itself."""
+    """A schema is inconsistent."""
 
 
 class ConfigValueError(ConnectError):
-    """A setting has a value that cannot be; the text is Kafka's, so that tools recognise it."""
+    """A setting has an invalid value. The message has Kafka's wording, so that tools recognise it."""
 
     def __init__(self, name: str, value: object, problem: str) -> None:
         super().__init__(f"Invalid value {_shown(value)} for configuration {name}: {problem}")
@@ -33,7 +33,7 @@ class ConfigValueError(ConnectError):
 
 
 class MissingConfigError(ConfigValueError):
-    """A setting without a default is missing."""
+    """A required setting, which has no default, is missing."""
 
     def __init__(self, name: str) -> None:
         ConnectError.__init__(self, f'Missing required configuration "{name}" which has no default value.')
@@ -41,7 +41,7 @@ class MissingConfigError(ConfigValueError):
 
 
 class WrongClassError(ConfigValueError):
-    """A setting names a class that is a plugin of another kind, or none."""
+    """A setting names a class that does not implement the required plugin interface."""
 
     def __init__(self, name: str, cls: str, interface: str) -> None:
         ConnectError.__init__(self, f"Class class {cls} does not implement the {interface} interface")
@@ -49,34 +49,34 @@ class WrongClassError(ConfigValueError):
 
 
 class IllegalTransactionRequestError(ConnectError):
-    """A task asked to commit and to abort the same transaction (KIP-618)."""
+    """A task requested both a commit and an abort of the same transaction (KIP-618)."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"a task asked to commit {what} and to abort it: a transaction ends in one way")
 
 
 class TooManyTasksError(ConnectError):
-    """A connector configures more tasks than tasks.max allows; asking it again would not help."""
+    """A connector returned more task configurations than tasks.max allows; the worker does not ask for them again."""
 
 
 class SupersededError(ConnectError):
-    """A task must not start any more: its connector has other tasks by now, or another worker runs it."""
+    """A task must not start, because its connector has newer task settings or another worker now runs the task."""
 
 
 class BadRequestError(ConnectError):
-    """The request is wrong in itself (400)."""
+    """The request itself is invalid (400)."""
 
 
 class NotFoundError(ConnectError):
-    """There is no connector, task, plugin or logger of that name (404)."""
+    """No connector, task, plugin or logger has the requested name (404)."""
 
 
 class AlreadyExistsError(ConnectError):
-    """There is a connector of that name already (409)."""
+    """A connector of the requested name already exists (409)."""
 
 
 class SinkConnectorError(BadRequestError):
-    """A connector is a sink connector, which workers of oncelog do not run (400)."""
+    """The class is a sink connector, which workers of oncelog do not run (400)."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -86,11 +86,11 @@ class SinkConnectorError(BadRequestError):
 
 
 class ForbiddenError(ConnectError):
-    """An internal request has a wrong signature (403)."""
+    """An internal request has an invalid signature (403)."""
 
 
 class RequestTargetError(ConnectError):
-    """Another worker has to answer; `url` is its address, None where it is not known."""
+    """Another worker must answer the request; `url` is its address, or None if the address is unknown."""
 
     def __init__(self, message: str, url: str | None) -> None:
         super().__init__(message)
@@ -98,14 +98,14 @@ class RequestTargetError(ConnectError):
 
 
 class NotLeaderError(RequestTargetError):
-    """Only the leader can do this."""
+    """Only the leader can answer the request."""
 
     def __init__(self, leader_url: str | None, message: str = "Only the leader can answer this request.") -> None:
         super().__init__(message, leader_url)
 
 
 class RebalanceNeededError(ConnectError):
-    """The group is about to rebalance, so that this worker does not know who has to answer (409)."""
+    """A rebalance is pending, so this worker cannot tell yet which worker must answer the request (409)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -115,15 +115,15 @@ class RebalanceNeededError(ConnectError):
 
 
 class NotAssignedError(RequestTargetError):
-    """Only the worker that runs the connector or task can do this."""
+    """Only the worker that runs the connector or task can answer the request."""
 
 
 class ConflictError(ConnectError):
-    """Something else has happened in the meantime that makes the request pointless (409)."""
+    """Another change has overtaken the request and made it pointless (409)."""
 
 
 class LeaderRequestError(ConnectError):
-    """The leader did not do what this worker has asked for; `status` is that of its answer, None without one."""
+    """The leader did not carry out this worker's request. `status` is the HTTP status, or None without a response."""
 
     def __init__(self, message: str, status: int | None) -> None:
         super().__init__(message)
@@ -131,7 +131,7 @@ class LeaderRequestError(ConnectError):
 
 
 class NotReadyError(ConnectError):
-    """The worker has not yet read what it needs for the answer (503)."""
+    """The worker has not yet read the data that the answer needs (503)."""
 
 
 def _shown(value: object) -> str:

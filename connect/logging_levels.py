@@ -1,4 +1,4 @@
-"""Log levels of this process, under the names that Kafka Connect's /admin/loggers uses."""
+"""Reads and sets the log levels of this process, under the names that Kafka Connect's /admin/loggers uses."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ LEVELS: Final = {
 }
 
 _modified: Final[dict[str, int]] = {}
-"""When a level was changed, in milliseconds since the epoch, by logger."""
+"""The time of each logger's last level change, in milliseconds since the epoch, by the logger's name."""
 
 
 def all_levels() -> dict[str, dict[str, Any]]:
-    """Return the level of each logger that there is, "root" among them."""
+    """Return the level of every existing logger, including "root", by name."""
     names = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
     return {name: level_of(name) for name in sorted([*names, "root"])}
 
 
 def level_of(name: str) -> dict[str, Any]:
-    """Return the level that is in force for a logger; raises NotFoundError."""
+    """Return a logger's effective level and the time of its last change; raise NotFoundError for an unknown logger."""
     name = _known_as(name)
     if name != "root" and not isinstance(logging.root.manager.loggerDict.get(name), logging.Logger):
         raise NotFoundError(f"Logger {name} not found.")
@@ -40,9 +40,9 @@ def level_of(name: str) -> dict[str, Any]:
 
 
 def set_level(name: str, level: str) -> list[str]:
-    """Set the level of a logger and of those below it; returns the names of those that had another one.
+    """Set the level of a logger and of the loggers below it. Return the names of the loggers whose level changed.
 
-    Raises NotFoundError for a level that there is not, as Kafka Connect does.
+    Raises NotFoundError for an unknown level, as Kafka Connect does.
     """
     if level.upper() not in LEVELS:
         raise NotFoundError(f"invalid log level '{level}'.")

@@ -1,8 +1,8 @@
 """Finds the classes of plugins by their names: connectors, converters, transforms, predicates.
 
-A plugin is named by the full name of the Java class that it stands for, by that class's short name with or without its
-suffix (FileStreamSource), by an entry point in the group `oncelog.connectors`, or as `package.module:Class`. A class is
-imported when it is first asked for.
+A plugin has four possible names: the full name of the Java class that it replaces, the class's short name with or
+without its suffix (FileStreamSource), an entry point in the group `oncelog.connectors`, or `package.module:Class`. A
+class is imported when it is first loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENTRY_POINTS: Final = "oncelog.connectors"
 
 
 class PluginKind(Enum):
-    """What a plugin is, in the words of `GET /connector-plugins`."""
+    """The kind of a plugin, as `GET /connector-plugins` names it."""
 
     SOURCE = "source"
     CONVERTER = "converter"
@@ -30,7 +30,7 @@ class PluginKind(Enum):
 
 
 class BuiltIn(NamedTuple):
-    """A plugin that is shipped: the Java class that it stands for, and where it is below oncelog.connect."""
+    """A built-in plugin: the Java class that it replaces, its location below oncelog.connect, and its kinds."""
 
     java_name: str
     location: str
@@ -133,7 +133,7 @@ _SUFFIXES: Final = ("Connector", "Converter", "Predicate")
 
 
 def aliases(java_name: str) -> list[str]:
-    """Return the names by which a plugin may be called: the full one, the simple one, the one without its suffix."""
+    """Return the names under which a plugin can be loaded: full, short, and short without its suffix."""
     simple = java_name.rpartition(".")[2]
     pruned = [simple.removesuffix(suffix) for suffix in _SUFFIXES if simple.endswith(suffix) and simple != suffix]
     return [java_name, simple, *pruned]
@@ -148,7 +148,10 @@ def _locations() -> dict[str, str]:
 
 
 def load_class(name: str) -> type:
-    """Return the class of a plugin; raises ConnectError that says how plugins are named."""
+    """Import and return the class of a plugin.
+
+    Raises ConnectError, whose message says how plugins are named, if the name is unknown or the import fails.
+    """
     location = _locations().get(name)
     if location is None:
         points = entry_points(group=ENTRY_POINTS, name=name)
@@ -171,14 +174,14 @@ def load_class(name: str) -> type:
 
 
 def class_name(cls: type) -> str:
-    """Return the name under which the REST interface shows a class: Java's name of what is built in."""
+    """Return the name under which the REST interface shows a class; for a built-in plugin, its Java name."""
     own = f"{cls.__module__}:{cls.__qualname__}"
     package = __name__.rpartition(".")[0]
     return next((plugin.java_name for plugin in BUILT_IN if f"{package}.{plugin.location}" == own), own)
 
 
 def installed(kinds: Iterable[PluginKind]) -> list[tuple[str, PluginKind]]:
-    """Return the names of all plugins of these kinds, sorted; entry points are source connectors."""
+    """Return the names of all plugins of these kinds with their kinds, sorted; entry points are source connectors."""
     wanted = set(kinds)
     names = [(plugin.java_name, kind) for plugin in BUILT_IN for kind in plugin.kinds if kind in wanted]
     if PluginKind.SOURCE in wanted:

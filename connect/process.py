@@ -1,4 +1,4 @@
-"""Workers as processes: from their settings to their end."""
+"""Runs workers as processes: reads their settings, starts them, and stops them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class _Address:
-    """Where a worker answers: its REST server, and how others reach it."""
+    """The REST server of a worker, and the address under which other machines reach it."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self.server = RestServer(config["listeners"])
@@ -42,9 +42,9 @@ class _Address:
 
 
 class StandaloneWorker:
-    """One worker alone, with its REST interface: `await start()`, then `await stop()`.
+    """A standalone worker with its REST interface: `await start()`, then `await stop()`.
 
-    `url` is where the REST interface answers. Raises ConfigValueError for wrong settings.
+    The constructor raises ConfigValueError for invalid settings.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -54,11 +54,14 @@ class StandaloneWorker:
 
     @property
     def url(self) -> str:
-        """Where the REST interface answers."""
+        """The URL of the worker's REST interface; available after `start` was called."""
         return self._address.url
 
     async def start(self, connectors: Sequence[Mapping[str, str]] = ()) -> None:
-        """Connect, begin to answer, and start these connectors; raises ConnectError, KafkaError."""
+        """Open the REST interface, connect to the cluster and start these connectors.
+
+        Raises ConnectError and KafkaError.
+        """
         self._address = _Address(self.config)
         self.herder = StandaloneHerder(self.config, OffsetStore(self._offsets()), self._address.worker_id)
         try:
@@ -74,7 +77,7 @@ class StandaloneWorker:
             raise
 
     async def stop(self) -> None:
-        """Stop answering, then all connectors and tasks."""
+        """Close the REST interface, then stop all connectors and tasks."""
         await self._address.server.stop()
         await self.herder.stop()
 
@@ -90,15 +93,17 @@ class StandaloneWorker:
             )
         if not path:
             raise ConfigValueError(
-                "offset.storage.file.filename", None, "must be set for a worker alone, unless offset.storage.topic is"
+                "offset.storage.file.filename",
+                None,
+                "must be set for a standalone worker, unless offset.storage.topic is set",
             )
         return FileLog(Path(path))
 
 
 class DistributedWorker:
-    """One worker of a group, with its REST interface: `await start()`, then `await stop()`.
+    """One worker of a distributed group with its REST interface: `await start()`, then `await stop()`.
 
-    `url` is where the REST interface answers. Raises ConfigValueError for wrong settings.
+    The constructor raises ConfigValueError for invalid settings.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -108,11 +113,11 @@ class DistributedWorker:
 
     @property
     def url(self) -> str:
-        """Where the REST interface answers."""
+        """The URL of the worker's REST interface; available after `start` was called."""
         return self._address.url
 
     async def start(self) -> None:
-        """Begin to answer, and join the group; raises ConnectError, KafkaError."""
+        """Open the REST interface and join the group; raises ConnectError, KafkaError."""
         config = self.config
         self._address = _Address(config)
         self.herder = DistributedHerder(
@@ -134,19 +139,19 @@ class DistributedWorker:
             raise
 
     async def ended(self) -> None:
-        """Return when the worker has stopped; raises what has ended its membership for good."""
+        """Wait until the worker has stopped; raise the error that ended its group membership for good, if any."""
         await self.herder.ended()
 
     async def stop(self) -> None:
-        """Stop all connectors and tasks, leave the group, then stop answering."""
+        """Stop all connectors and tasks, leave the group, then close the REST interface."""
         await self.herder.stop()
         await self._address.server.stop()
 
     def _topic(self, prefix: str, partitions: int) -> KafkaLog:
-        """Return an internal topic. Committed records count, whatever exactly.once.source.support says.
+        """Return the log of an internal topic. The log always reads committed records only.
 
-        So a worker that goes back to `disabled` does not go on behind offsets of a transaction that was aborted, and
-        all workers agree on how far they have read the config topic.
+        This does not depend on exactly.once.source.support: a worker that is set back to `disabled` must not continue
+        from offsets of an aborted transaction, and all workers must agree on their position in the config topic.
         """
         configs = prefix == CONFIG_STORAGE
         return KafkaLog(
@@ -169,7 +174,7 @@ _PURPOSES: Final = {CONFIG_STORAGE: CONFIGS[1], OFFSET_STORAGE: OFFSETS[1], STAT
 
 
 def _own_address() -> str:
-    """Return an address under which others may reach this machine; rest.advertised.host.name names a better one."""
+    """Return an address under which other machines may reach this one. rest.advertised.host.name overrides it."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -179,7 +184,10 @@ def _own_address() -> str:
 async def run_standalone(
     worker: Path, connectors: Sequence[Path], ready: Callable[[str], None], stopping: asyncio.Event
 ) -> None:
-    """Run a worker alone from its files until `stopping` is set; `ready` hears of its URL. Raises ConnectError."""
+    """Run a standalone worker from its settings files until `stopping` is set. Raises ConnectError.
+
+    `ready` is called with the URL of the REST interface once the worker runs.
+    """
     alone = StandaloneWorker(read_settings(worker))
     await alone.start([read_settings(path) for path in connectors])
     try:
@@ -190,9 +198,10 @@ async def run_standalone(
 
 
 async def run_distributed(worker: Path, ready: Callable[[str], None], stopping: asyncio.Event) -> None:
-    """Run a worker of a group from its file until `stopping` is set; `ready` hears of its URL.
+    """Run a worker of a distributed group from its settings file until `stopping` is set.
 
-    Raises ConnectError, and KafkaError for what has ended its membership of the group for good.
+    `ready` is called with the URL of the REST interface once the worker runs. Raises ConnectError, and the KafkaError
+    that ended the group membership for good.
     """
     member = DistributedWorker(read_settings(worker))
     starting = asyncio.create_task(member.start(), name="start the worker")

@@ -1,4 +1,4 @@
-"""Signatures of the requests that workers send each other (KIP-507), under Java's names of algorithms."""
+"""Signs and checks the requests that workers send each other (KIP-507), under Java's names of algorithms."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ ALGORITHMS: Final = {
     "HmacSHA3-384": "sha3_384",
     "HmacSHA3-512": "sha3_512",
 }
-"""Java's names of algorithms, of keys and of signatures, and Python's names of their hashes."""
+"""Java's names of key and signature algorithms, with the names of their hashes in Python."""
 
 MIN_KEY_BITS: Final = 40
-"""The smallest key that Java generates."""
+"""The smallest key size, in bits, that Java generates."""
 
 _LONG_KEYS: Final = frozenset({"HmacMD5", "HmacSHA1"})
 
 
 def new_key(algorithm: str, bits: int | None) -> bytes:
-    """Return a random key; without `bits` of the size that Java gives to keys of the algorithm."""
+    """Return a random key of `bits` bits, or of Java's default key size for the algorithm if `bits` is None."""
     return secrets.token_bytes(key_bytes(algorithm, bits))
 
 
 def key_bytes(algorithm: str, bits: int | None) -> int:
-    """Return the size of a key in bytes."""
+    """Return the size of a key in bytes: `bits` rounded up, or Java's default for the algorithm if `bits` is None."""
     if bits is not None:
         return (bits + 7) // 8
     return 64 if algorithm in _LONG_KEYS else hmac.new(b"", b"", ALGORITHMS[algorithm]).digest_size
@@ -54,10 +54,10 @@ def signed(key: bytes, body: bytes, algorithm: str) -> dict[str, str]:
 def check_signature(
     key: bytes | None, body: bytes, signature: str | None, algorithm: str | None, allowed: Sequence[str]
 ) -> None:
-    """Check the headers of an internal request against its body, in Kafka Connect's order and words.
+    """Check the signature headers of an internal request, in Kafka Connect's order and with its messages.
 
-    Raises BadRequestError for headers that are missing or not understood, NotReadyError while there is no key, and
-    ForbiddenError for a signature by another key or of another body.
+    Raises BadRequestError for missing or malformed headers and for algorithms that are unknown or not allowed,
+    NotReadyError while the worker has no session key, and ForbiddenError if the signature does not match the body.
     """
     if signature is None or algorithm is None:
         raise BadRequestError("Internal request missing required signature")
@@ -66,7 +66,7 @@ def check_signature(
     try:
         given = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadRequestError(f"the header {SIGNATURE_HEADER} is not base64: {error}") from error
+        raise BadRequestError(f"the header {SIGNATURE_HEADER} is not valid base64: {error}") from error
     if algorithm not in allowed:
         raise BadRequestError(
             f"This worker does not support the '{algorithm}' key signing algorithm used by other workers. This worker "

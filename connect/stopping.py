@@ -1,4 +1,4 @@
-"""Waiting that a stop ends."""
+"""Cancels an operation when a stop is requested."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class StoppedError(Exception):
-    """The stop came first, and what was under way has been cancelled."""
+    """A stop was requested, and the operation under way has been cancelled."""
 
 
 async def unless_stopped(doing: Coroutine[Any, Any, T], stopping: asyncio.Event, name: str | None = None) -> T:
-    """Return what `doing` returns, or raise what it raises, in a task of that name.
+    """Run `doing` in a task of this name, and return its result or raise its exception.
 
-    When `stopping` is set first, the task is cancelled and has ended before this raises StoppedError. A task that ends
-    otherwise all the same decides the outcome itself.
+    If `stopping` is set first, the task is cancelled. This function waits for the task to end and raises StoppedError.
+    If the task returns or fails despite the cancellation, its outcome is returned or raised instead.
     """
     task = asyncio.create_task(doing, name=name)
     stop = asyncio.create_task(stopping.wait())
@@ -25,7 +25,7 @@ async def unless_stopped(doing: Coroutine[Any, Any, T], stopping: asyncio.Event,
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.cancel()
-        task.cancel()  # without effect where it is done
+        task.cancel()  # no effect on a task that is done
         await asyncio.gather(task, return_exceptions=True)
     if task.cancelled():
         raise StoppedError

@@ -1,1 +1,1 @@
-"""What the author of a connector subclasses and is given: connector, task, records, offsets, transactions."""
+"""The interface for connector authors: connectors, tasks, records, offsets and transactions."""

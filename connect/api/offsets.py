@@ -1,4 +1,4 @@
-"""`OffsetReader`: where a task goes on, from the offsets that were committed with its records."""
+"""`OffsetReader`: reads the committed offsets from which a task continues."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from .records import SourceOffset, SourcePartition
 
 
 class OffsetReader(Protocol):
-    """Reads the offsets of a connector. Both calls wait until all offsets that are committed now have been read."""
+    """Reads the offsets of a connector.
+
+    Each call first reads all offsets that are committed at the time of the call.
+    """
 
     async def offset(self, partition: SourcePartition) -> SourceOffset | None:
-        """Return the last committed offset of a source partition, or None."""
+        """Return the last committed offset of a source partition, or None if it has none."""
 
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
-        """Return the last committed offset of each source partition, in the same order."""
+        """Return the last committed offset of each source partition, in the same order; None for those without one."""
 
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
-        """Return what `offset` returns, for tasks whose methods run in a thread."""
+        """Return the last committed offset as `offset` does, for tasks whose methods run in a thread."""

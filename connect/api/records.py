@@ -1,4 +1,4 @@
-"""`SourceRecord`: what a source task hands over, with the position in the source that follows it."""
+"""`SourceRecord`: a record that a source task returns, with the position in the source that follows the record."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from ..data.schema import Schema
 
 SourcePartition = Mapping[str, Any]
-"""Where in the source a record comes from, such as {"filename": "a.txt"}: JSON values under names."""
+"""A part of the source, such as {"filename": "a.txt"}: a mapping from names to JSON values."""
 
 SourceOffset = Mapping[str, Any]
-"""A position in a source partition, such as {"position": 17}: JSON values under names."""
+"""A position in a source partition, such as {"position": 17}: a mapping from names to JSON values."""
 
 
 class Header(NamedTuple):
@@ -25,10 +25,11 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """One record for a topic. `timestamp_ms` is milliseconds since the epoch; without one the producer's clock counts.
+    """One record for a topic.
 
-    Without `partition` the key's hash chooses it. A value without a schema is plain Python data. `source_offset` is
-    the position behind this record: a task that starts again goes on there.
+    `timestamp_ms` is in milliseconds since the epoch; if it is None, the producer sets the current time. If `partition`
+    is None, the hash of the key chooses the partition. A value without a schema is plain Python data. `source_offset`
+    is the position after this record: a restarted task continues there.
     """
 
     source_partition: SourcePartition | None = None
@@ -43,5 +44,5 @@ class SourceRecord:
     headers: tuple[Header, ...] = ()
 
     def replace(self, **changes: Any) -> SourceRecord:
-        """Return a record with these attributes changed."""
+        """Return a copy of the record with these attributes changed."""
         return replace(self, **changes)

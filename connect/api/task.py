@@ -13,7 +13,7 @@ from .transactions import TransactionContext
 
 
 class SourceTaskContext(Protocol):
-    """What the worker gives to a task before it starts."""
+    """The worker's services for a task, available before the task starts."""
 
     @property
     def config(self) -> Mapping[str, str]:
@@ -25,40 +25,43 @@ class SourceTaskContext(Protocol):
 
     @property
     def transactions(self) -> TransactionContext | None:
-        """Where transactions end; None unless transaction.boundary=connector."""
+        """The requests for transaction boundaries; None unless transaction.boundary=connector."""
 
 
 class SourceTask(ABC):
-    """Reads records of the source; one task never runs in two places at a time.
+    """A task: reads records of the source. The worker group never runs the same task twice at a time.
 
-    Every method may be `async def`, or a plain `def`, which then runs in a thread that belongs to this task: methods
-    of one task never run at the same time, except `stop`, which may come while a plain `poll` waits.
+    Every method may be `async def`, or plain `def`: plain methods run in a thread that belongs to this task. Methods of
+    one task never run at the same time, except that `stop` may be called while a plain `poll` waits.
 
-    The worker sets `context`, then calls `start` once, `poll` again and again, and `stop` once.
+    The worker sets `context`, then calls `start` once, `poll` repeatedly, and `stop` once.
     """
 
     context: SourceTaskContext
 
     @abstractmethod
     def start(self, config: Mapping[str, str]) -> Awaitable[None] | None:
-        """Open the source, and find out where to go on: `await self.context.offsets.offset(partition)`."""
+        """Open the source, and look up the position to continue from:
+
+        `await self.context.offsets.offset(partition)`.
+        """
 
     @abstractmethod
     def poll(self) -> Awaitable[Iterable[SourceRecord] | None] | Iterable[SourceRecord] | None:
-        """Return the next records, or None or nothing where there are none yet.
+        """Return the next records; None or an empty iterable if there are none yet.
 
-        It should wait a while for records rather than return nothing at once. Raises RetriableError for a failure that
-        passes: the worker polls again after a pause.
+        Wait a while for records instead of returning nothing at once. Raise RetriableError for a temporary failure: the
+        worker polls again after a pause.
         """
 
     def stop(self) -> Awaitable[None] | None:
-        """Close the source; a plain `poll` that waits must return soon after."""
+        """Close the source; a plain `poll` that is waiting must then return soon."""
         return None
 
     def commit(self) -> Awaitable[None] | None:
-        """Note that the offsets of all records that `poll` returned before are committed."""
+        """Handle the commit of the offsets of all records that `poll` has returned so far."""
         return None
 
     def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> Awaitable[None] | None:
-        """Note that a record is acknowledged; `metadata` is None for one that was filtered out or skipped."""
+        """Handle the acknowledgement of a record; `metadata` is None if the record was filtered out or skipped."""
         return None

@@ -1,4 +1,4 @@
-"""`TransactionContext`: how a task says where transactions end, with transaction.boundary=connector (KIP-618)."""
+"""`TransactionContext`: a task's requests to end transactions, with transaction.boundary=connector (KIP-618)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .records import SourceRecord
 
 
 class TransactionContext(Protocol):
-    """Requests the end of the transaction that is open.
+    """Requests the end of the open transaction.
 
-    A request takes effect when the batch of the present poll is handled: after the whole batch, or after `record` of
-    it. Raises IllegalTransactionRequestError where two requests contradict each other.
+    A request takes effect while the worker handles the batch of the current poll: after the whole batch, or after
+    `record`. Raises IllegalTransactionRequestError if two requests contradict each other.
     """
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """Commit after `record`, or without one after the batch that the next poll returns."""
+        """Request a commit after `record`; without a record, after the batch that the next poll returns."""
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Abort after `record`, which is dropped as well, or without one after the batch of the next poll."""
+        """Request an abort after `record`, which is dropped too; without a record, after the batch of the next poll."""

@@ -1,6 +1,6 @@
-"""What a worker remembers: configs, offsets and status, in the record formats of Kafka Connect's internal topics.
+"""Stores a worker's configs, offsets and statuses in the record formats of Kafka Connect's internal topics.
 
-`*_records.py` turn records into values and back, without any input or output. `cluster_config.py` follows the config
-topic. `*_store.py` put a `TopicLog` under them: `kafka_log.py` in a cluster, `memory_log.py` and `file_log.py` for a
-worker alone.
+The `*_records.py` modules turn records into values and back, without input or output. `cluster_config.py` derives the
+state of the cluster from the records of the config topic. The `*_store.py` modules read and write through a `TopicLog`:
+`kafka_log.py` keeps it in a Kafka topic, `memory_log.py` and `file_log.py` serve a standalone worker.
 """

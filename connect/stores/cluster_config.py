@@ -1,7 +1,7 @@
-"""Follows the config topic: from its records to what the cluster is to run.
+"""Derives from the records of the config topic what the Connect cluster is to run.
 
-`ConfigTopicState.apply` is a pure step from record to change. Task settings count only with the commit record behind
-them. A record that makes no sense is logged and left out, as another worker may have written it.
+`ConfigTopicState.apply` turns one record into a change, without input or output. Task settings take effect only at the
+commit record that follows them. A malformed record is logged and ignored, because another worker may have written it.
 """
 
 from __future__ import annotations
@@ -103,18 +103,18 @@ class ClusterConfigState:
     inconsistent: frozenset[str] = frozenset()
 
     def tasks(self, connector: str) -> list[ConnectorTaskId]:
-        """Return the tasks of a connector; none where compaction has left an incomplete set of settings."""
+        """Return the tasks of a connector; none if compaction has left its task settings incomplete."""
         if connector in self.inconsistent:
             return []
         return [ConnectorTaskId(connector, number) for number in range(self.task_counts.get(connector, 0))]
 
     def target_state(self, connector: str) -> TargetState | None:
-        """Return what a connector is to do; None for one that does not exist."""
+        """Return the target state of a connector; None if the connector does not exist."""
         return self.target_states.get(connector)
 
 
 class ConfigTopicState:
-    """What the records up to now say."""
+    """The state of the config topic, updated record by record."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -131,7 +131,7 @@ class ConfigTopicState:
         self._inconsistent: set[str] = set()
 
     def snapshot(self) -> ClusterConfigState:
-        """Return the state as a value."""
+        """Return an immutable copy of the state."""
         return ClusterConfigState(
             self.offset,
             self.session_key,
@@ -147,7 +147,7 @@ class ConfigTopicState:
         )
 
     def apply(self, record: LogRecord) -> Change | None:
-        """Take one record; returns what it changes, or None."""
+        """Apply one record to the state. Return the change that it makes, or None."""
         try:
             key = record.key.decode()
             value = None if record.value is None else json_text.loads(record.value)
@@ -199,12 +199,12 @@ class ConfigTopicState:
     def _task(self, name: str, value: Any) -> Change | None:
         task = parse_task_id(name)
         if task is None:
-            raise _MalformedError("the key names no task")
+            raise _MalformedError("the key does not name a task")
         self._uncommitted.setdefault(task.connector, {})[task] = _member(value, "properties", dict)
         return None
 
     def _commit(self, connector: str, value: Any) -> Change | None:
-        if connector not in self._connectors:  # compaction has removed the settings of one that was deleted
+        if connector not in self._connectors:  # a deleted connector, whose settings compaction has removed
             self._remove(connector)
             return None
         count = _member(value, "tasks", int)
@@ -230,7 +230,7 @@ class ConfigTopicState:
         try:
             key = base64.b64decode(_member(value, "key", str), validate=True)
         except binascii.Error as error:
-            raise _MalformedError(f"the key is not base64: {error}") from None
+            raise _MalformedError(f"the key is not valid base64: {error}") from None
         algorithm, created_ms = _member(value, "algorithm", str), _member(value, "creation-timestamp", int)
         self.session_key = SessionKey(key, algorithm, created_ms)
         return SessionKeyUpdated(self.session_key)
@@ -251,7 +251,7 @@ class ConfigTopicState:
 
 
 class _MalformedError(Exception):
-    """A record does not have the form of its kind."""
+    """A record does not have the format of its kind."""
 
 
 def _object(value: Any) -> dict[str, Any]:

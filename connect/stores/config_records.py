@@ -1,4 +1,4 @@
-"""The records of the config topic: keys and values byte for byte as Kafka Connect 4.1 writes them."""
+"""Builds the records of the config topic: keys and values byte for byte as Kafka Connect 4.1 writes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SESSION_KEY: Final = "session-key"
 
 
 class TargetState(Enum):
-    """What a user wants a connector to do."""
+    """The state that a user wants a connector to be in."""
 
     STARTED = "STARTED"
     PAUSED = "PAUSED"
@@ -33,7 +33,7 @@ class TargetState(Enum):
 
 @dataclass(frozen=True)
 class SessionKey:
-    """The key that signs requests between workers; `created_ms` is milliseconds since the epoch."""
+    """The key that signs requests between workers; `created_ms` is in milliseconds since the epoch."""
 
     key: bytes
     algorithm: str
@@ -41,7 +41,7 @@ class SessionKey:
 
 
 class RestartRequest(NamedTuple):
-    """A user's request to restart a connector, its tasks as well, or only what has failed."""
+    """A user's request to restart a connector, with options to include its tasks and to restart only failed instances."""
 
     connector: str
     only_failed: bool
@@ -49,22 +49,22 @@ class RestartRequest(NamedTuple):
 
 
 def connector_config(connector: str, config: Mapping[str, str | None] | None) -> Record:
-    """Return the record of a connector's settings, or of its removal."""
+    """Return the record of a connector's settings, or of the connector's removal if `config` is None."""
     return f"{CONNECTOR}{connector}".encode(), None if config is None else _properties(config)
 
 
 def task_config(task: ConnectorTaskId, config: Mapping[str, str | None]) -> Record:
-    """Return the record of a task's settings, which count when they are committed."""
+    """Return the record of a task's settings. They take effect at the next commit record."""
     return f"{TASK}{task}".encode(), _properties(config)
 
 
 def commit(connector: str, tasks: int) -> Record:
-    """Return the record that makes the settings of so many tasks count."""
+    """Return the record that puts the settings of the connector's `tasks` tasks into effect."""
     return f"{COMMIT}{connector}".encode(), json_text.dumps({"tasks": tasks})
 
 
 def target_state(connector: str, state: TargetState | None) -> Record:
-    """Return the record of a target state, or of its removal. Workers before 3.5 read STOPPED as PAUSED."""
+    """Return the record of a target state, or of its removal. Workers before Kafka 3.5 read STOPPED as PAUSED."""
     if state is None:
         return f"{TARGET_STATE}{connector}".encode(), None
     old = TargetState.PAUSED if state is TargetState.STOPPED else state
@@ -72,12 +72,12 @@ def target_state(connector: str, state: TargetState | None) -> Record:
 
 
 def task_count(connector: str, tasks: int) -> Record:
-    """Return the record that says how many tasks, at most, have to be fenced before new ones start (KIP-618)."""
+    """Return the record of the number of tasks to fence, at most, before new tasks start (KIP-618)."""
     return f"{TASK_COUNT}{connector}".encode(), json_text.dumps({"task-count": tasks})
 
 
 def restart(request: RestartRequest) -> Record:
-    """Return the record of a request to restart (KIP-745)."""
+    """Return the record of a restart request (KIP-745)."""
     value = {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
     return f"{RESTART}{request.connector}".encode(), json_text.dumps(value)
 
@@ -88,7 +88,7 @@ def logger_level(namespace: str, level: str) -> Record:
 
 
 def session_key(key: SessionKey) -> Record:
-    """Return the record of the key for internal requests (KIP-507)."""
+    """Return the record of the key that signs internal requests (KIP-507)."""
     text = base64.b64encode(key.key).decode()
     value = {"key": text, "algorithm": key.algorithm, "creation-timestamp": key.created_ms}
     return SESSION_KEY.encode(), json_text.dumps(value)

@@ -13,16 +13,17 @@ from .ids import ConnectorTaskId
 from .topic_log import LogRecord, TopicLog
 
 READ_WRITE_TIMEOUT_S: Final = 30.0
-"""Kafka Connect's bound of a write, with the reading that follows it."""
+"""The longest time, in seconds, for a write and the reading after it; Kafka Connect's value."""
 
 
 class ConfigStore:
-    """What the cluster is to run. Each write of a leader is read back before it returns, so that a snapshot has it.
+    """The connectors, task settings and target states that the Connect cluster is to run.
 
-    Writes raise TimeoutError where the topic cannot be written and read within READ_WRITE_TIMEOUT_S.
+    A leader's write returns once it has been read back, so that the next snapshot contains it. Writes raise
+    TimeoutError if the topic cannot be written and read within READ_WRITE_TIMEOUT_S. Writes that are reserved for the
+    leader raise ProducerFencedError if another leader has taken over; call `claim` before the next write.
 
-    `on_change` hears of changes that are read after `start`. What only a leader may write raises ProducerFencedError
-    where another leader has taken over; a new `claim` is needed then.
+    `on_change` is called for each change that is read after `start`.
     """
 
     def __init__(self, topic: TopicLog, on_change: Callable[[Change], None]) -> None:
@@ -37,42 +38,42 @@ class ConfigStore:
         self._live = True
 
     async def stop(self) -> None:
-        """End the reading."""
+        """Stop reading the topic."""
         await self._topic.stop()
 
     def snapshot(self) -> ClusterConfigState:
-        """Return what was read up to now."""
+        """Return the state as of the last record that was read."""
         return self._state.snapshot()
 
     @property
     def offset(self) -> int:
-        """The offset behind the last record that was read."""
+        """The offset after the last record that was read."""
         return self._state.offset
 
     @property
     def session_key(self) -> SessionKey | None:
-        """The key that signs requests between workers; None before a leader has written one."""
+        """The key that signs requests between workers; None until a leader has written one."""
         return self._state.session_key
 
     async def refresh(self, timeout_s: float | None = READ_WRITE_TIMEOUT_S) -> None:
-        """Read to the end; raises TimeoutError, with None never."""
+        """Read the topic to its end. Raise TimeoutError after `timeout_s` seconds; never if `timeout_s` is None."""
         await self._topic.read_to_end(timeout_s)
 
     async def claim(self) -> None:
-        """Fence the leader before; needed before anything that only a leader may write."""
+        """Fence the previous leader; required before any write that is reserved for the leader."""
         await self._topic.claim()
 
     async def put_connector(self, connector: str, config: Config, state: TargetState | None = None) -> None:
-        """Write a connector's settings, and its target state where one is given."""
+        """Write a connector's settings, and its target state if one is given."""
         pairs = [] if state is None else [records.target_state(connector, state)]
         await self._write_as_leader([*pairs, records.connector_config(connector, config)])
 
     async def remove_connector(self, connector: str) -> None:
-        """Delete a connector with its target state."""
+        """Delete a connector and its target state."""
         await self._write_as_leader([records.connector_config(connector, None), records.target_state(connector, None)])
 
     async def put_task_configs(self, connector: str, configs: Sequence[Mapping[str, str | None]]) -> None:
-        """Write the settings of all tasks of a connector, then the record that makes them count."""
+        """Write the settings of all tasks of a connector, then the commit record that puts them into effect."""
         await self.refresh()
         tasks = [records.task_config(ConnectorTaskId(connector, index), each) for index, each in enumerate(configs)]
         if tasks:
@@ -80,7 +81,7 @@ class ConfigStore:
         await self._write_as_leader([records.commit(connector, len(configs))])
 
     async def put_task_count(self, connector: str, tasks: int) -> None:
-        """Write how many tasks have to be fenced before the next set of them may start (KIP-618)."""
+        """Write the number of tasks to fence before the connector's next set of tasks may start (KIP-618)."""
         await self._write_as_leader([records.task_count(connector, tasks)])
 
     async def put_session_key(self, key: SessionKey) -> None:
@@ -88,15 +89,15 @@ class ConfigStore:
         await self._write_as_leader([records.session_key(key)])
 
     async def put_restart(self, request: RestartRequest) -> None:
-        """Write a request to restart."""
+        """Write a restart request."""
         await self._write_as_leader([records.restart(request)])
 
     async def put_target_state(self, connector: str, state: TargetState) -> None:
-        """Write a connector's target state; any worker may."""
+        """Write a connector's target state. Any worker may do this."""
         await self._write([records.target_state(connector, state)])
 
     async def put_logger_level(self, namespace: str, level: str) -> None:
-        """Write a log level for all workers; any worker may."""
+        """Write a log level for all workers. Any worker may do this."""
         await self._write([records.logger_level(namespace, level)])
 
     async def _write(self, pairs: Sequence[records.Record]) -> None:

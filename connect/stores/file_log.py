@@ -1,7 +1,7 @@
-"""`FileLog`: the offsets of a worker that is alone, in a file (offset.storage.file.filename).
+"""`FileLog`: the offsets of a standalone worker, in a file (offset.storage.file.filename).
 
-The file has one JSON line `[key, value]` per record, both as text, and is replaced as a whole: it is the old one or the
-new one after a crash. It is not the file of Java's standalone worker, which holds serialized Java objects.
+The file has one JSON line `[key, value]` per record, both as text. Each write replaces the whole file: after a crash it
+has either the old or the new content. Java's standalone worker has another file format, serialized Java objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .topic_log import Apply
 
 
 class FileLog(MemoryLog):
-    """A `TopicLog` in a file."""
+    """A `TopicLog` that keeps the latest value of each key in a file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class FileLog(MemoryLog):
         self._writing = asyncio.Lock()
 
     async def start(self, apply: Apply) -> None:
-        """Read the file; raises ConnectError where it cannot be read, or was written by something else."""
+        """Read the file; raise ConnectError if the file cannot be read or has another format."""
         await super().start(apply)
         try:
             text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
@@ -40,16 +40,19 @@ class FileLog(MemoryLog):
         except ValueError as error:
             raise ConnectError(
                 f"offset.storage.file.filename {self._path} is not a file of offsets that this worker wrote ({error}): "
-                "name another file, or move this one away to begin without offsets"
+                "name another file, or move this file away to start without offsets"
             ) from error
         await MemoryLog.append(self, [(key.encode(), value.encode()) for key, value in self._values.items()])
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write the file anew with the pairs, then apply them; a cancellation ends the wait, not the write."""
+        """Write the file with these pairs, then apply them.
+
+        A cancellation ends the wait for the write, not the write itself.
+        """
         await asyncio.shield(self._append(records))
 
     async def stop(self) -> None:
-        """End behind a write that goes on."""
+        """Wait for a write that is under way, then close the log."""
         async with self._writing:
             await super().stop()
 

@@ -1,4 +1,4 @@
-"""`ConnectorTaskId`: which task of which connector."""
+"""`ConnectorTaskId`: identifies a task by its connector and number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ConnectorTaskId(NamedTuple):
-    """A task: its connector's name, and its number from 0."""
+    """A task: its connector's name, and its number, counted from 0."""
 
     connector: str
     task: int
@@ -16,7 +16,7 @@ class ConnectorTaskId(NamedTuple):
 
 
 def parse_task_id(text: str) -> ConnectorTaskId | None:
-    """Return the task for "name-0"; names may have dashes. None for other texts."""
+    """Parse a text such as "name-0"; return None for any other format. Connector names may contain dashes."""
     connector, dash, number = text.rpartition("-")
     if not dash or not number.isdecimal() or not number.isascii():
         return None

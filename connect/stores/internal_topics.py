@@ -1,4 +1,4 @@
-"""Creates internal topics, and refuses those that would lose records: they have to be compacted, and nothing else."""
+"""Creates internal topics, and refuses topics that would lose records: cleanup.policy must be `compact` alone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FORBIDDEN: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUT
 
 
 async def prepare(admin: Admin, topic: NewTopic, setting: str, purpose: str) -> None:
-    """Create a topic unless it exists; raises KafkaError, and ConnectError for one that is not compacted.
+    """Create a topic unless it exists. Raise KafkaError, and ConnectError if an existing topic is not compacted.
 
-    Where creating topics, or looking at their configs, is not allowed, the topic is taken to be as it should be.
+    If the worker is not authorised to create the topic or to describe its configs, the topic is used without the check.
     """
     outcome = (await admin.create_topics([topic], raise_errors=False))[topic.name]
     if outcome is None:

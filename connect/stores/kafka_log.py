@@ -1,7 +1,8 @@
-"""`KafkaLog`: an internal topic in the cluster.
+"""`KafkaLog`: an internal topic in the Kafka cluster.
 
-It is read by a consumer without a group. The end that `read_to_end` waits for counts records of open transactions, also
-where only committed ones are applied: a reader must not miss what is being committed (KIP-618).
+A consumer without a group reads the topic. The end offset that `read_to_end` waits for includes records of open
+transactions, even if only committed records are applied: a reader must not miss records that are about to be committed
+(KIP-618).
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from .topic_log import Apply, LogRecord
 log = logging.getLogger(__name__)
 
 _POLL_MS: Final = 200
-"""Longest time after which a waiter looks at positions that moved without a record, over markers of transactions."""
+"""The longest time, in milliseconds, until `read_to_end` notices a position that moved past transaction markers only."""
 
 _END: Final = -1
 
 _CLOSE_S: Final = 5.0
-"""Longest wait at the end for records that are not acknowledged yet."""
+"""The longest wait at the end, in seconds, for the acknowledgement of records."""
 
 
 OFFSETS: Final = "offset.storage.topic", "source connector offsets"
 CONFIGS: Final = "config.storage.topic", "connector configurations"
 STATUSES: Final = "status.storage.topic", "connector and task statuses"
-"""Setting and purpose of each internal topic, in Kafka Connect's words."""
+"""The setting and the purpose of each internal topic, in Kafka Connect's words."""
 
 
 class KafkaLog:
-    """A `TopicLog` in a Kafka topic, which it creates compacted if it is missing.
+    """A `TopicLog` in a Kafka topic, which is created with compaction if it is missing.
 
-    `client` are settings that consumer, producer and admin share. With a `transactional_id` fenced appends are
-    transactions. `partitions` is what a new topic gets; where `single` is set, another number is refused. Messages name
-    the topic by the `setting` that has it, and its `purpose`.
+    `client` has the settings that the consumer, the producer and the admin client share. With a `transactional_id`,
+    fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is set, an existing topic
+    with more than one partition is refused. Error messages name the topic by its `setting` and its `purpose`.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class KafkaLog:
             self._producer = Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
             opened.push_async_callback(self._close_producer)
             await self._producer.start()
-            count = await self._producer.partitions_for(self.topic)  # waits until brokers know a new topic
+            count = await self._producer.partitions_for(self.topic)  # waits until the brokers know a new topic
             if self._single and count != 1:
                 raise ConnectError(
                     f"Topic '{self.topic}' supplied via the '{self._setting}' property is required to have a single "
@@ -105,12 +106,13 @@ class KafkaLog:
             await self._consumer.seek_to_beginning()
             self._task = asyncio.create_task(self._follow(), name=f"read {self.topic}")
             opened.push_async_callback(self._end_task)
-            # A task that was killed may have left a transaction open here, and whoever aborts it starts behind this.
+            # Wait for this isolation level's end only: a killed task may have left a transaction open in this topic,
+            # and the component that aborts the transaction starts after this store.
             await self._read_to_end(isolation)
             self._opened = opened.pop_all()
 
     async def stop(self) -> None:
-        """End the reading and close the clients. Who waits in `read_to_end` is answered with ConnectError."""
+        """Stop reading and close the clients. Pending calls of `read_to_end` raise ConnectError."""
         self._stopped = True
         for waiter in self._waiters:
             if not waiter.done():
@@ -120,9 +122,10 @@ class KafkaLog:
             await self._opened.aclose()
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Wait until everything that the topic holds now is applied.
+        """Wait until everything that the topic holds now, including open transactions, is decided and applied.
 
-        Raises TimeoutError, ConnectError if the log was stopped, or the error that ended the reading.
+        Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, and the
+        error that ended the reading.
         """
         if self._stopped:
             raise self._closed()
@@ -149,12 +152,12 @@ class KafkaLog:
         return ConnectError(f"the log of {self.topic} is closed: try again")
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append the pairs, and wait until they are acknowledged; raises KafkaError."""
+        """Append the pairs and wait until they are acknowledged; raises KafkaError."""
         deliveries = [await self._producer.enqueue(self.topic, value, key=key) for key, value in records]
         await asyncio.gather(*deliveries)
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append all of the pairs or none, in a transaction; raises KafkaError, and needs a new `claim` then."""
+        """Append all of the pairs or none, in a transaction. Raises KafkaError; call `claim` again after an error."""
         if self._transactional_id is None:
             await self.append(records)
             return
@@ -169,7 +172,7 @@ class KafkaLog:
             raise
 
     async def claim(self) -> None:
-        """Fence the leader before, and become the one that may `append_fenced`; again, if it was that already."""
+        """Fence the previous leader and become the only client that may call `append_fenced`. May be called again."""
         if self._transactional_id is None:
             return
         await self._relinquish()

@@ -1,4 +1,4 @@
-"""`MemoryLog`: an internal topic of a worker that is alone and forgets when it ends."""
+"""`MemoryLog`: an internal topic of a standalone worker, kept in memory and lost when the worker ends."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class MemoryLog:
         self._offset = 0
 
     async def start(self, apply: Apply) -> None:
-        """Begin; there is nothing to read."""
+        """Set the callback that applies records; an empty log has nothing to read."""
         self._apply = apply
 
     async def stop(self) -> None:
-        """End."""
+        """Close the log."""
         self._apply = None
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Return at once: what is appended is applied."""
+        """Return at once, because appended records are applied immediately."""
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Apply the pairs."""
@@ -37,4 +37,4 @@ class MemoryLog:
         await self.append(records)
 
     async def claim(self) -> None:
-        """Return at once: nobody else is there."""
+        """Return at once, because a log in memory has no other writer to fence."""

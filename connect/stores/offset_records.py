@@ -1,4 +1,7 @@
-"""The records of the offsets topic: the key is the compact JSON of [connector, partition], the value of the offset."""
+"""Builds and parses the records of the offsets topic.
+
+A key is the compact JSON of [connector, partition]. A value is the compact JSON of the offset.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,26 @@ _PLAIN = (str, bool, int, float, type(None))
 
 
 def offset_key(connector: str, partition: SourcePartition) -> bytes:
-    """Return the key of a source partition, byte for byte as a worker in Java writes it; raises DataError."""
+    """Return the key of a source partition, byte for byte as a Java worker writes it.
+
+    Raises DataError for invalid data.
+    """
     _check(partition, "partition")
     return json_text.dumps([connector, dict(partition)])
 
 
 def sorted_key(connector: str, partition: SourcePartition) -> bytes:
-    """Return what is equal for partitions that differ in the order of their names only."""
+    """Return a key with the partition's names sorted; equal for partitions that differ only in the order of their names."""
     return json_text.dumps([connector, {name: partition[name] for name in sorted(partition)}])
 
 
 def hashed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values under names in the order in which Kafka Connect writes what a user sets."""
+    """Return a copy in HashMap order, the order in which Kafka Connect writes the offsets that a user sets."""
     return {name: values[name] for name in hash_order(values)}
 
 
 def offset_value(offset: SourceOffset | None) -> bytes | None:
-    """Return the value of an offset, None to forget it; raises DataError."""
+    """Return the value of an offset, or None (a tombstone) for None. Raises DataError for invalid data."""
     if offset is None:
         return None
     _check(offset, "offset")
@@ -38,7 +44,7 @@ def offset_value(offset: SourceOffset | None) -> bytes | None:
 
 
 def parse_key(key: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Return (connector, partition), or None for a key that Kafka Connect did not write."""
+    """Return (connector, partition), or None for a key that does not have Kafka Connect's format."""
     try:
         match json_text.loads(key):
             case [str(connector), dict(partition)]:
@@ -49,7 +55,7 @@ def parse_key(key: bytes) -> tuple[str, dict[str, Any]] | None:
 
 
 def parse_value(value: bytes | None) -> dict[str, Any] | None:
-    """Return an offset, or None for one that was deleted; raises DataError for what is no JSON object."""
+    """Return an offset, or None for a deleted one. Raises DataError for a value that is not a JSON object."""
     if value is None:
         return None
     offset = json_text.loads(value)
@@ -59,7 +65,7 @@ def parse_value(value: bytes | None) -> dict[str, Any] | None:
 
 
 def _check(data: Any, what: str) -> None:
-    """Refuse what a reader could not find again: Kafka Connect allows plain values under names only."""
+    """Raise DataError unless `data` is a mapping from texts to plain values; Kafka Connect allows nothing else."""
     if not isinstance(data, dict) and not hasattr(data, "keys"):
         raise DataError(f"a source {what} is a mapping, not {type(data).__name__}")
     for name, value in data.items():

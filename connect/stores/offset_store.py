@@ -1,8 +1,8 @@
-"""`OffsetStore`: what is committed of the source, by connector and source partition.
+"""`OffsetStore`: the committed offsets, by connector and source partition.
 
-Keys of records are bytes, and a source partition with several names can be written in several orders: a task writes the
-one in which it has them, a Java worker writes what a user sets in the order of a HashMap. A task reads its own key, and
-where there is none another one that names the same partition. What a user sets or deletes changes all of them.
+The keys of the records are bytes, and the names of a source partition can be written in several orders: a task writes
+them in the order of its mapping, a Java worker writes a user's partition in HashMap order. A task's read uses the exact
+key, or else another key of the same partition. Writes and deletions by a user apply to all keys of the partition.
 """
 
 from __future__ import annotations
@@ -20,24 +20,27 @@ log = logging.getLogger(__name__)
 
 
 class OffsetStore:
-    """The offsets topic in memory. A read waits until all that is committed at the call is applied."""
+    """The offsets topic in memory.
+
+    A read first waits until all records committed at the time of the call are applied.
+    """
 
     def __init__(self, topic: TopicLog) -> None:
         self._topic = topic
         self._values: dict[bytes, bytes] = {}
         self._keys: dict[str, dict[bytes, dict[bytes, None]]] = {}
-        """Of each connector by source partition, whatever the order of its names: the keys that are stored."""
+        """For each connector and source partition (with its names sorted): the stored keys of the partition, newest first."""
 
     async def start(self) -> None:
         """Read the topic to its end."""
         await self._topic.start(self._apply)
 
     async def stop(self) -> None:
-        """End the reading."""
+        """Stop reading the topic."""
         await self._topic.stop()
 
     async def read(self, connector: str, partitions: Iterable[SourcePartition]) -> list[dict[str, Any] | None]:
-        """Return the offset of each source partition, or None; raises DataError, TimeoutError."""
+        """Return the offset of each source partition, or None if it has none; raises DataError, KafkaError, ConnectError."""
         wanted = [(offset_key(connector, partition), sorted_key(connector, partition)) for partition in partitions]
         await self._topic.read_to_end()
         known = self._keys.get(connector, {})
@@ -60,9 +63,9 @@ class OffsetStore:
     def records(
         self, connector: str, offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that set offsets, None forgets one: under all keys that name the source partition.
+        """Return the records that set these offsets, under all stored keys of each source partition. None deletes an offset.
 
-        Where there is none yet, it is the one that Kafka Connect would write.
+        A source partition without a stored key gets the key that Kafka Connect would write.
         """
         known, pairs = self._keys.get(connector, {}), []
         for partition, offset in offsets:
@@ -72,16 +75,19 @@ class OffsetStore:
         return pairs
 
     async def write(self, connector: str, offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]) -> None:
-        """Write offsets, None forgets one; they are applied when this returns. Raises DataError, TimeoutError."""
+        """Write offsets and wait until they are applied; None deletes an offset.
+
+        Raises DataError, KafkaError, ConnectError.
+        """
         await self._topic.append(self.records(connector, offsets))
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Wait until everything is applied that is in the topic now."""
+        """Wait until all records that the topic holds now are applied."""
         await self._topic.read_to_end()
 
     async def write_raw(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Write records that were made with `offset_key` and `offset_value`."""
+        """Write records that were built with `offset_key` and `offset_value`."""
         await self._topic.append(list(pairs))
 
     def _apply(self, record: LogRecord) -> None:
@@ -101,6 +107,6 @@ class OffsetStore:
             self._values.pop(record.key, None)
             if record.value is not None and offset is not None:
                 self._values[record.key] = record.value
-                partitions[name] = {record.key: None, **keys}  # the newest one first
+                partitions[name] = {record.key: None, **keys}  # the newest key first
         if not partitions[name]:
             del partitions[name]

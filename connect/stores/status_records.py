@@ -1,4 +1,4 @@
-"""The records of the status topic, byte for byte as Kafka Connect 4.1 writes them."""
+"""Builds and parses the records of the status topic, byte for byte as Kafka Connect 4.1 writes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Status:
-    """What a worker said of a connector or task. `generation` is that of the group; `trace` says why it failed."""
+    """A worker's report on a connector or task.
+
+    `generation` is the group's; `trace` is the stack trace of a failure.
+    """
 
     state: State
     worker_id: str
@@ -44,7 +47,7 @@ class Status:
 
 @dataclass(frozen=True)
 class TopicStatus:
-    """A topic that a connector has written to, and the task that was the first to say so."""
+    """A topic that a connector has written to, and the task that reported the topic first."""
 
     topic: str
     connector: str
@@ -58,7 +61,7 @@ def status_key(what: str | ConnectorTaskId) -> bytes:
 
 
 def status_value(status: Status) -> bytes | None:
-    """Return the value of a status; a destroyed one is deleted."""
+    """Return the value of a status; None, a tombstone, for DESTROYED."""
     if status.state is State.DESTROYED:
         return None
     return json_text.dumps(
@@ -73,16 +76,16 @@ def status_value(status: Status) -> bytes | None:
 
 
 def parse_status(value: bytes) -> Status:
-    """Return a status; raises DataError."""
+    """Parse the value of a status record; raise DataError if it is malformed."""
     match json_text.loads(value):
         case {"state": str(state), "worker_id": str(worker_id), "generation": int(generation), **rest}:
             if state in State.__members__:
                 return Status(State[state], worker_id, generation, _text(rest, "trace"), _text(rest, "version"))
-    raise DataError("the value is no status of Kafka Connect")
+    raise DataError("the value is not a status in Kafka Connect's format")
 
 
 def topic_status(status: TopicStatus) -> Record:
-    """Return the record of a topic that a connector uses."""
+    """Return the record that says that a connector uses a topic."""
     value = {
         "name": status.topic,
         "connector": status.connector,
@@ -93,26 +96,29 @@ def topic_status(status: TopicStatus) -> Record:
 
 
 def topic_key(connector: str, topic: str) -> bytes:
-    """Return the key of a topic that a connector uses."""
+    """Return the key of the record that says that a connector uses a topic."""
     return f"{TOPIC}{topic}{_TOPIC_SEPARATOR}{connector}".encode()
 
 
 def parse_topic_key(key: str) -> tuple[str, str]:
-    """Return (connector, topic) for the key of a topic status without its prefix; raises DataError."""
+    """Return (connector, topic) for the key of a topic status without its prefix.
+
+    Raise DataError if it is malformed.
+    """
     topic, separator, connector = key.partition(_TOPIC_SEPARATOR)
     if not separator or not topic or not connector:
-        raise DataError("the key names no topic of a connector")
+        raise DataError("the key does not name a topic and a connector")
     return connector, topic
 
 
 def parse_topic_status(value: bytes) -> TopicStatus:
-    """Return a topic status; raises DataError."""
+    """Parse the value of a topic status record; raise DataError if it is malformed."""
     match json_text.loads(value):
         case {
             "topic": {"name": str(name), "connector": str(connector), "task": int(task), "discoverTimestamp": int(at)}
         }:
             return TopicStatus(name, connector, task, at)
-    raise DataError("the value is no topic status of Kafka Connect")
+    raise DataError("the value is not a topic status in Kafka Connect's format")
 
 
 def _text(given: Mapping[Any, Any], name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""`StatusStore`: what connectors and tasks do on all workers, and which topics they write to."""
+"""`StatusStore`: the states of connectors and tasks on all workers, and the topics that connectors write to."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .topic_log import LogRecord, TopicLog
 log = logging.getLogger(__name__)
 
 _QUEUE: Final = 1_000
-"""Most writes that wait; more hold up whoever reports."""
+"""The largest number of queued writes; while the queue is full, `put` waits."""
 
 
 FLUSH_S: Final = 5.0
-"""Longest wait for writes before a rebalance or at the end, and for reads behind it: a state is not worth more."""
+"""The longest wait, in seconds, for queued writes and for reads of the topic. No status is worth a longer delay."""
 
 
 class StatusStore:
-    """The status topic in memory. Writes go out in order, in the background, and are visible when they are read.
+    """The status topic in memory. Writes are queued, go out in order in the background, and apply once they are read back.
 
-    A safe write leaves alone what another worker, of the same or a newer generation, has said in the meantime.
+    A safe write is dropped if another worker of a newer generation has reported a status in the meantime.
     """
 
     def __init__(self, topic: TopicLog) -> None:
@@ -38,12 +38,12 @@ class StatusStore:
         self._writer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Read the topic to its end, and begin to write."""
+        """Read the topic to its end, and start writing."""
         await self._topic.start(self._apply)
         self._writer = asyncio.create_task(self._write(), name="write the status topic")
 
     async def stop(self) -> None:
-        """Write what waits, within FLUSH_S, then end."""
+        """Write what is queued, within FLUSH_S, then stop."""
         if self._writer is not None:
             await self.flush()
             self._writer.cancel()
@@ -51,7 +51,7 @@ class StatusStore:
         await self._topic.stop()
 
     async def flush(self) -> None:
-        """Wait until everything is written that was reported up to now, FLUSH_S at most."""
+        """Wait until all statuses that were reported so far are written, for FLUSH_S at most."""
         try:
             async with asyncio.timeout(FLUSH_S):
                 await self._queue.join()
@@ -59,18 +59,18 @@ class StatusStore:
             log.warning("the status topic was not written within %g s", FLUSH_S)
 
     async def refresh(self) -> None:
-        """Read what others have written up to now, within FLUSH_S."""
+        """Read what other workers have written so far, within FLUSH_S."""
         try:
             await self._topic.read_to_end(FLUSH_S)
         except (TimeoutError, KafkaError) as error:
             log.warning("the status topic was not read to its end: %s", str(error) or f"not within {FLUSH_S:g} s")
 
     def get(self, what: str | ConnectorTaskId) -> Status | None:
-        """Return what is known of a connector or task."""
+        """Return the last known status of a connector or task, or None."""
         return self._statuses.get(what)
 
     def of_tasks(self, connector: str) -> list[tuple[ConnectorTaskId, Status]]:
-        """Return what is known of a connector's tasks, by their numbers."""
+        """Return the last known statuses of a connector's tasks, sorted by task number."""
         known = [
             (what, status)
             for what, status in self._statuses.items()
@@ -79,11 +79,14 @@ class StatusStore:
         return sorted(known, key=lambda pair: pair[0].task)
 
     def connectors(self) -> set[str]:
-        """Return the connectors that something is known of."""
+        """Return the names of all connectors with a known status."""
         return {what for what in self._statuses if isinstance(what, str)}
 
     async def put(self, what: str | ConnectorTaskId, status: Status, *, safe: bool = False) -> None:
-        """Report what a connector or task does."""
+        """Queue the status of a connector or task.
+
+        With `safe`, drop it if a newer generation has reported another one.
+        """
         if safe and not self._may_write(what, status):
             return
         await self._queue.put([(records.status_key(what), records.status_value(status))])
@@ -93,15 +96,15 @@ class StatusStore:
         return list(self._topics.get(connector, {}).values())
 
     def topics_in_use(self, connector: str) -> Container[str]:
-        """Return the names of the topics that a connector uses; what is read later changes them."""
+        """Return a live view of the names of the topics that a connector uses."""
         return self._topics.setdefault(connector, {})
 
     def connectors_with_topics(self) -> list[str]:
-        """Return the connectors that use a topic."""
+        """Return the names of the connectors that use a topic."""
         return [connector for connector, topics in self._topics.items() if topics]
 
     async def put_topic(self, status: TopicStatus) -> None:
-        """Report that a connector uses a topic; again has no effect."""
+        """Report that a connector uses a topic, unless that is known already."""
         used = self._topics.setdefault(status.connector, {})
         if status.topic not in used:
             used[status.topic] = status
@@ -145,7 +148,7 @@ class StatusStore:
         elif key.startswith(records.TASK):
             task = parse_task_id(key.removeprefix(records.TASK))
             if task is None:
-                raise DataError("the key names no task")
+                raise DataError("the key does not name a task")
             self._set(task, None if value is None else records.parse_status(value))
         elif key.startswith(records.TOPIC):
             connector, topic = records.parse_topic_key(key.removeprefix(records.TOPIC))
