@@ -27,14 +27,14 @@ Config = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class ConnectorConfigUpdated:
-    """A connector is new, or has new settings."""
+    """A connector was created or has new settings."""
 
     connector: str
 
 
 @dataclass(frozen=True)
 class ConnectorRemoved:
-    """A connector is gone."""
+    """A connector was deleted."""
 
     connector: str
 
@@ -48,28 +48,28 @@ class TaskConfigsUpdated:
 
 @dataclass(frozen=True)
 class TargetStateChanged:
-    """A connector is to be started, paused or stopped."""
+    """A connector has a new target state: started, paused or stopped."""
 
     connector: str
 
 
 @dataclass(frozen=True)
 class SessionKeyUpdated:
-    """Internal requests have a new key."""
+    """Internal requests have a new signing key."""
 
     key: SessionKey
 
 
 @dataclass(frozen=True)
 class RestartRequested:
-    """A connector is to be restarted; counts only when it is read live."""
+    """A user requested a restart of a connector. Ignored in records that are read at the worker's start."""
 
     request: RestartRequest
 
 
 @dataclass(frozen=True)
 class LoggerLevelChanged:
-    """A logger has a new level; counts only when it is read live."""
+    """A logger has a new level. Ignored in records that are read at the worker's start."""
 
     namespace: str
     level: str
@@ -88,7 +88,10 @@ Change = (
 
 @dataclass(frozen=True)
 class ClusterConfigState:
-    """What the config topic says at an offset: connectors, their tasks and target states."""
+    """An immutable snapshot of the config topic's state: connectors, their tasks and target states.
+
+    `offset` is the offset after the last record that the snapshot includes.
+    """
 
     offset: int = -1
     session_key: SessionKey | None = None
@@ -192,7 +195,7 @@ class ConfigTopicState:
         if not isinstance(name, str):
             name = _member(value, "state", str)
         if name not in TargetState.__members__:
-            raise _MalformedError(f"{name!r} is no target state")
+            raise _MalformedError(f"{name!r} is not a target state")
         state = self._target_states[connector] = TargetState[name]
         return TargetStateChanged(connector) if state is not before and connector in self._connectors else None
 

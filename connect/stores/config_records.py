@@ -41,7 +41,7 @@ class SessionKey:
 
 
 class RestartRequest(NamedTuple):
-    """A user's request to restart a connector, with options to include its tasks and to restart only failed instances."""
+    """A user's request to restart a connector, with its tasks if wanted, or only the failed ones of both."""
 
     connector: str
     only_failed: bool

@@ -25,7 +25,7 @@ from .topic_log import Apply, LogRecord
 log = logging.getLogger(__name__)
 
 _POLL_MS: Final = 200
-"""The longest time, in milliseconds, until `read_to_end` notices a position that moved past transaction markers only."""
+"""The longest time, in ms, until `read_to_end` notices a position that moved past transaction markers only."""
 
 _END: Final = -1
 

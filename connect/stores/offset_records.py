@@ -26,7 +26,7 @@ def offset_key(connector: str, partition: SourcePartition) -> bytes:
 
 
 def sorted_key(connector: str, partition: SourcePartition) -> bytes:
-    """Return a key with the partition's names sorted; equal for partitions that differ only in the order of their names."""
+    """Return the key with the partition's names sorted, so that the order of the names makes no difference."""
     return json_text.dumps([connector, {name: partition[name] for name in sorted(partition)}])
 
 

@@ -29,7 +29,7 @@ class OffsetStore:
         self._topic = topic
         self._values: dict[bytes, bytes] = {}
         self._keys: dict[str, dict[bytes, dict[bytes, None]]] = {}
-        """For each connector and source partition (with its names sorted): the stored keys of the partition, newest first."""
+        """The stored keys of each source partition, newest first, by connector and the partition's sorted key."""
 
     async def start(self) -> None:
         """Read the topic to its end."""
@@ -40,7 +40,10 @@ class OffsetStore:
         await self._topic.stop()
 
     async def read(self, connector: str, partitions: Iterable[SourcePartition]) -> list[dict[str, Any] | None]:
-        """Return the offset of each source partition, or None if it has none; raises DataError, KafkaError, ConnectError."""
+        """Return the offset of each source partition, or None if it has none.
+
+        Raises DataError, KafkaError and ConnectError.
+        """
         wanted = [(offset_key(connector, partition), sorted_key(connector, partition)) for partition in partitions]
         await self._topic.read_to_end()
         known = self._keys.get(connector, {})
@@ -63,9 +66,9 @@ class OffsetStore:
     def records(
         self, connector: str, offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that set these offsets, under all stored keys of each source partition. None deletes an offset.
+        """Return the records that set these offsets, under all stored keys of each source partition.
 
-        A source partition without a stored key gets the key that Kafka Connect would write.
+        None deletes an offset. A source partition without a stored key gets the key that Kafka Connect would write.
         """
         known, pairs = self._keys.get(connector, {}), []
         for partition, offset in offsets:
