@@ -27,7 +27,8 @@ FLUSH_S: Final = 5.0
 class StatusStore:
     """The status topic in memory.
 
-    Writes are queued, go out in order in the background, and take effect once they are read back. A safe write is dropped if another worker of a newer generation has reported a status in the meantime.
+    Writes are queued, go out in order in the background, and take effect once they are read back. A safe write is
+    dropped if another worker of a newer generation has reported a status in the meantime.
     """
 
     def __init__(self, topic: TopicLog) -> None:
