@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from oncelog.broker.coordinator.claims import Claim
 from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
 from oncelog.broker.coordinator.group.records import decode_key, decode_offset
+from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.control_records import read_control_record
@@ -78,6 +79,8 @@ def _extension_does_not_act(world: World) -> None:
 def look_before_deletion(world: World, log: PartitionLog, offset: int) -> None:
     """As a reader who was quick enough: note what is about to go."""
     if log.topic == OUTPUT:
+        if world.scenario.may_lose:
+            world.seen.pop(log.partition, None)
         _look_at_output(world, log.partition, log)
     elif log.topic == ALONE:
         note_what_goes(world, log, offset)
@@ -385,6 +388,7 @@ async def memory_is_what_the_log_says(world: World) -> None:
 def _groups_with_outlived_claims(world: World) -> set[str]:
     groups = world.broker.broker.group_coordinator
     keeper = groups.claim_keeper
+    assert isinstance(keeper, GroupClaims)
     return {
         name
         for name in keeper.groups()
