@@ -1,15 +1,16 @@
-"""The 61 bytes in front of every record batch (format v2, KIP-98), and all that a broker does with them.
+"""Read, check, patch and write the 61-byte header of record batches (format v2, KIP-98).
 
-Owns: reading a header, walking a run of batches, the checksum, and patching base offset and leader epoch in place.
-Never looks at the records behind the header: to the broker they are opaque, compressed or not.
+The module reads headers, walks a buffer of batches, verifies checksums, and patches headers in place. It never looks at
+the records after the header: to the broker they are opaque, compressed or not.
 
-Layout, big endian; `crc` is the CRC-32C of everything behind itself, so offset and epoch can be patched freely::
+Layout, big endian. `crc` is the CRC-32C of all bytes after it, so the base offset and the leader epoch, which come
+before it, can be patched without a new checksum::
 
     base_offset int64 | batch_length int32 | partition_leader_epoch int32 | magic int8 | crc uint32 | attributes int16 |
     last_offset_delta int32 | base_timestamp int64 | max_timestamp int64 | producer_id int64 | producer_epoch int16 |
     base_sequence int32 | record_count int32 | records...
 
-attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 base_timestamp is a delete horizon.
+Bits of attributes: 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 base_timestamp is a delete horizon.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .schema import Buffer
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
 LENGTH_END: Final = 12
-"""Bytes up to and including `batch_length`, which counts what follows them."""
+"""The number of bytes up to the end of `batch_length`. The value of `batch_length` counts the bytes after them."""
 CRC_START: Final = 17
 CRC_END: Final = 21
 MAGIC: Final = 2
@@ -58,18 +59,18 @@ class CorruptBatch(KafkaError):
 
 
 class BatchBudgetExceeded(CorruptBatch):
-    """A batch would take more memory or time than is allowed for one: too many objects, or bytes when decompressed."""
+    """The batch would take too much memory or time: it has too many objects or too many decompressed bytes."""
 
 
 class TimestampType(IntEnum):
-    """Who set the timestamps of a batch's records."""
+    """The origin of a batch's timestamps: the producer (CREATE_TIME) or the broker (LOG_APPEND_TIME)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """One batch header as read: a plain tuple, because a broker makes one per batch: it must cost next to nothing."""
+    """The header of one batch. It is a plain tuple because a broker creates one for each batch, so it must be cheap."""
 
     base_offset: int
     batch_length: int
@@ -87,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> int:
-        """The compression code as written: 5 to 7 mean nothing known, see `compression.Compression`."""
+        """The compression code as written. The codes 5 to 7 are not defined (see `compression.Compression`)."""
         return self.attributes & COMPRESSION_MASK
 
     @property
@@ -100,7 +101,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """True when `base_timestamp` is the time from which compaction may drop the batch's tombstones (KIP-534)."""
+        """Whether `base_timestamp` is the time after which compaction may drop the batch's tombstones (KIP-534)."""
         return bool(self.attributes & DELETE_HORIZON)
 
     @property
@@ -109,45 +110,46 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, compacted away or not (inclusive)."""
+        """The offset of the last record, even if compaction removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the batch (exclusive end): where the next batch begins."""
+        """The offset after the batch's last offset, where the next batch begins."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, -1 without one; after 2^31-1 comes 0."""
+        """The sequence of the last record, or -1 without sequences. Sequences continue at 0 after 2^31-1."""
         if self.base_sequence < 0:
             return -1
         return next_sequence(self.base_sequence, self.last_offset_delta)
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes, header included."""
         return LENGTH_END + self.batch_length
 
     @property
     def has_producer(self) -> bool:
-        """True when an idempotent or transactional producer (or a coordinator on its behalf) wrote the batch."""
+        """Whether an idempotent or transactional producer, or a coordinator on its behalf, wrote the batch."""
         return self.producer_id >= 0
 
 
 def next_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` records after `sequence`; after 2^31-1 comes 0."""
+    """Return the sequence that is `count` after `sequence`. Sequences continue at 0 after 2^31-1."""
     return (sequence + count) & MAX_SEQUENCE
 
 
 _new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__new__, BatchHeader)
-"""Make a header of 13 values: without the Python function that the class's own constructors are."""
+"""Make a header from 13 values. It avoids the Python-level call of a NamedTuple's own constructors."""
 
 
 def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
-    """The header of the batch at `position`; `whole` also demands that the entire batch lies within the buffer.
+    """Return the header of the batch at `position`.
 
-    Checks structure only (bounds, magic, lengths and counts that cannot be), not the checksum. Raises CorruptBatch.
+    With `whole`, also check that the entire batch lies within the buffer. Checks only the structure: bounds, magic, and
+    impossible lengths and counts. Does not verify the checksum. Raises CorruptBatch.
     """
     available = len(buffer) - position
     if available < HEADER_SIZE:
@@ -168,10 +170,11 @@ def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) 
 
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch from `position` on; what is cut off at the end is left out silently.
+    """Yield (position, header) of each whole batch from `position` on. A batch that is cut off at the end is left out.
 
-    A Fetch answer may end within a batch, hence the silence: who must not lose anything compares the last position plus
-    size with the buffer's length. Raises CorruptBatch on a batch that is not cut off but broken.
+    A Fetch response may end within a batch, so a cut-off batch is no error. A caller that must not lose a batch
+    compares the last position plus the last batch's size with the buffer's length. Raises CorruptBatch on a batch that
+    is broken and not merely cut off.
     """
     end = len(buffer)
     while end - position >= HEADER_SIZE:
@@ -184,7 +187,7 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the checksum in `header` matches the bytes of its batch at `position`."""
+    """Return whether the checksum in `header` matches the bytes of the batch at `position`."""
     end = position + LENGTH_END + header[1]
     return crc32c(memoryview(buffer)[position + CRC_END : end]) == header[4]
 
@@ -196,9 +199,10 @@ def stamp(
     leader_epoch: int,
     log_append_time: int | None = None,
 ) -> None:
-    """Write base offset and leader epoch into the batch at `position`, in place; the checksum does not cover them.
+    """Write the base offset and the leader epoch into the batch at `position`, in place.
 
-    With `log_append_time` (ms) the batch also becomes one of type LOG_APPEND_TIME, which renews the checksum.
+    The checksum does not cover these two fields. With `log_append_time` (ms), also set the timestamp type
+    LOG_APPEND_TIME and the largest timestamp, and renew the checksum.
     """
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH_AT_12.pack_into(buffer, position + LENGTH_END, leader_epoch)
@@ -210,14 +214,14 @@ def stamp(
 
 
 def clear_attributes(buffer: bytearray | memoryview, position: int, keep: int) -> None:
-    """Clear every attribute bit outside of `keep` in the batch at `position`, in place; renews the checksum."""
+    """Clear every attribute bit that is not in `keep`, in place, in the batch at `position`. Renew the checksum."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes & keep)
     _renew_crc(buffer, position)
 
 
 def set_max_timestamp(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
-    """Write the largest timestamp (ms) into the header of the batch at `position`, in place; renews the checksum."""
+    """Write the largest timestamp (ms) into the header of the batch at `position`, in place. Renew the checksum."""
     _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
     _renew_crc(buffer, position)
 
@@ -242,7 +246,10 @@ def assemble_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytes:
-    """A whole batch: header with checksum, then `payload` (the encoded records, compressed if `attributes` says so)."""
+    """Return a whole batch: the header with its checksum, then `payload`, the encoded records.
+
+    If `attributes` names a compression, `payload` must already be compressed.
+    """
     header = bytearray(HEADER_SIZE)
     HEADER.pack_into(
         header,

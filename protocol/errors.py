@@ -1,7 +1,7 @@
-"""Every error of the protocol: the table of codes, the exceptions, and what an older request version is sent instead.
+"""Define the protocol's errors: the codes, the exceptions, and the codes that older request versions get instead.
 
-Owns the one table (code, name, retriable, meaning), from which exceptions, logs, metrics and docs take their words, and
-the downgrade table. Decides nothing about when an error is due.
+One table holds the code, name, retriability and meaning of each error. Exceptions, logs, metrics and docs take their
+words from it. A second table lists the downgrades. When to send which error is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, as of 4.1. `retriable`: the same request may succeed later; `text`: what went wrong."""
+    """Kafka's error codes, as of 4.1. `retriable`: the same request may succeed later. `text`: what went wrong."""
 
     retriable: bool
     text: str
 
     def __new__(cls, code: int, retriable: bool = False, text: str = "") -> ErrorCode:
-        """Make a member of a row of the table; its value is the code alone.
+        """Create a member from a row of the table. The member's value is the code alone.
 
-        No row relies on the defaults: they let type checkers accept `ErrorCode(3)`.
+        The defaults exist only so that type checkers accept `ErrorCode(3)`; every row gives all three fields.
         """
         member = int.__new__(cls, code)
         member._value_ = code
@@ -33,7 +33,7 @@ class ErrorCode(IntEnum):
 
     UNKNOWN_SERVER_ERROR = -1, False, "An unexpected error on the server."
     NONE = 0, False, "Success."
-    OFFSET_OUT_OF_RANGE = 1, False, "The offset is outside of what the partition holds."
+    OFFSET_OUT_OF_RANGE = 1, False, "The offset is outside of the partition's log."
     CORRUPT_MESSAGE = 2, True, "The records failed their checksum, or are malformed."
     UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This broker does not host that topic or partition."
     INVALID_FETCH_SIZE = 4, False, "The fetch size is not valid."
@@ -45,10 +45,10 @@ class ErrorCode(IntEnum):
     MESSAGE_TOO_LARGE = 10, False, "The records are larger than the partition accepts."
     STALE_CONTROLLER_EPOCH = 11, False, "The controller has moved to another broker."
     OFFSET_METADATA_TOO_LARGE = 12, False, "The metadata string of the offset is too long."
-    NETWORK_EXCEPTION = 13, True, "The connection was lost before an answer came."
+    NETWORK_EXCEPTION = 13, True, "The connection was lost before the response arrived."
     COORDINATOR_LOAD_IN_PROGRESS = 14, True, "The coordinator is still reading its state from disk."
     COORDINATOR_NOT_AVAILABLE = 15, True, "The coordinator is not available."
-    NOT_COORDINATOR = 16, True, "This broker is not the coordinator of that id."
+    NOT_COORDINATOR = 16, True, "This broker is not the coordinator of that group or transactional id."
     INVALID_TOPIC_EXCEPTION = 17, False, "The topic name is not allowed."
     RECORD_LIST_TOO_LARGE = 18, False, "The record batch is larger than a segment."
     NOT_ENOUGH_REPLICAS = 19, True, "Too few replicas are in sync to accept the records."
@@ -58,7 +58,7 @@ class ErrorCode(IntEnum):
     INCONSISTENT_GROUP_PROTOCOL = 23, False, "The member's protocols do not fit those of the group."
     INVALID_GROUP_ID = 24, False, "The group id is not valid."
     UNKNOWN_MEMBER_ID = 25, False, "The group has no such member."
-    INVALID_SESSION_TIMEOUT = 26, False, "The session timeout is outside of what the group coordinator allows."
+    INVALID_SESSION_TIMEOUT = 26, False, "The session timeout is outside of the group coordinator's range."
     REBALANCE_IN_PROGRESS = 27, False, "The group is rebalancing: join it again."
     INVALID_COMMIT_OFFSET_SIZE = 28, False, "The commit is too large to be stored."
     TOPIC_AUTHORIZATION_FAILED = 29, False, "Not authorized to access the topic."
@@ -86,7 +86,7 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_EPOCH = 47, False, "The producer epoch is older than the one that the log or coordinator knows."
     INVALID_TXN_STATE = 48, False, "The operation is not allowed in the transaction's current state."
     INVALID_PRODUCER_ID_MAPPING = 49, False, "The producer id does not belong to that transactional id."
-    INVALID_TRANSACTION_TIMEOUT = 50, False, "The transaction timeout is not positive, or over the broker's maximum."
+    INVALID_TRANSACTION_TIMEOUT = 50, False, "The transaction timeout is not positive, or exceeds the broker's maximum."
     CONCURRENT_TRANSACTIONS = 51, True, "Another operation on this transactional id is still under way."
     TRANSACTION_COORDINATOR_FENCED = 52, False, "The markers come from a transaction coordinator that was replaced."
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, False, "Not authorized to use that transactional id."
@@ -112,7 +112,7 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69, False, "The group does not exist."
     FETCH_SESSION_ID_NOT_FOUND = 70, True, "The fetch session does not exist."
     INVALID_FETCH_SESSION_EPOCH = 71, True, "The fetch session epoch is not the next one."
-    LISTENER_NOT_FOUND = 72, True, "The leader has no endpoint on the listener that was asked."
+    LISTENER_NOT_FOUND = 72, True, "The leader has no endpoint on the listener that the client used."
     TOPIC_DELETION_DISABLED = 73, False, "Deletion of topics is disabled."
     FENCED_LEADER_EPOCH = 74, True, "The leader epoch is older than the broker's."
     UNKNOWN_LEADER_EPOCH = 75, True, "The leader epoch is newer than the broker's."
@@ -125,14 +125,14 @@ class ErrorCode(IntEnum):
     OFFSET_NOT_AVAILABLE = 78, True, "The new leader does not know its high watermark yet."
     MEMBER_ID_REQUIRED = 79, False, "The member must join again with the member id that was assigned to it."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, True, "The preferred leader is not available."
-    GROUP_MAX_SIZE_REACHED = 81, False, "The group has as many members as it may have."
+    GROUP_MAX_SIZE_REACHED = 81, False, "The group has reached its maximum number of members."
     FENCED_INSTANCE_ID = 82, False, "Another member took over this group instance id."
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, True, "No eligible leader is available."
     ELECTION_NOT_NEEDED = 84, True, "The partition needs no election."
     NO_REASSIGNMENT_IN_PROGRESS = 85, False, "The partition has no reassignment under way."
     GROUP_SUBSCRIBED_TO_TOPIC = 86, False, "The group is subscribed to the topic, so its offsets cannot be deleted."
     INVALID_RECORD = 87, False, "A record failed the broker's validation."
-    UNSTABLE_OFFSET_COMMIT = 88, True, "Transactional offset commits on the partition are not decided yet."
+    UNSTABLE_OFFSET_COMMIT = 88, True, "The partition has pending transactional offset commits."
     THROTTLING_QUOTA_EXCEEDED = 89, True, "The throttling quota is exceeded."
     PRODUCER_FENCED = 90, False, "A newer producer with the same transactional id has taken over."
     RESOURCE_NOT_FOUND = 91, False, "The resource does not exist."
@@ -144,9 +144,9 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, False, "The principal of a forwarded request cannot be read."
     SNAPSHOT_NOT_FOUND = 98, False, "The snapshot does not exist."
     POSITION_OUT_OF_RANGE = 99, False, "The position is outside of the snapshot."
-    UNKNOWN_TOPIC_ID = 100, True, "This broker does not host a topic of that id."
-    DUPLICATE_BROKER_REGISTRATION = 101, False, "A broker of that id is registered already."
-    BROKER_ID_NOT_REGISTERED = 102, False, "No broker of that id is registered."
+    UNKNOWN_TOPIC_ID = 100, True, "This broker does not host a topic with that id."
+    DUPLICATE_BROKER_REGISTRATION = 101, False, "A broker with that id is registered already."
+    BROKER_ID_NOT_REGISTERED = 102, False, "No broker with that id is registered."
     INCONSISTENT_TOPIC_ID = 103, True, "The topic id in the log differs from the one in the request."
     INCONSISTENT_CLUSTER_ID = 104, False, "The cluster id in the request is not this cluster's."
     TRANSACTIONAL_ID_NOT_FOUND = 105, False, "The transactional id does not exist."
@@ -168,12 +168,12 @@ class ErrorCode(IntEnum):
     UNKNOWN_SUBSCRIPTION_ID = 117, False, "The client sent metrics for a subscription that is out of date."
     TELEMETRY_TOO_LARGE = 118, False, "The metrics are larger than the broker accepts."
     INVALID_REGISTRATION = 119, False, "The controller considers the broker registration invalid."
-    TRANSACTION_ABORTABLE = 120, False, "The transaction met an error and must be aborted; the producer can go on."
+    TRANSACTION_ABORTABLE = 120, False, "An error occurred: abort the transaction, then the producer can continue."
     INVALID_RECORD_STATE = 121, False, "The record is not in a state that allows this acknowledgement."
     SHARE_SESSION_NOT_FOUND = 122, True, "The share session does not exist."
     INVALID_SHARE_SESSION_EPOCH = 123, True, "The share session epoch is not the next one."
     FENCED_STATE_EPOCH = 124, False, "The share coordinator fenced an old state epoch."
-    INVALID_VOTER_KEY = 125, False, "The voter key does not fit the receiver's."
+    INVALID_VOTER_KEY = 125, False, "The voter key does not match the receiver's."
     DUPLICATE_VOTER = 126, False, "The voter is part of the set already."
     VOTER_NOT_FOUND = 127, False, "The voter is not part of the set."
     INVALID_REGULAR_EXPRESSION = 128, False, "The regular expression is not valid."
@@ -185,10 +185,10 @@ class ErrorCode(IntEnum):
 
 
 CONCURRENT_PRODUCER_COMMIT: Final = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-"""85, sent only to extension-aware clients: another producer's claim of a newer generation covers the partition."""
+"""85, sent only to extension-aware clients: a newer generation's claim of another producer covers the partition."""
 
 PENDING_TRANSACTION: Final = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-"""86, sent only to extension-aware clients: transactional offset commits on the partition are not decided yet."""
+"""86, sent only to extension-aware clients: the partition has pending transactional offset commits."""
 
 _EXTENSION_NAMES: Final = {
     CONCURRENT_PRODUCER_COMMIT: "CONCURRENT_PRODUCER_COMMIT",
@@ -197,7 +197,7 @@ _EXTENSION_NAMES: Final = {
 
 
 def extension_name(code: ErrorCode) -> str:
-    """What a code is called in the APIs of the extension, where two numbers have meanings of their own."""
+    """Return the name of a code in the extension's APIs, where codes 85 and 86 have other meanings than in Kafka."""
     return _EXTENSION_NAMES.get(code, code.name)
 
 
@@ -205,18 +205,19 @@ _BY_CODE: Final = {int(code): code for code in ErrorCode}
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return the member for a code off the wire; one that this table does not know is UNKNOWN_SERVER_ERROR."""
+    """Return the member for a code from the wire, or UNKNOWN_SERVER_ERROR if the table does not have the code."""
     return _BY_CODE.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 LONGEST_MESSAGE: Final = 8_000
-"""Characters of an error message, of up to four bytes each: a string of the protocol has at most 32,767 bytes."""
+"""The most characters of an error message. At four bytes each, they fit into a string of the protocol (32,767 bytes).
+"""
 
 
 class KafkaError(Exception):
-    """A request failed as a whole with `code`; `message` says what, where and, if there is one, the remedy.
+    """A request that failed as a whole. `message` says what failed and where, and names the remedy if one exists.
 
-    A longer message than LONGEST_MESSAGE (it may quote a name of the request) is cut.
+    A message longer than LONGEST_MESSAGE is cut, because it may quote a long name from the request.
     """
 
     def __init__(self, code: int, message: str | None = None) -> None:
@@ -236,19 +237,19 @@ class KafkaError(Exception):
 
 
 class CodecError(ValueError):
-    """A message could not be read or written."""
+    """An error while a message was encoded or decoded."""
 
 
 class EncodeError(CodecError):
-    """The message has a value of the wrong type or range, or one that this version cannot carry."""
+    """The message has a value of the wrong type or range, or a value that this version cannot carry."""
 
 
 class AnswerTooLarge(EncodeError):
-    """The message has more bytes than its writer allows."""
+    """The encoded message has more bytes than the caller allows."""
 
 
 class DecodeError(CodecError):
-    """The bytes are not a message of this class and version; `position` is where in the buffer that showed."""
+    """The bytes are not a message of this class and version. `position` is the byte at which decoding failed."""
 
     def __init__(self, message: str, position: int = -1) -> None:
         super().__init__(f"{message} (at byte {position})" if position >= 0 else message)
@@ -258,8 +259,8 @@ class DecodeError(CodecError):
 class MalformedTag(DecodeError):
     """Only the value of a known tagged field of the extension (`tag`, 9000 or above) is malformed.
 
-    The frame is sound otherwise, so the request is to be answered with INVALID_REQUEST and its connection kept.
-    `partial`, where the codec could set it, is the message with every extension tag left uninterpreted.
+    The rest of the frame is valid, so the broker answers the request with INVALID_REQUEST and keeps its connection.
+    `partial` is the message with every extension tag left uninterpreted, or None if the codec could not set it.
     """
 
     def __init__(self, message: str, position: int = -1, tag: int = -1) -> None:
@@ -269,18 +270,19 @@ class MalformedTag(DecodeError):
 
 
 class UnsupportedVersion(EncodeError, DecodeError):
-    """The definition has no such version."""
+    """The message's definition has no such version."""
 
     def __init__(self, message: str, version: int = -1) -> None:
         DecodeError.__init__(self, message)
         self.version = version
 
 
-# (API key, code) → (first request version that knows the code, what older ones are sent). Where a pair is missing,
-# every version may be sent the code. What brought them: KIP-588 PRODUCER_FENCED, KIP-890 TRANSACTION_ABORTABLE, KIP-112
-# KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT, KIP-207 OFFSET_NOT_AVAILABLE, KIP-848
-# STALE_MEMBER_EPOCH. Produce never learnt PRODUCER_FENCED, and knows no errors of a coordinator: its clients retry
-# NOT_ENOUGH_REPLICAS without asking for metadata. TxnOffsetCommit v0-1 clients crash on a loading coordinator.
+# (API key, code) → (first request version that knows the code, the code that older versions get). If a pair is missing,
+# every version gets the code itself. The KIPs that introduced the codes: KIP-588 PRODUCER_FENCED, KIP-890
+# TRANSACTION_ABORTABLE, KIP-112 KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT,
+# KIP-207 OFFSET_NOT_AVAILABLE, KIP-848 STALE_MEMBER_EPOCH. No version of Produce knows PRODUCER_FENCED or a
+# coordinator's errors: its clients retry NOT_ENOUGH_REPLICAS without refreshing their metadata. Clients of
+# TxnOffsetCommit v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS.
 _NEVER: Final = 1 << 15
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 _FIND_COORDINATOR, _JOIN_GROUP, _HEARTBEAT, _LEAVE_GROUP, _SYNC_GROUP, _DELETE_TOPICS = 10, 11, 12, 13, 14, 20
@@ -342,12 +344,12 @@ _DOWNGRADES: Final = _downgrades()
 
 
 def downgrade(code: int, api_key: int, version: int) -> ErrorCode:
-    """Return what a request of this API and version is sent for `code`: itself, or an older code that it knows."""
+    """Return `code`, or the older code to send instead if this version of the API does not know `code`."""
     rule = _DOWNGRADES.get((api_key, int(code)))
     return rule[1] if rule is not None and version < rule[0] else error_code(code)
 
 
 def downgrades() -> Iterator[tuple[int, ErrorCode, int, ErrorCode]]:
-    """Yield the downgrade table: (API key, code, first version that knows it, what older ones are sent)."""
+    """Yield the downgrade table as (API key, code, first version that knows the code, code that older versions get)."""
     for (api_key, code), (since, older) in sorted(_DOWNGRADES.items()):
         yield api_key, error_code(code), since, older

@@ -1,7 +1,7 @@
-"""Frames: the int32 size, the request and response headers, and the message behind them.
+"""Encode and decode whole frames: the int32 size, the request or response header, and the message.
 
-Owns which header version goes with which API version. A frame here is what follows the size: reading the size off a
-socket, and refusing too large ones, is the connection's business.
+This module decides which header version goes with which API version. To the decoding functions, a frame is the bytes
+after the size. The connection reads the size from the socket and refuses frames that are too large.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .schema import MAX_VERSION, Buffer, Request, Response
 R = TypeVar("R", bound=Response)
 
 API_VERSIONS: Final = 18
-"""The one API whose responses always have header v0: the client does not know yet what the broker understands."""
+"""The key of ApiVersions, whose responses always have header v0: the client does not know the broker's versions yet."""
 
 key_and_version: Final = struct.Struct(">hh").unpack_from
-"""Read API key and version off a request frame of at least four bytes."""
+"""Read the API key and the API version from a request frame. The frame must have at least four bytes."""
 
 _INT32: Final = struct.Struct(">i")
 _SIZE_AND_ID: Final = struct.Struct(">ii")
 
 
 class _FirstFlexible(dict[int, int]):
-    """The first flexible version of each API's request; above all versions for an API that is not known."""
+    """The first flexible version of each API's request. For an unknown API: a number above all versions."""
 
     def __missing__(self, api_key: int) -> int:
         cls = request_class(api_key)
-        if cls is None:  # not kept: keys come off the wire
+        if cls is None:  # unknown keys are not stored, because clients can send any number
             return MAX_VERSION + 1
         self[api_key] = cls.spec.flexible.low if cls.spec.flexible.high >= 0 else MAX_VERSION + 1
         return self[api_key]
@@ -43,10 +43,10 @@ _first_flexible: Final = _FirstFlexible()
 _request_headers: Final = decoders_of(RequestHeader)
 
 MAX_HEADER_TAGS: Final = 64
-"""The most tagged fields in a request's header; KIP-482 has none there yet, the extension has one."""
+"""The most tagged fields in a request's header. KIP-482 defines none there yet; the extension defines one."""
 
 MAX_RESPONSE_ELEMENTS: Final = 1 << 22
-"""The most elements in a response: a broker is trusted with the metadata of some 500,000 partitions."""
+"""The most elements in a response. Clients trust the broker: its metadata may describe some 500,000 partitions."""
 
 
 def request_header_version(api_key: int, version: int) -> int:
@@ -55,14 +55,14 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(cls: type[Response], version: int) -> int:
-    """Return the version of the header in front of a response: 1 for flexible versions, else 0."""
+    """Return the version of the header in front of a response: 1 for flexible versions, except ApiVersions, else 0."""
     return 1 if version in cls.spec.flexible and cls.spec.key != API_VERSIONS else 0
 
 
 def encode_request(
     message: Request[R], version: int, correlation_id: int, client_id: str | None, extension_version: int = -1
 ) -> list[Buffer]:
-    """Return a whole request, size included, for `writelines`; raises EncodeError."""
+    """Return a whole request, including its size, as buffers for `writelines`. Raises EncodeError."""
     key = message.spec.key
     flexible = version in message.spec.flexible
     header = RequestHeader(key, version, correlation_id, client_id, extension_version if flexible else -1)
@@ -72,14 +72,14 @@ def encode_request(
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Buffer]:
-    """Return a whole response, size included, for `writelines`; raises EncodeError."""
+    """Return a whole response, including its size, as buffers for `writelines`. Raises EncodeError."""
     return response_encoder(type(message), version)(message, correlation_id)
 
 
 def response_encoder(cls: type[Response], version: int) -> Callable[[Response, int], list[Buffer]]:
-    """Return `encode_response` of one class in one version: a function of the message and the correlation id.
+    """Return a function of (message, correlation id) that does what `encode_response` does for this class and version.
 
-    For a caller so hot that it keeps the function.
+    A caller on a hot path keeps the function and saves the look-ups of class and version.
     """
     encode = encoders_of(cls)[version]
     tags = b"\0" if response_header_version(cls, version) else b""
@@ -97,9 +97,9 @@ def response_encoder(cls: type[Response], version: int) -> Callable[[Response, i
 def encode_response_in_steps(
     message: Response, version: int, correlation_id: int, max_bytes: int
 ) -> Generator[int, None, list[Buffer]]:
-    """As `encode_response`, as a generator that pauses now and then and returns the buffers.
+    """Encode a response like `encode_response`, but as a generator that pauses regularly and returns the buffers.
 
-    Raises AnswerTooLarge for more than `max_bytes`, records apart.
+    Raises AnswerTooLarge when the response, not counting its records, has more than `max_bytes`.
     """
     pieces = yield from encode_in_steps(message, version, max_bytes)
     tags = b"\0" if response_header_version(type(message), version) else b""
@@ -108,7 +108,7 @@ def encode_response_in_steps(
 
 
 def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
-    """Put size and header in front; a small first piece is joined with them, which spares the socket a buffer."""
+    """Put `lead` in front of the pieces. A small first piece is joined with it, which saves the socket a buffer."""
     if len(pieces[0]) < 16384:
         pieces[0] = lead + pieces[0]
     else:
@@ -117,10 +117,10 @@ def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Read a request's header; returns it and where the body begins.
+    """Decode a request's header. Return the header and the position where the body begins.
 
-    Of an API that is not known, only the fields of header v1 can be read. Raises DecodeError; MalformedTag if the only
-    thing wrong is the value of an extension tag.
+    For an unknown API, only the fields of header v1 can be read. Raises DecodeError, or its subclass MalformedTag if
+    the only error is in the value of an extension tag.
     """
     try:
         api_key, version = key_and_version(frame)
@@ -130,17 +130,20 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def header_decoder(api_key: int, version: int) -> Callable[[Buffer, int, int], tuple[RequestHeader, int]]:
-    """Return the decoder of an API's request headers, called with frame, position (0) and MAX_HEADER_TAGS."""
+    """Return the decoder of an API's request headers. Call it with the frame, the position 0 and MAX_HEADER_TAGS."""
     return _request_headers[request_header_version(api_key, version)]
 
 
 def decode_plain_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """As `decode_request_header`, for a frame that it read at least in part: the extension's tag is not interpreted."""
+    """Decode a request's header like `decode_request_header`, but do not interpret the extension's tag.
+
+    `decode_request_header` must have read the frame before, at least up to a MalformedTag.
+    """
     api_key, version = key_and_version(frame)
     return decode_plain(RequestHeader, frame, request_header_version(api_key, version), 0, MAX_HEADER_TAGS)
 
 
 def decode_response(cls: type[R], version: int, frame: Buffer) -> tuple[int, R]:
-    """Read a response's header and body; returns (correlation id, response). Raises DecodeError."""
+    """Decode a response's header and body. Return (correlation id, response). Raises DecodeError."""
     header, position = decode_from(ResponseHeader, frame, response_header_version(cls, version))
     return header.correlation_id, decode(cls, frame, version, position, MAX_RESPONSE_ELEMENTS)

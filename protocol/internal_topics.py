@@ -1,7 +1,7 @@
-"""The topics that coordinators keep their state in: which of their partitions holds the state of a key.
+"""Compute which partition of an internal topic holds the state of a key, such as a group id.
 
-Brokers and clients have to agree with Java's String.hashCode: a client that names the offsets partition of a group, and
-a broker whose data directory came from Apache Kafka.
+The result agrees with Java's String.hashCode. This lets a client compute the offsets partition of a group, and a broker
+use a data directory that Apache Kafka wrote.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bits, over UTF-16 code units (a character beyond U+FFFF counts as two)."""
+    """Return Java's String.hashCode, a signed 32-bit number over UTF-16 code units (two for characters beyond U+FFFF)."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H") if not text.isascii() else text.encode()
     value = 0
     for unit in units:
@@ -21,6 +21,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """The partition of `partitions` that holds `key`'s state: Kafka's abs(hash) % n, where abs of the minimum is 0."""
+    """Return the partition, of `partitions`, that holds the state of `key`: Kafka's abs(hash) % n with abs(-2^31) = 0."""
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions

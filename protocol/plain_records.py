@@ -1,8 +1,8 @@
-"""Checking the few records of a small batch in one short loop: `visit_plain`.
+"""Check the few records of a small batch in one short loop: `visit_plain`.
 
-Knows only the usual form of a record: no headers, varints of one or two bytes, timestamps that do not go back behind
-the first record's. What has another form, and whatever is wrong, is left to `record_walk.RecordWalk`, which gives the
-same result at a higher price and says what is wrong.
+The loop knows only the usual form of a record: no headers, varints of one or two bytes, and timestamps that are not
+earlier than the first record's. All other records, and all invalid ones, are left to `record_walk.RecordWalk`, which
+gives the same result more slowly and names the error.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from __future__ import annotations
 from typing import Final
 
 MOST_PLAIN: Final = 24
-"""Batches of up to so many records are visited here; from there on the walk's runs of neighbours are faster."""
+"""`visit_plain` handles batches of up to this many records. For larger ones, the runs of `RecordWalk` are faster."""
 
 MAX_PLAIN_BYTES: Final = 8193
-"""A larger record has a size of three bytes."""
+"""The largest record, including its size field, whose size is a varint of at most two bytes."""
 
 _FEWEST_ALIKE: Final = 6
 
 _OFFSET_DELTAS: Final = bytes(range(0, 2 * MOST_PLAIN, 2))
-"""The offset deltas of successive records, as encoded."""
+"""The encoded offset deltas of successive records."""
 
 _PLAIN_DELTAS: Final = frozenset(range(0, 0x80, 2))
-"""The timestamp deltas of one byte that are not negative, as encoded."""
+"""The encoded timestamp deltas that have one byte and are not negative."""
 
 
 def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int]] | None:
-    """Check `count` records, at most `MOST_PLAIN`, that fill `data`, decompressed.
+    """Check that `data`, decompressed, holds exactly `count` records; `count` may be `MOST_PLAIN` at most.
 
-    Returns the smallest and the largest timestamp delta in ms, and the indexes of the records without a key. None where
-    the records are not plain, valid or not.
+    Return the smallest and the largest timestamp delta in ms, and the indexes of the records without a key. Return None
+    if a record is not plain, whether it is valid or not.
     """
-    # Two bytes of a varint: low + (high << 7) - 0x80, zigzag encoded. `at` only moves forward, and the last byte of a
-    # record is read, so that a record which ends where it should lay within `data`.
+    # The value of a varint of two bytes is low + (high << 7) - 0x80; it is zigzag encoded. `at` only moves forward, and
+    # the last byte of each record is read, so a record that ends where its size says lies within `data`.
     at = 0
     lowest, highest = 0x4000, 0
     null_keys: list[int] = []
@@ -81,7 +81,7 @@ def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int
                     return None
                 length += (high << 7) - 0x80
                 at += 2
-            # An odd length is that of no value, or of none that can be.
+            # An odd encoded length stands for null (1) or for a negative length, which is invalid.
             if length & 1 or at + (length >> 1) + 1 != end or data[end - 1]:
                 return None
             at = end
@@ -97,9 +97,10 @@ def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int
 
 
 def _deltas_of_alike(data: bytes | bytearray, size: int, count: int) -> bytes | bytearray | None:
-    """The timestamp deltas of `count` records, as encoded, if all have the first one's form.
+    """Return the encoded timestamp deltas of `count` records if all of them have the first record's form, else None.
 
-    The first record has `size` bytes and is plain. None where another differs, or has a longer timestamp delta.
+    The first record has `size` bytes and is plain. A record with another form, or with a longer timestamp delta, gives
+    None.
     """
     at = 1 if data[0] < 0x80 else 2
     deltas = data[at + 1 :: size]

@@ -1,14 +1,14 @@
-"""The records inside a batch (format v2): `Record`, `decode_batch` for readers, `encode_batch` for whole batches.
+"""Encode and decode the records inside a batch (format v2): `Record`, `encode_batch`, `decode_batch`, `BatchReader`.
 
-Also the one address of everything about batches that a broker's hot path needs (`protocol/batch_header.py`). Producers,
-who add records one at a time, use `protocol/batch_builder.py`.
+This module also re-exports the functions of `protocol/batch_header.py` that work on headers. Producers, which add
+records one at a time, use `protocol/batch_builder.py`.
 
 A record is: length varint | attributes int8 (0) | timestamp delta varlong | offset delta varint | key length varint,
-key | value length varint, value | header count varint, each: key length varint, key, value length varint, value.
-Varints are zigzag; length -1 is null. Deltas count from the batch's base timestamp and base offset.
+key | value length varint, value | header count varint, each header: key length varint, key, value length varint, value.
+Varints are zigzag encoded. Length -1 is null. Deltas are relative to the batch's base timestamp and base offset.
 
-Invariants: offsets within a decoded batch increase; damaged bytes end in CorruptBatch, whatever they are; no count or
-length is believed before it was held against the bytes that are left and the limits of a batch.
+Invariants: offsets within a decoded batch increase. Damaged bytes always end in CorruptBatch. Each count and length is
+compared with the bytes that are left, and with the limits of a batch, before it is used.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ __all__ = [
 ]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-"""A record's headers in order; a key may occur more than once."""
+"""A record's headers in order. A key may occur more than once."""
 
 _R = TypeVar("_R")
 
 RecordMaker: TypeAlias = Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]], _R]
-"""Makes a record of (offset, timestamp, key, value, headers)."""
+"""A function that makes a record from (offset, timestamp, key, value, headers)."""
 
 
 Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers, object]
-"""A record as it is read: offset, timestamp, key, value, headers (() for none), and what its reader was told to add."""
+"""A decoded record: offset, timestamp, key, value, headers (() for none), and the `common` of its `BatchReader`."""
 
 MIN_SINGLES: Final = 8
 MAX_SINGLES: Final = 256
-"""How many records are read one by one before it is tried again whether those behind them have one shape: twice as many
-after each failure."""
+"""How many records are read one by one before the reader looks for a run of equally shaped records again. The number
+begins at MIN_SINGLES, doubles after each look that finds no run, and stops growing at MAX_SINGLES."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One record. `timestamp` in ms since the epoch (-1: none); key or value None means null (a tombstone's value)."""
+    """One record. `timestamp` is in ms since the epoch, or -1 for none. None as key or value is null."""
 
     offset: int
     timestamp: int
@@ -93,7 +93,7 @@ class Record:
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
-    """One record as it stands in an uncompressed batch."""
+    """Return the bytes of one record as in an uncompressed batch."""
     body = bytearray(1)
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)
@@ -133,11 +133,11 @@ def encode_batch(
     last_offset_delta: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """A whole batch of `records`, whose offsets increase from `base_offset` or later; gaps are kept (compaction).
+    """Return a whole batch of `records`. Their offsets must increase and be at least `base_offset`; gaps are kept.
 
-    `last_offset_delta` defaults to that of the last record; compaction passes the original's, so that offsets and
-    sequences of the batch still end where they did (then `records` may be empty). With `delete_horizon_ms` the base
-    timestamp is that horizon (KIP-534). ValueError when offsets do not increase.
+    `last_offset_delta` defaults to that of the last record. Compaction passes the original batch's delta instead, so
+    that the batch's last offset and last sequence stay the same; `records` may then be empty. With `delete_horizon_ms`,
+    the base timestamp is that horizon (KIP-534). Raises ValueError if offsets do not increase.
     """
     records = list(records)
     if not records and last_offset_delta is None:
@@ -200,20 +200,20 @@ def decode_batch(
     *,
     limits: RecordLimits = DEFAULT_LIMITS,
 ) -> list[_R]:
-    """The records of the batch at `position`, each as `make(offset, timestamp, key, value, headers)`.
+    """Return the records of the batch at `position`, each as `make(offset, timestamp, key, value, headers)`.
 
-    `header` is what `read_batch_header` gave for this position. Raises as `BatchReader`.
+    `header` is the result of `read_batch_header` for this position. Raises the same errors as `BatchReader`.
     """
     rows = BatchReader(buffer, position, header, None, limits).read(header.record_count)
     return [make(offset, timestamp, key, value, list(headers)) for offset, timestamp, key, value, headers, _ in rows]
 
 
 class BatchReader:
-    """Decodes the records of one batch in portions, each record as a `Row` that ends with `common`.
+    """A reader that decodes the records of one batch in portions. Each record is a `Row` whose last item is `common`.
 
-    The checksum is not verified here. Header names that are not UTF-8 come with replacement characters. Making one
-    decompresses the batch; this and `read` raise CorruptBatch, BatchBudgetExceeded when the batch has more records and
-    headers, or decompressed bytes, than `limits` allow, and UnsupportedCompression.
+    The checksum is not verified. Header names that are not UTF-8 get replacement characters. The constructor
+    decompresses the batch. It and `read` raise CorruptBatch for damaged data, BatchBudgetExceeded if the batch has more
+    records and headers, or more decompressed bytes, than `limits` allow, and UnsupportedCompression.
     """
 
     __slots__ = ("_at", "_common", "_data", "_header", "_objects", "_previous", "left")
@@ -236,7 +236,7 @@ class BatchReader:
                 f"{count} records cannot be in the {len(payload)} bytes of the batch at {header.base_offset}"
             )
         self.left = count
-        """Records that were not read yet."""
+        """The number of records that were not read yet."""
         self._data = payload
         self._header = header
         self._common = common
@@ -245,7 +245,7 @@ class BatchReader:
         self._previous = -1
 
     def read(self, most: int) -> Iterable[Row]:
-        """The next records, at most so many, to be iterated once; none when there are none left."""
+        """Return at most `most` further records, to be iterated once. The result is empty after the last record."""
         header = self._header
         count = min(most, self.left)
         try:
@@ -262,7 +262,7 @@ class BatchReader:
         return rows
 
     def _decode(self, count: int) -> Iterable[Row]:
-        """Read runs of records of one shape where there are some, and single records between them."""
+        """Decode `count` records: runs of equally shaped records at once, the records between the runs one by one."""
         pieces: list[Iterable[Row]] = []
         singles = MIN_SINGLES
         header = self._header
@@ -294,9 +294,9 @@ class BatchReader:
         return pieces[0] if len(pieces) == 1 else chain.from_iterable(pieces)
 
     def _decode_singles(self, count: int) -> list[Row]:
-        # The consumer's inner loop. Varints of one and two bytes are read in place, because a call costs as much as the
-        # rest of a field. Reading beyond the end is an IndexError; slices cannot raise, but lengths only move `at`
-        # forward, so that `at == end` at the end of a record proves that every slice lay within it.
+        # This is the consumer's inner loop. Varints of one and two bytes are decoded inline, because a call costs as
+        # much as the rest of a field. Reading past the end raises IndexError. Slices never raise, but lengths only move
+        # `at` forward, so `at == end` at the end of a record proves that every slice was within the record.
         data = self._data
         header, common = self._header, self._common
         base_offset = header.base_offset
@@ -318,7 +318,7 @@ class BatchReader:
             end = at + (length >> 1)
             if length & 1 or end > size:
                 raise CorruptBatch(f"a record of the batch at offset {base_offset} has an impossible length")
-            at += 1  # the record's attributes: none are defined
+            at += 1  # skip the record's attributes: none are defined
 
             delta = data[at]
             if delta < 0x80:
