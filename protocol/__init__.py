@@ -1,2 +1,2 @@
-"""What bytes mean: messages, record batches, errors. Sans-I/O: no sockets, files, clocks, tasks; imports nothing of
-ours."""
+"""Kafka's protocol as bytes and objects: messages, record batches, errors. Sans-I/O: without sockets, files, clocks and
+tasks. Imports no other part of oncelog."""

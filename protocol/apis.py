@@ -1,8 +1,8 @@
-"""The registry of APIs: from an API key to its definition's class.
+"""Map each API key to the request class that defines the API.
 
-Owns nothing but the look-up. Definitions are found by their files: adding `messages/<api>.py` adds the API. To find
-which file holds a key, the files are searched for their decorators once, which takes a few milliseconds, where
-importing all of them would take a tenth of a second; a module is imported when its key is first asked for.
+The definitions are found by their files: adding `messages/<api>.py` adds the API. To find out which file defines which
+key, the files' text is searched once for their decorators. This takes a few milliseconds; importing all files would
+take a tenth of a second. A file is imported when its key is first used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _classes: Final[dict[int, type[Request[Any]]]] = {}
 
 
 def request_class(api_key: int) -> type[Request[Any]] | None:
-    """Return the request class of an API, or None if there is no definition of it."""
+    """Return the request class of an API, or None if the API has no definition."""
     cls = _classes.get(api_key)
     if cls is None and api_key in _modules():
         module, name = _modules()[api_key]
@@ -44,13 +44,13 @@ def request_class(api_key: int) -> type[Request[Any]] | None:
 
 
 def api_name(api_key: int) -> str:
-    """Return the name of an API ("Produce"); "Unknown(99)" for a key without a definition."""
+    """Return the name of an API, such as "Produce", or "Unknown(99)" for a key without a definition."""
     known = _modules().get(api_key)
     return known[1] if known is not None else f"Unknown({api_key})"
 
 
 def all_apis() -> Iterator[type[Request[Any]]]:
-    """Yield the request class of every API by ascending key; imports all of them."""
+    """Yield the request class of every API by ascending key. Imports all definitions."""
     for api_key in _modules():
         cls = request_class(api_key)
         assert cls is not None

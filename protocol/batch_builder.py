@@ -1,10 +1,10 @@
-"""`BatchBuilder`: one batch under construction, as a producer fills it record by record.
+"""Build one record batch as a producer fills it, record by record: `BatchBuilder`.
 
-Owns: the append loop (the cost of a produced record), the size estimate, and building the batch, again if need be: a
-retry under a new producer epoch changes header fields only, and the payload is compressed once.
+A batch can be built several times: a retry under a new producer epoch changes only header fields, and the payload is
+compressed once.
 
-Sizes: `size` is exact for an uncompressed batch. What compression will make of it cannot be known before, so `ratio`
-(compressed / uncompressed of earlier batches of the topic, from `compression_ratio`) scales `estimated_size`.
+`size` is exact for an uncompressed batch. The compressed size is not known in advance, so `estimated_size` multiplies
+the records' size by `ratio`, the compressed / uncompressed ratio of the topic's earlier batches (`compression_ratio`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .record_varint import SMALL_VARINTS, encode_varint
 from .records import Headers
 
 MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
-"""The most that a record without headers adds to key and value: all varints at their longest."""
+"""The most bytes that a record without headers needs besides its key and value: all varints at their longest."""
 
 _NULL: Final = b"\x01"
 _EMPTY_HEADERS: Final = b"\x00"
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Upper bound of what one record takes in a batch, in bytes, its header left out."""
+    """Return an upper bound of the bytes that one record takes in a batch. The batch's header is not included."""
     size = MAX_RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += 10 + len(name.encode()) + len(content or b"")
@@ -32,9 +32,9 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -
 
 
 class BatchBuilder:
-    """Takes records until the batch is full (`append` says False) or `build` closes it.
+    """A batch that takes records until it is full (`append` returns False) or `build` closes it.
 
-    `max_bytes` bounds the estimated size of the whole batch; the first record is always taken, however large.
+    `max_bytes` limits the estimated size of the whole batch. The first record is always accepted, even if it is larger.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class BatchBuilder:
         self.ratio = ratio if compression else 1.0
         self.record_count = 0
         self.size = HEADER_SIZE
-        """Exact size of the batch in bytes, were it not compressed."""
+        """The exact size of the uncompressed batch in bytes."""
         self.max_timestamp = -1
         self._base_timestamp = -1
         self._limit = HEADER_SIZE + (max_bytes - HEADER_SIZE) / self.ratio
@@ -73,8 +73,8 @@ class BatchBuilder:
         self._closed = False
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
-        """Add a record (`timestamp` in ms); False, and nothing added, when the batch is full or closed."""
-        # Written for speed: table look-ups instead of varint loops, one join per record.
+        """Add a record (`timestamp` in ms) and return True, or return False if the batch is full or closed."""
+        # For speed: table look-ups instead of varint loops, and one join per record.
         count = self.record_count
         if count:
             delta = timestamp - self._base_timestamp
@@ -118,14 +118,14 @@ class BatchBuilder:
 
     @property
     def estimated_size(self) -> int:
-        """What the batch will take on the wire, in bytes: exact without compression or once built."""
+        """The size of the batch on the wire in bytes. It is exact without compression, or after `build`."""
         if self._payload is not None:
             return HEADER_SIZE + len(self._payload)
         return HEADER_SIZE + int((self.size - HEADER_SIZE) * self.ratio)
 
     @property
     def compression_ratio(self) -> float:
-        """Compressed / uncompressed payload of the built batch, for the `ratio` of the next; `ratio` until then."""
+        """The compressed / uncompressed ratio of the payload, for the next batch. It is `ratio` before `build`."""
         if self._payload is None or self.size == HEADER_SIZE:
             return self.ratio
         return len(self._payload) / (self.size - HEADER_SIZE)
@@ -137,9 +137,9 @@ class BatchBuilder:
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytes:
-        """The batch, with base offset 0 and leader epoch -1; no record can be added any more.
+        """Return the batch with base offset 0 and leader epoch -1, and close it for further records.
 
-        May be called again with other producer fields. ValueError for a batch without records.
+        May be called again with other producer fields. Raises ValueError if the batch has no records.
         """
         if not self.record_count:
             raise ValueError("a batch needs at least one record")

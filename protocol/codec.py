@@ -1,10 +1,10 @@
-"""Encoding and decoding of messages: the entrance to the generated code.
+"""Encode and decode messages with the generated functions.
 
-Owns the table of compiled functions and the leads of versioned data: the int16 version in front of record values and
-consumer protocol data, the int16 record id in front of record keys. Knows no sockets, frames or headers (`framing.py`).
+This module keeps the compiled functions. It also handles the int16 in front of versioned data: the version of record
+values and consumer protocol data, the record id of record keys. Frames and headers are in `framing.py`.
 
-Decoding accepts any bytes: it returns a message or raises DecodeError, and allocates no more than a small multiple of
-its input. Decoded messages own their values, except `records` fields: those are memoryviews of the input.
+Decoding accepts any bytes: it returns a message or raises DecodeError, and allocates at most a small multiple of its
+input. Decoded messages own their values, except for `records` fields, which are memoryviews of the input.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _INT16: Final = struct.Struct(">h")
 
 
 class _Versions(dict[int, Any]):
-    """The functions of one class by version, compiled when first asked for."""
+    """The functions of one class by version. Each is compiled when it is first used."""
 
     def __init__(self, cls: type[Message], compile: Any) -> None:
         self.cls = cls
@@ -79,43 +79,43 @@ _stepwise_encoders: Final = _Classes(compile_stepwise_encoder)
 
 
 def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int, int], tuple[M, int]]]:
-    """Return the compiled functions behind `decode_from` by version: for one caller so hot that a look-up counts."""
+    """Return the compiled functions behind `decode_from` by version. A caller on a hot path saves the look-up."""
     return _decoders[cls]
 
 
 def encoders_of(cls: type[Message]) -> Mapping[int, Callable[[Any], list[Buffer]]]:
-    """Return the compiled functions behind `encode_pieces` by version, for callers so hot that a look-up counts."""
+    """Return the compiled functions behind `encode_pieces` by version. A caller on a hot path saves the look-up."""
     return _encoders[cls]
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Return the message's bytes in `version`; raises EncodeError, UnsupportedVersion."""
+    """Return the message's bytes in `version`. Raises EncodeError, UnsupportedVersion."""
     return b"".join(_encoders[type(message)][version](message))
 
 
 def encode_pieces(message: Message, version: int) -> list[Buffer]:
-    """Return the message's bytes in `version` as one or more buffers, large `records` among them uncopied.
+    """Return the message's bytes in `version` as one or more buffers. Large `records` are separate, uncopied buffers.
 
-    The first buffer is never one of the records. Raises EncodeError, UnsupportedVersion.
+    The first buffer never holds records. Raises EncodeError, UnsupportedVersion.
     """
     pieces: list[Buffer] = _encoders[type(message)][version](message)
     return pieces
 
 
 def encode_in_steps(message: Message, version: int, max_bytes: int) -> Generator[int, None, list[Buffer]]:
-    """As `encode_pieces`, as a generator that pauses now and then and returns the buffers.
+    """Encode like `encode_pieces`, but as a generator that pauses regularly and returns the buffers.
 
-    Raises AnswerTooLarge as soon as the buffers, records apart, have more than `max_bytes`.
+    Raises AnswerTooLarge as soon as the buffers, not counting the records, have more than `max_bytes`.
     """
     steps: Generator[int, None, list[Buffer]] = _stepwise_encoders[type(message)][version](message, max_bytes)
     return steps
 
 
 def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS) -> M:
-    """Read one message that takes all of `buffer` from `offset` on; raises DecodeError, UnsupportedVersion.
+    """Decode one message that fills `buffer` from `offset` to the end. Raises DecodeError, UnsupportedVersion.
 
-    Where only tagged fields of the extension are malformed, raises MalformedTag, whose `partial` is the message
-    without them.
+    If only tagged fields of the extension are malformed, raises MalformedTag, whose `partial` is the message without
+    those fields.
     """
     message, end = decode_from(cls, buffer, version, offset, max_elements)
     if end != len(buffer):
@@ -126,9 +126,10 @@ def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elem
 def decode_from(
     cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS
 ) -> tuple[M, int]:
-    """Read one message from `offset` on; returns it and the position after it.
+    """Decode one message from `offset` on. Return the message and the position after it.
 
-    One with more than `max_elements` array elements and tagged fields is refused with DecodeError.
+    Raises DecodeError if the message has more than `max_elements` array elements and tagged fields, MalformedTag as in
+    `decode`.
     """
     try:
         result: tuple[M, int] = _decoders[cls][version](buffer, offset, max_elements)
@@ -141,7 +142,7 @@ def decode_from(
 def decode_plain(
     cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS
 ) -> tuple[M, int]:
-    """As `decode_from`, but fields of the extension stay uninterpreted, in `unknown_tags`."""
+    """Decode like `decode_from`, but leave the extension's fields uninterpreted, in `unknown_tags`."""
     result: tuple[M, int] = _plain_decoders[cls][version](buffer, offset, max_elements)
     return result
 
@@ -149,9 +150,9 @@ def decode_plain(
 def decode_in_steps(
     cls: type[M], buffer: Buffer, version: int, offset: int, max_elements: int, *, extension: bool = True
 ) -> Generator[int, None, tuple[M, int]]:
-    """As `decode_from` (without `extension`, `decode_plain`), as a generator that pauses now and then.
+    """Decode like `decode_from` (without `extension`: `decode_plain`), but as a generator that pauses regularly.
 
-    The buffer must not change until it ends. MalformedTag is raised without a `partial` message.
+    The buffer must not change until the generator ends. MalformedTag is raised without a `partial` message.
     """
     decoders = _stepwise_decoders if extension else _stepwise_plain_decoders
     steps: Generator[int, None, tuple[M, int]] = decoders[cls][version](buffer, offset, max_elements)
@@ -160,14 +161,14 @@ def decode_in_steps(
 
 @dataclass(frozen=True, slots=True)
 class UnknownRecord:
-    """The key of a record that a newer release wrote: kept and carried along, never interpreted."""
+    """The key of a record that a newer release wrote. It is kept and passed on, but never interpreted."""
 
     id: int
     key: bytes
 
 
 def record_version(value: Buffer) -> int:
-    """Return the int16 that leads a record value, a record key or versioned data; raises DecodeError."""
+    """Return the int16 at the begin of a record value, a record key or versioned data. Raises DecodeError."""
     if len(value) < 2:
         raise DecodeError("no room for a version", 0)
     version: int = _INT16.unpack_from(value)[0]
@@ -175,7 +176,7 @@ def record_version(value: Buffer) -> int:
 
 
 def encode_record_key(key: Message) -> bytes:
-    """Return the key of an internal topic's record: its int16 id, then its fields."""
+    """Return the key of an internal topic's record: its int16 id, then its fields. Raises EncodeError."""
     if key.spec.kind is not MessageKind.RECORD_KEY:
         raise EncodeError(f"{type(key).__name__} is not a record key")
     return _INT16.pack(key.spec.key) + encode(key, key.spec.versions.high)
@@ -187,7 +188,7 @@ def encode_record_value(value: Message, version: int) -> bytes:
 
 
 def decode_record_key(buffer: Buffer, classes: Iterable[type[Message]]) -> Message | UnknownRecord:
-    """Read a record key as the one of `classes` whose id leads it; UnknownRecord if there is none."""
+    """Decode a record key. Its int16 id selects the class among `classes`; an unknown id gives an UnknownRecord."""
     id = record_version(buffer)
     for cls in classes:
         if cls.spec.key == id:
@@ -196,20 +197,20 @@ def decode_record_key(buffer: Buffer, classes: Iterable[type[Message]]) -> Messa
 
 
 def decode_record_value(cls: type[M], buffer: Buffer) -> M:
-    """Read a record value of the version that leads it; raises UnsupportedVersion on one from a newer release."""
+    """Decode a record value in the version that it begins with. Raises UnsupportedVersion for a newer version."""
     return decode(cls, buffer, record_version(buffer), 2)
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """Return versioned data (consumer subscriptions and assignments, markers): int16 version, then the fields."""
+    """Return versioned data (consumer subscriptions and assignments, markers): its int16 version, then its fields."""
     return _INT16.pack(version) + encode(message, version)
 
 
 def decode_versioned(cls: type[M], buffer: Buffer) -> M:
-    """Read versioned data as other clients wrote it.
+    """Decode versioned data that another client may have written.
 
-    A version newer than the definition's is read as the newest known one, and bytes after the fields are ignored:
-    that is how this data has been extended since before it had tagged fields.
+    A version newer than the definition's is read as the newest known version, and bytes after the fields are ignored:
+    this is how the data was extended before it had tagged fields.
     """
     version = min(record_version(buffer), cls.spec.versions.high)
     return decode_from(cls, buffer, version, 2)[0]

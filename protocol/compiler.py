@@ -1,22 +1,23 @@
-"""The fast path: translates a format into straight-line Python, once per (class, version), when first used.
+"""Compile a format into a Python function, once per (class, version), when it is first used.
 
-Owns code generation (with `compiler_emitter`, `compiler_decoder`, `compiler_encoder` and, for what the generated code
-calls, `compiler_runtime`). It walks the construct tree that `formats.py` made and emits one function for a whole
-message: neighbouring fixed-size fields become one `struct.Struct` call, lengths and counts are checked inline, objects
-are made without a call into their `__init__`. It adds no meaning of its own: the property tests hold it, byte for byte,
-to what the tree itself parses and builds.
+The code generation is in `compiler_emitter`, `compiler_decoder` and `compiler_encoder`, and the functions that
+generated code calls in `compiler_runtime`. The compiler walks the construct tree that `formats.py` made and emits one
+function for a whole message: neighbouring fixed-size fields become one `struct.Struct` call, lengths and counts are
+checked inline, and objects are made without calling their `__init__`. The compiler adds no meaning: property tests
+compare its functions, byte for byte, with what the tree itself parses and builds.
 
 Invariants of the emitted code
-* Decoding checks each length and count against the end of the buffer before it makes anything from it; fixed fields
-  and single bytes past the end raise `struct.error` or IndexError, turned into DecodeError once, at the outside.
-* Decoding counts every array element and tagged field against `max_elements` before it makes anything of it: the one
-  bound that the format itself does not have.
-* Each function can also be had in steps: a generator that pauses after every `STEP` elements, so that a large message
-  is coded in slices. Both are emitted by the same code and differ in the pauses only.
-* Records (`Binary.is_view`) decode to a memoryview of the buffer and are encoded uncopied, as a piece of their own.
-* Encoding writes nothing that the format cannot read back: types, ranges and nulls are refused with EncodeError.
+* Decoding checks each length and count against the end of the buffer before it allocates anything for it. Fixed fields
+  and single bytes past the end raise `struct.error` or IndexError, which the function turns into DecodeError in one
+  place.
+* Decoding counts every array element and tagged field against `max_elements` before it allocates anything for it. This
+  limit is the only one that the format itself does not have.
+* Each function also exists in steps, as a generator that pauses after every `STEP` elements, so that a large message is
+  coded in slices. The same code emits both, and they differ only in the pauses.
+* Records (`Binary.is_view`) are decoded to a memoryview of the buffer, and encoded uncopied as a separate piece.
+* Encoding writes nothing that the format cannot read back: wrong types, ranges and nulls are refused with EncodeError.
 
-Generated code costs about a millisecond per (class, version), most of it Python's own compile; so it is made lazily.
+Generating code costs about a millisecond per (class, version), mostly for Python's own compile, so it is done lazily.
 """
 
 from __future__ import annotations
@@ -33,36 +34,39 @@ DecodeFunction: TypeAlias = Callable[..., tuple[Any, int]]
 """`decode(buffer, position, max_elements)` returns the message and the position after it."""
 
 DecodeSteps: TypeAlias = Callable[..., Generator[int, None, tuple[Any, int]]]
-"""As `DecodeFunction`, but pausing after every `STEP` elements."""
+"""A generator function like `DecodeFunction` that pauses after every `STEP` elements."""
 
 EncodeFunction: TypeAlias = Callable[[Any], list[Buffer]]
-"""`encode(message)` returns at least one buffer; those of large records are the records themselves."""
+"""`encode(message)` returns at least one buffer. Large records are separate buffers, uncopied."""
 
 EncodeSteps: TypeAlias = Callable[[Any, int], Generator[int, None, list[Buffer]]]
-"""`encode(message, max_bytes)` is as `EncodeFunction`, but pauses after every `STEP` elements and bounds the bytes."""
+"""A generator function `encode(message, max_bytes)` like `EncodeFunction` that pauses after every `STEP` elements."""
 
 
 def compile_decoder(cls: type[Message], version: int, extension: bool = True) -> DecodeFunction:
-    """Return the decoding function of one class in one version; raises UnsupportedVersion."""
+    """Return the decoding function of one class in one version. Raises UnsupportedVersion."""
     function: DecodeFunction = Decoder(format_of(cls, version, extension), f"{cls.__name__} v{version}").function()
     return function
 
 
 def compile_stepwise_decoder(cls: type[Message], version: int, extension: bool = True) -> DecodeSteps:
-    """As `compile_decoder`, in steps."""
+    """Return the stepwise decoding function of one class in one version. Raises UnsupportedVersion."""
     decoder = Decoder(format_of(cls, version, extension), f"{cls.__name__} v{version}", in_steps=True)
     steps: DecodeSteps = decoder.function()
     return steps
 
 
 def compile_stepwise_encoder(cls: type[Message], version: int) -> EncodeSteps:
-    """As `compile_encoder`, in steps; they raise AnswerTooLarge past their `max_bytes`."""
+    """Return the stepwise encoding function of one class in one version. Raises UnsupportedVersion.
+
+    The function raises AnswerTooLarge if the message, not counting its records, has more than `max_bytes`.
+    """
     encoder = Encoder(format_of(cls, version), f"{cls.__name__} v{version}", version, in_steps=True)
     steps: EncodeSteps = encoder.function()
     return steps
 
 
 def compile_encoder(cls: type[Message], version: int) -> EncodeFunction:
-    """Return the encoding function of one class in one version; raises UnsupportedVersion."""
+    """Return the encoding function of one class in one version. Raises UnsupportedVersion."""
     function: EncodeFunction = Encoder(format_of(cls, version), f"{cls.__name__} v{version}", version).function()
     return function

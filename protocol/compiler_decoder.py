@@ -1,4 +1,4 @@
-"""Emits the decoding function of a format."""
+"""Emit the decoding function of a format."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from .primitives import MAX_STRING_BYTES, Absent, Binary, Entity, Nullable, Sequ
 
 
 def lead_format(wire: Construct) -> Construct | None:
-    """Return the number in front of a plain string, bytes or array; None of anything else."""
+    """Return the format of the fixed-size length in front of a plain string, bytes or array, else None."""
     if isinstance(wire, (Text, Binary, Sequence)) and not wire.compact:
         return Int16sb if wire.plain_lead == 2 else Int32sb
     return None
 
 
 class Decoder(Emitter):
-    """Emits `decode(buf, pos, left)`, or with `in_steps` a generator function of the same parameters.
+    """An emitter of a function `decode(buf, pos, left)`, or with `in_steps` of a generator function.
 
-    `left` is how many more elements the message may have, `end` the end of the buffer, `turn` how many elements are
-    read before the next pause; `n` and `e` are scratch. All other variables are unique.
+    Variables of the emitted code: `left` is how many more elements the message may have, `end` the end of the buffer,
+    `turn` how many elements are read before the next pause; `n` and `e` are scratch variables. All other names are
+    unique.
     """
 
     def __init__(self, root: Entity, title: str, in_steps: bool = False) -> None:
@@ -58,7 +59,7 @@ class Decoder(Emitter):
         return f"raise DecodeError({f'{path}: {reason}'!r}, pos)"
 
     def entity(self, entity: Entity, target: str, path: str) -> None:
-        """Emit the reading of a struct into the new variable `target`."""
+        """Emit code that reads a struct into the new variable `target`."""
         self.line(f"{target} = new({self.class_name(entity)})")
         run: Fields = []
         absent: list[str] = []
@@ -69,7 +70,7 @@ class Decoder(Emitter):
             elif fixed_code(wire) is not None:
                 run.append((f"{target}.{field.name}", wire))
             else:
-                # The fixed-size length of a plain string or array is read along with the fields before it.
+                # The fixed-size length of a plain string or array is read together with the fields before it.
                 lead = lead_format(wire)
                 if lead is not None:
                     run.append(("n", lead))
@@ -83,7 +84,7 @@ class Decoder(Emitter):
             self.line(line)
 
     def fixed(self, run: Fields) -> None:
-        """Emit one unpack of neighbouring fixed-size fields."""
+        """Emit one unpack call for neighbouring fixed-size fields."""
         if not run:
             return
         codes = "".join(fixed_code(wire) or "" for _, wire in run)
@@ -98,7 +99,7 @@ class Decoder(Emitter):
         run.clear()
 
     def spend(self, count: str, path: str) -> None:
-        """Emit the counting of elements about to be read against what one message may have."""
+        """Emit code that subtracts the elements about to be read from the number that the message may still have."""
         self.line(f"left -= {count}")
         self.line(f"if left < 0: {self.fail('too many elements in one message', path)}")
 
@@ -107,7 +108,7 @@ class Decoder(Emitter):
         self.line(f"if {target} > 127: {target}, pos = long_uvarint(buf, pos, {target})")
 
     def length(self, wire: Text | Binary | Sequence, target: str, path: str, is_read: bool) -> None:
-        """Emit the reading of a length into `n`, unless it was; opens the branch in which the value is not null."""
+        """Emit code that reads a length into `n`, unless `is_read`, and open the branch for non-null values."""
         if wire.compact:
             self.uvarint("n")
             is_null, is_value = "n == 0", "n -= 1"
@@ -121,7 +122,7 @@ class Decoder(Emitter):
         self.line(is_value)
 
     def value(self, wire: Construct, target: str, path: str, length_is_read: bool = False) -> None:
-        """Emit the reading of one value into `target`, a variable or an attribute."""
+        """Emit code that reads one value into `target`, a variable or an attribute."""
         match wire:
             case Text():
                 self.length(wire, target, path, length_is_read)
@@ -219,9 +220,10 @@ class Decoder(Emitter):
         self.indent -= 1
 
     def tagged_value(self, number: int, format: Construct, target: str, path: str, stop: str) -> None:
-        """Emit the reading of a known tagged field, which must end where its size said.
+        """Emit code that reads a known tagged field and checks that the value has the announced size.
 
-        A malformed one of the extension's is told apart: its request is answered, not its connection closed.
+        If the malformed field belongs to the extension, the code raises MalformedTag, so that the request gets an error
+        response and its connection stays open.
         """
         is_extension = number >= EXTENSION_TAGS
         if is_extension:

@@ -1,4 +1,4 @@
-"""What both directions of the compiler share: source lines, names, constants, and the codes of fixed-size formats."""
+"""Collect the source code of a function: base class of the decoder's and the encoder's emitters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from construct import Bytes, Construct, FormatField  # type: ignore[import-untyp
 from .primitives import Boolean, Entity
 
 Fields: TypeAlias = list[tuple[str, Construct]]
-"""A run of neighbouring fixed-size fields: (expression, format)."""
+"""Neighbouring fixed-size fields: (expression, format) each."""
 
 
 def fixed_code(format: Construct) -> str | None:
-    """Return the `struct` code of a format of fixed size, else None."""
+    """Return the `struct` code of a fixed-size format, or None for other formats."""
     if isinstance(format, FormatField):
         code: str = format.fmtstr[-1]
         return {"l": "i", "L": "I"}.get(code, code)
@@ -26,7 +26,7 @@ def fixed_code(format: Construct) -> str | None:
 
 
 class Emitter:
-    """Source lines, unique variable names, and the constants that the source refers to."""
+    """A function's source lines, unique variable names, and the constants that the source refers to."""
 
     def __init__(self, title: str, environment: dict[str, Any]) -> None:
         self.title = title
@@ -44,7 +44,7 @@ class Emitter:
         return f"{prefix}{self.count}"
 
     def constant(self, key: Any, value: Any, prefix: str) -> str:
-        """Return the global name of a constant, the same one for the same key."""
+        """Return the global name of a constant. The same key always gives the same name."""
         if key not in self._constants:
             self._constants[key] = name = self.name(prefix)
             self.environment[name] = value
@@ -57,7 +57,7 @@ class Emitter:
         return self.constant(entity.cls, entity.cls, "C")
 
     def default(self, default: Any) -> str:
-        """Return an expression that makes the default of a field."""
+        """Return a source expression that makes a field's default value."""
         if default.factory is list:
             return "[]"
         if default.factory is not None:

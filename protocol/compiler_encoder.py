@@ -1,4 +1,4 @@
-"""Emits the encoding function of a format."""
+"""Emit the encoding function of a format."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from .primitives import (
 )
 
 LARGE = 2048
-"""Records of this many bytes and more are passed through uncopied; smaller ones are cheaper to join."""
+"""The size in bytes from which records are passed on uncopied. Smaller records are cheaper to join."""
 
 
 class Encoder(Emitter):
-    """Emits `encode(o)`, or with `in_steps` a generator function `encode(o, room)`.
+    """An emitter of the function `encode(o)`, or with `in_steps` of a generator function `encode(o, room)`.
 
-    `w` appends a piece; a tagged field's value is written through a `w` of its own. In steps, `room` is how many bytes
-    the message may still have, records apart, and `turn` how many elements are written before the next pause.
+    Variables of the emitted code: `w` appends a piece, and each tagged field's value has its own such function. In
+    steps, `room` is how many bytes the message may still have, not counting records, and `turn` how many elements are
+    written before the next pause.
     """
 
     def __init__(self, root: Entity, title: str, version: int, in_steps: bool = False) -> None:
@@ -67,12 +68,12 @@ class Encoder(Emitter):
         return self.build("encode")
 
     def measure(self) -> None:
-        """Emit the counting of the bytes in `out` against what the message may have."""
+        """Emit code that subtracts the bytes in `out` from the number that the message may still have."""
         self.line("room -= sum(map(len, out))")
         self.line(f"if room < 0: raise AnswerTooLarge({f'{self.title} would be too large'!r})")
 
     def pause(self) -> None:
-        """Emit the end of an element in steps: now and then what was written is joined, and others may run."""
+        """Emit the end of an element in steps: the code regularly joins the pieces written so far, then pauses."""
         self.line("turn -= 1")
         self.line("if not turn:")
         self.indent += 1
@@ -89,7 +90,7 @@ class Encoder(Emitter):
         return f"raise EncodeError({f'{self.title}: {path}: {reason}'!r})"
 
     def entity(self, entity: Entity, source: str, path: str) -> None:
-        """Emit the writing of the struct in variable `source`."""
+        """Emit code that writes the struct in variable `source`."""
         run: Fields = []
         for field in entity.subcon.subcons:
             wire = unnamed(field)
@@ -114,18 +115,18 @@ class Encoder(Emitter):
             self.line(f"if {test}: {self.fail('has a value, and this version has no such field', path)}")
 
     def differs(self, default: Any, value: str) -> str:
-        """Return the expression that is true when `value` is not the default."""
+        """Return a source expression that is true if `value` differs from the default."""
         if default.value is None:
             return f"{value} is not None"
         if isinstance(default.value, (list, tuple)):
             return f"({value} or {value} is None)"
-        if default.factory is not None:  # a struct: spelled out, for some are compared once per partition of a Fetch
+        if default.factory is not None:  # a struct: compared inline, as some are compared once per partition
             parts = [self.differs(Default(spec), f"{value}.{spec.name}") for spec in default.factory.fields]
             return f"({' or '.join((*parts, f'{value}.unknown_tags'))})"
         return f"{value} != {self.default(default)}"
 
     def fixed(self, run: Fields) -> None:
-        """Emit one pack of neighbouring fixed-size fields."""
+        """Emit one pack call for neighbouring fixed-size fields."""
         if not run:
             return
         for value, wire in run:
@@ -135,7 +136,7 @@ class Encoder(Emitter):
         run.clear()
 
     def check_fixed(self, value: str, wire: Construct) -> None:
-        """Emit what `struct` does not check: it takes anything for a bool, and pads or cuts bytes."""
+        """Emit the checks that `struct` leaves out: it takes any object as a bool, and pads or cuts bytes."""
         if isinstance(wire, Boolean):
             self.line(f"if {value} is not True and {value} is not False: raise TypeError('expected a bool')")
         elif isinstance(wire, Bytes):
@@ -148,7 +149,7 @@ class Encoder(Emitter):
             self.write(f"{self.packer('h' if wire.plain_lead == 2 else 'i', 'pack')}({size})")
 
     def null(self, wire: Text | Binary | Sequence, value: str) -> bool:
-        """Emit the writing of a null; opens the other branch, if there is a choice."""
+        """Emit code that writes a null. If the value may be null, open the branch for other values and return True."""
         if not wire.nullable:
             return False
         null = b"\0" if wire.compact else b"\xff" * wire.plain_lead
@@ -158,7 +159,7 @@ class Encoder(Emitter):
         return True
 
     def value(self, wire: Construct, value: str, path: str) -> None:
-        """Emit the writing of the value in variable `value`."""
+        """Emit code that writes the value in variable `value`."""
         match wire:
             case Text() | Binary() | Sequence():
                 is_branch = self.null(wire, value)

@@ -1,6 +1,6 @@
-"""What the generated code calls: the rare paths (long varints, unknown tags, failures) that are not worth inlining.
+"""Provide the functions that generated code calls in rare cases: long varints, unknown tags, failures.
 
-Never imported for itself; `compiler.py` hands these names to the functions that it emits.
+They are too rare to be worth inlining. `compiler.py` passes these names to the functions that it emits.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .primitives import MAX_LENGTH, uvarint
 from .schema import Buffer, Message, UnknownTags
 
 MAX_ELEMENTS: Final = 1 << 20
-"""The most array elements (structs, strings and numbers alike) and tagged fields in one message, by default.
+"""The default limit of array elements (structs, strings and numbers alike) and tagged fields in one message.
 
-A struct of three bytes on the wire is an object of some hundred bytes, a number of four bytes is one of forty: without
-this bound, a frame of the largest size that a broker accepts could take all of its memory.
+A struct of three bytes on the wire becomes an object of about a hundred bytes, and a number of four bytes an object of
+forty. Without this limit, a frame of the largest size that a broker accepts could take all of its memory.
 """
 
 STEP: Final = 500
-"""How many array elements are coded between two pauses of coding in steps: well under a millisecond's work."""
+"""The number of array elements between two pauses of coding in steps: well under a millisecond of work."""
 
 
 def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Go on with an unsigned varint whose first byte had its top bit set; returns the value and the position after."""
+    """Read the rest of an unsigned varint after its byte `first`. Return the value and the position after it."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buffer[position]
@@ -41,9 +41,10 @@ def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) -> tuple[UnknownTags, int, int]:
-    """Read a section of tagged fields none of which is known.
+    """Read a section of tagged fields when the definition has none.
 
-    Returns them, the position after the section, and how many of `left` elements the message may still have.
+    Return the fields, the position after the section, and how many of `left` elements the message may still have.
+    Raises DecodeError.
     """
     count, position = _uvarint(buffer, position)
     if count > left:
@@ -69,7 +70,7 @@ def _uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def tag_section(tags: list[tuple[int, bytes]], path: str) -> bytes:
-    """Return the section of these tagged fields, sorted; a tag given twice or out of range is refused."""
+    """Return the bytes of a section of these tagged fields, sorted. Raises EncodeError for an invalid tag."""
     tags.sort()
     pieces: list[Any] = [uvarint(len(tags))]
     last = -1
@@ -89,7 +90,7 @@ def cut_short(title: str, position: int, error: Exception) -> DecodeError:
 
 
 def unfit(message: Message, version: int, error: Exception) -> EncodeError:
-    """Return the EncodeError for a message that Python refused to write; the format says which field it was."""
+    """Return the EncodeError for a message that cannot be written. It names the field at fault."""
     title = f"{type(message).__name__} v{version}"
     try:
         format_of(type(message), version).build(message)

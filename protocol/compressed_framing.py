@@ -1,11 +1,11 @@
-"""The check that every Kafka client can read the framing of compressed records: `check_framing`.
+"""Check that every Kafka client can read the framing of compressed records: `check_framing`.
 
 The decompressors of `compression.py` read more than some clients do: several lz4 frames, linked lz4 blocks, several
 gzip members, snappy blocks in an unknown version of the xerial framing, zstd formats before 0.8. A consumer that cannot
-read such a batch stops at its offset for ever, so the broker refuses it. Readers do not need this check.
+read such a batch stops at its offset for ever, so the broker refuses the batch. Readers do not need this check.
 
-Never decompresses, except gzip data that seems to have a second member. The work is bounded by the size of the data:
-many blocks that hold almost nothing are refused.
+The check decompresses nothing except gzip data that seems to have a second member. Its work is bounded by the size of
+the data: many blocks that hold almost nothing are refused.
 
 Sources: the specifications of the formats, and Kafka's Lz4BlockInputStream, which stops at a block of length 0.
 """
@@ -22,16 +22,16 @@ from .compression import Compression
 from .schema import Buffer
 
 FREE_BLOCKS: Final = 1000
-"""How many blocks of any size lz4 and xerial data may have. More must have LEAST_BLOCK_BYTES on average."""
+"""The number of lz4 or xerial blocks that may have any size. With more, the average must be LEAST_BLOCK_BYTES."""
 
 LEAST_BLOCK_BYTES: Final = 256
-"""The compressed size of 64 KB of zeros, in lz4; of 32 KB, the block of xerial writers, snappy makes more."""
+"""The compressed size of 64 KB of zeros in lz4. Snappy makes more of 32 KB, the block size of xerial writers."""
 
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_HEADER: Final = Struct("<IBB")
 _LZ4_FIXED_FLAGS: Final = 0b1110_0011
 _LZ4_FLAGS: Final = 0b0110_0000
-"""Version 1, independent blocks, no dictionary, the reserved bit 0. The other flags are for clients to choose."""
+"""Version 1, independent blocks, no dictionary, reserved bit 0. Clients may choose the other flags."""
 _LZ4_BLOCK_CHECKSUMS: Final = 0x10
 _LZ4_CONTENT_SIZE: Final = 0x08
 _LZ4_CONTENT_CHECKSUM: Final = 0x04
@@ -52,7 +52,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 def check_framing(code: int, data: Buffer, max_bytes: int) -> None:
     """Raise CorruptBatch if some Kafka client cannot read the framing of `data`, compressed with `code`.
 
-    Damage inside of blocks is left to the decompressor. `max_bytes`: how much the data may expand to.
+    The decompressor finds damage inside of blocks. `max_bytes` is the limit of the decompressed size.
     """
     check = _CHECKS.get(code)
     if check is not None:
@@ -101,7 +101,7 @@ def _check_snappy(data: memoryview, _max_bytes: int) -> None:
             return
         (length,) = _XERIAL_LENGTH.unpack_from(data, position)
         if length < 0:
-            return  # the decompressor says what is wrong
+            return  # the decompressor raises the error
         position += _XERIAL_LENGTH.size + length
     raise _too_many_blocks("snappy")
 
@@ -109,7 +109,7 @@ def _check_snappy(data: memoryview, _max_bytes: int) -> None:
 def _check_gzip(data: memoryview, max_bytes: int) -> None:
     whole = bytes(data)
     if whole.find(_GZIP_MAGIC, len(_GZIP_MAGIC)) < 0:
-        return  # one member at most
+        return  # at most one member
     member = zlib.decompressobj(_ZLIB_GZIP)
     try:
         member.decompress(whole, max_bytes + 1)
@@ -133,7 +133,7 @@ def _most_blocks(data: memoryview) -> int:
 def _too_many_blocks(name: str) -> CorruptBatch:
     return CorruptBatch(
         f"{name} data has more than {FREE_BLOCKS} blocks, of less than {LEAST_BLOCK_BYTES} bytes on average: "
-        "fill blocks before you write them"
+        "fill each block before the next one begins"
     )
 
 

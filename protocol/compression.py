@@ -1,12 +1,13 @@
-"""The codecs of record batches, each in the framing that Kafka's clients read, and bounded against bombs.
+"""Compress and decompress record batches in the framing that Kafka's clients read, with bounded output.
 
-Owns: code numbers and names, `compress`, `decompress`, `expand`. Never trusts a length that the compressed bytes claim:
-output goes into a buffer of bounded size, and input that would need more than the bound is refused.
+A length that the compressed bytes claim is never trusted: output goes into a buffer of bounded size, and input that
+needs more than the bound is refused.
 
-* gzip: one member (several are read). * zstd: one frame (several are read).
-* snappy: written in the xerial framing (`\\x82SNAPPY\\0`, version, compatible version, then length-prefixed blocks),
-  which Java and librdkafka read; raw snappy, which librdkafka writes, is read as well.
-* lz4: one frame with independent blocks, because Kafka's Java reader refuses linked ones (both kinds are read).
+* gzip: one member is written; several are read. zstd: one frame is written; several are read.
+* snappy: the xerial framing is written (`\\x82SNAPPY\\0`, version, compatible version, then length-prefixed blocks),
+  which Java and librdkafka read. Raw snappy, which librdkafka writes, is read as well.
+* lz4: one frame with independent blocks is written, because Kafka's Java reader refuses linked blocks. Both kinds are
+  read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .errors import ErrorCode, KafkaError
 from .schema import Buffer
 
 MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
-"""The largest payload that `decompress` yields unless told otherwise."""
+"""The default limit of what `decompress` returns, in bytes."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -31,14 +32,14 @@ _XERIAL_BLOCK: Final = 32 * 1024
 _LENGTH: Final = Struct(">i")
 
 _TOO_SMALL: Final = "failed to write whole buffer"
-"""How cramjam says that the target was too small."""
+"""The error text with which cramjam says that the target was too small."""
 
 _FIRST_GUESS: Final = 16 * 1024
 _GROWTH: Final = 8
 
 
 class Compression(IntEnum):
-    """The codec of a batch: its low three attribute bits."""
+    """The compression codec of a batch, as in the low three bits of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -48,7 +49,7 @@ class Compression(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> Compression:
-        """The codec of a `compression.type` ("none", "gzip", "snappy", "lz4", "zstd"); ValueError names the choices."""
+        """Return the codec of a `compression.type`: "none", "gzip", "snappy", "lz4" or "zstd". Raises ValueError."""
         try:
             return cls[name.upper()]
         except KeyError:
@@ -60,11 +61,14 @@ class UnsupportedCompression(KafkaError):
     """The batch names a codec that does not exist (UNSUPPORTED_COMPRESSION_TYPE)."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression code {code} is none of 0 to 4")
+        super().__init__(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression code {code} is not one of 0 to 4")
 
 
 def compress(codec: Compression, payload: bytes, level: int | None = None) -> bytes:
-    """`payload` in the framing of `codec`; `level` is the codec's own scale (None: its default), snappy has none."""
+    """Return `payload` in the framing of `codec`. `level` is on the codec's own scale, None for its default.
+
+    Snappy has no levels.
+    """
     if codec is Compression.NONE:
         return payload
     if codec is Compression.GZIP:
@@ -79,10 +83,10 @@ def compress(codec: Compression, payload: bytes, level: int | None = None) -> by
 
 
 def decompress(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The records behind a header with compression `code`.
+    """Return the decompressed records of a batch whose header has the compression `code`.
 
-    Raises UnsupportedCompression, BatchBudgetExceeded when the data expands beyond `max_bytes`, or CorruptBatch when it
-    is damaged.
+    Raises UnsupportedCompression, BatchBudgetExceeded if the data expands beyond `max_bytes`, or CorruptBatch if it is
+    damaged.
     """
     return bytes(expand(code, data, max_bytes))
 
@@ -90,9 +94,10 @@ def decompress(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES)
 def expand(
     code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES, scratch: bytearray | None = None
 ) -> bytes | bytearray:
-    """`decompress` with one copy less: the result may be a bytearray.
+    """Decompress like `decompress`, but save a copy: the result may be a bytearray.
 
-    `scratch`, of `max_bytes`, spares the guesses at the size: the data is decompressed there once, then copied.
+    `scratch`, a bytearray of `max_bytes`, makes it unnecessary to guess the size: the data is decompressed into it
+    once, then copied.
     """
     if code == Compression.NONE:
         return bytes(data)
@@ -109,10 +114,11 @@ def expand(
         try:
             written = expand_into(data, target)
         except cramjam.DecompressionError as error:
-            # The same exception for damaged input and for a target too small: so only the bound decides.
+            # cramjam raises the same exception for damaged input and for a target that is too small, so only a failure
+            # with the largest target is final.
             if size < bound:
                 size = min(bound, size * _GROWTH)
-                del target  # before the next one is made
+                del target  # free it before the next one is allocated
                 continue
             name = Compression(code).name.lower()
             if bound == max_bytes and _TOO_SMALL in str(error):
@@ -137,7 +143,8 @@ def _expand_zstd(data: Buffer, target: bytearray) -> int:
 
 
 _EXPANDERS: Final[dict[int, tuple[Callable[[Buffer, bytearray], int], int]]] = {
-    # With the most that one input byte can become in each format: damaged small input never makes a large allocation.
+    # The number is the most bytes that one input byte can become in the format. It keeps small damaged input from
+    # causing a large allocation.
     Compression.GZIP: (_expand_gzip, 1_040),
     Compression.LZ4: (_expand_lz4, 256),
     Compression.ZSTD: (_expand_zstd, 44_000),
@@ -179,7 +186,7 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
         if size > _SNAPPY_RATIO * len(block):
             raise CorruptBatch(f"a snappy block of {len(block)} bytes claims {size}, more than is possible")
         if size > max_bytes:
-            raise BatchBudgetExceeded(f"snappy data expands beyond the bound: {size} bytes where {max_bytes} are left")
+            raise BatchBudgetExceeded(f"a snappy block expands to {size} bytes, but only {max_bytes} more are allowed")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy data is damaged: {error}") from None

@@ -1,7 +1,7 @@
-"""Control batches: the markers that end transactions (KIP-98).
+"""Build and read control batches: the markers that end transactions (KIP-98).
 
-Owns: building the batch that a commit or an abort leaves in every partition of a transaction, and reading its one
-record. A marker's key is version int16, type int16; its value is version int16, coordinator_epoch int32.
+A commit or an abort leaves one control batch of one record in every partition of a transaction. The record's key is
+version int16, type int16. Its value is version int16, coordinator_epoch int32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VALUE: Final = Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control record says; UNKNOWN stands for all that this version does not know, which readers skip."""
+    """The type of a control record. UNKNOWN stands for the types of newer releases, which readers skip."""
 
     ABORT = 0
     COMMIT = 1
@@ -27,7 +27,7 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A control record as read; `coordinator_epoch` is -1 for UNKNOWN."""
+    """A decoded control record. `coordinator_epoch` is -1 for UNKNOWN."""
 
     type: ControlType
     coordinator_epoch: int = -1
@@ -46,7 +46,7 @@ def control_batch(
     base_offset: int = 0,
     leader_epoch: int = 0,
 ) -> bytes:
-    """The batch that ends `producer_id`'s transaction in one partition."""
+    """Return the batch that ends the transaction of `producer_id` in one partition."""
     key = _KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
     return encode_batch(
         [Record(base_offset, timestamp_ms, key, _VALUE.pack(0, coordinator_epoch))],
@@ -60,9 +60,9 @@ def control_batch(
 
 
 def read_control_record(record: Record) -> ControlRecord:
-    """What the record of a control batch says. Raises CorruptBatch when it is too short to say anything.
+    """Decode the record of a control batch. Raises CorruptBatch if its key or value is missing or too short.
 
-    Later versions only add fields behind the ones known here, so they are read like version 0.
+    Later versions only add fields after the known ones, so they are read like version 0.
     """
     if record.key is None or len(record.key) < _KEY.size:
         raise CorruptBatch(f"control record at offset {record.offset} has no usable key")

@@ -1,10 +1,9 @@
-"""The tables of docs/formats.md, generated from the definitions.
+"""Generate the tables of docs/formats.md from the definitions.
 
     python -m oncelog.protocol.documentation docs/formats.md
 
-Owns the tables only: the page's prose is written by hand, around pairs of markers `<!-- generated: name -->` and
-`<!-- end -->`, between which this module puts the table of that name. Runs for the docs and their stale check, never in
-a broker or client.
+The page's text is written by hand. This module replaces what is between each pair of markers `<!-- generated: name -->`
+and `<!-- end -->` with the table of that name. It runs when the docs are made or checked, never in a broker or client.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _MARKED: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)
 
 
 def updated(page: str, tables: Mapping[str, Callable[[], str]] | None = None) -> str:
-    """Return the page with every generated table as it has to be now; raises KeyError on an unknown name.
+    """Return the page with every generated table up to date. Raises KeyError for an unknown table name.
 
-    `tables` are the functions that give them, by default those of this module.
+    `tables` maps names to the functions that return the tables, by default those of this module.
     """
     known = TABLES if tables is None else tables
     return _MARKED.sub(lambda match: f"{match[1]}{known[match[2]]()}\n{match[3]}", page)
@@ -44,22 +43,22 @@ def apis() -> str:
 
 
 def headers() -> str:
-    """Return the fields of the two headers."""
+    """Return the tables of the fields of the two headers."""
     return _definitions(MessageKind.HEADER)
 
 
 def versioned_data() -> str:
-    """Return the fields of what travels inside other messages."""
+    """Return the tables of the fields of versioned data inside other messages."""
     return _definitions(MessageKind.DATA)
 
 
 def internal_records() -> str:
-    """Return the fields of the keys and values in internal topics."""
+    """Return the tables of the fields of the keys and values in internal topics."""
     return _definitions(MessageKind.RECORD_KEY, MessageKind.RECORD_VALUE)
 
 
 def extension_tags() -> str:
-    """Return the tagged fields that are this project's own."""
+    """Return the table of the extension's tagged fields."""
     rows = []
     for cls in _classes():
         for owner, spec in _specs(cls):
@@ -76,7 +75,7 @@ def errors() -> str:
 
 
 def error_downgrades() -> str:
-    """Return what older request versions are sent instead."""
+    """Return the table of the codes that older request versions get instead of newer ones."""
     rows = [
         (code.name, api_name(api_key), "all" if since > _last(api_key) else f"below {since}", older.name)
         for api_key, code, since, older in downgrades()
@@ -157,7 +156,7 @@ def _doc(cls: type[Message]) -> str:
 
 
 def _first(cls: type[Message]) -> str:
-    """Return the first sentence of what a message says of itself."""
+    """Return the first sentence of a message's docstring."""
     return re.split(r"(?<=[.?:;]) ", _doc(cls), maxsplit=1)[0].rstrip(":;")
 
 

@@ -1,6 +1,6 @@
-"""The tagged fields of the extension (9000 and above): which messages have them, and whether one was sent.
+"""Tell which messages have tagged fields of the extension (9000 and above), and whether a client sent one.
 
-Owns nothing but that question; what the fields mean is the broker's and the client's business.
+The broker and the client define the meaning of these fields.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _known: Final[dict[tuple[Any, int], bool]] = {}
 
 
 def has_extension_fields(struct: type[Struct], version: int) -> bool:
-    """Whether the definition has a field of the extension in this version, in itself or in a struct inside it."""
+    """Return whether the definition, or a struct inside it, has a field of the extension in this version."""
     found = _known.get((struct, version))
     if found is None:
         found = _known[struct, version] = any(
@@ -26,9 +26,9 @@ def has_extension_fields(struct: type[Struct], version: int) -> bool:
 
 
 def carries_extension(message: Struct, version: int) -> bool:
-    """Whether fields of the extension were sent in a message that was decoded without interpreting them.
+    """Return whether a message that was decoded without interpreting the extension holds fields of the extension.
 
-    Tags that its definition does not know, whatever their number, are not the extension's.
+    Tags that the message's definition does not have do not count, even if their number is 9000 or above.
     """
     if not has_extension_fields(type(message), version):
         return False

@@ -1,12 +1,12 @@
-"""The `construct` format of every (definition, version): what its bytes are, said once.
+"""Build the `construct` format of every (definition, version): the layout of its bytes.
 
-Owns the reading of `FieldSpec`s: which fields a version has, in which form, what is nullable, tagged or absent. The
-tree is the schema: it parses and builds by itself (the reference that tests compare with), and `compiler.py`
-translates it into the code that runs. So nothing else in the package looks at a version range.
+This module interprets the `FieldSpec`s: which fields a version has, in which form, and which are nullable, tagged or
+absent. The resulting tree parses and builds messages by itself, as the reference that tests compare with. `compiler.py`
+translates it into the code that runs. No other module of the package interprets version ranges.
 
-Why the compiler walks this tree rather than the specs: importing construct costs about 16 ms beside what a broker
-imports anyway, and a tree 0.3 ms at most, both far below what they would have to save to be worth a second reading of
-the specs that could come to disagree with this one.
+The compiler walks this tree and not the specs, because a second interpretation of the specs could come to disagree with
+this one. The price is small: importing construct takes about 16 ms beside what a broker imports anyway, and building a
+tree at most 0.3 ms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .primitives import Absent, Binary, Boolean, Entity, Nullable, Sequence, Tag
 from .schema import FieldSpec, Message, Struct, Versions, WireType
 
 EXTENSION_TAGS: Final = 9000
-"""The first of the tags that are this project's own; Kafka's own count up from 0."""
+"""The first tag of the extension's tagged fields. Kafka's own tags count up from 0."""
 
 _FIXED: Final[dict[WireType, construct.Construct]] = {
     WireType.BOOL: Boolean(),
@@ -36,7 +36,7 @@ _FIXED: Final[dict[WireType, construct.Construct]] = {
 
 
 class Default:
-    """What a field is when it is not on the wire; `make()` gives one that its receiver may keep and change."""
+    """The value of a field that is not on the wire. `make()` returns one that the receiver may keep and change."""
 
     def __init__(self, field: FieldSpec) -> None:
         self.factory: Callable[[], Any] | None = None
@@ -47,14 +47,14 @@ class Default:
         self.value = self.factory() if self.factory is not None else field.default
 
     def make(self) -> Any:
-        """Return the default value."""
+        """Return the default value: a new object if it is mutable."""
         return self.value if self.factory is None else self.factory()
 
 
 def format_of(cls: type[Message], version: int, extension: bool = True) -> Entity:
-    """Return the format of message class `cls` in `version`; raises UnsupportedVersion outside of its definition.
+    """Return the format of message class `cls` in `version`. Raises UnsupportedVersion for an undefined version.
 
-    Without `extension`, tags from 9000 on are not interpreted: they read as unknown ones.
+    Without `extension`, tags from 9000 on are not interpreted and read as unknown tags.
     """
     if version not in cls.spec.versions:
         raise UnsupportedVersion(f"{cls.__name__} has versions {cls.spec.versions}, not {version}", version)

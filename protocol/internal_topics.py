@@ -12,7 +12,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 def java_string_hash(text: str) -> int:
-    """Return Java's String.hashCode, a signed 32-bit number over UTF-16 code units (two for characters beyond U+FFFF)."""
+    """Return Java's String.hashCode, a signed 32-bit number over UTF-16 code units (two beyond U+FFFF)."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H") if not text.isascii() else text.encode()
     value = 0
     for unit in units:
@@ -21,6 +21,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """Return the partition, of `partitions`, that holds the state of `key`: Kafka's abs(hash) % n with abs(-2^31) = 0."""
+    """Return the partition that holds the state of `key`: Kafka's abs(hash) % n with abs(-2^31) = 0."""
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions

@@ -1,7 +1,7 @@
-"""The keys and values of many batches, for readers of a whole log who keep the last value of each key.
+"""Read the keys and values of many batches, for readers of a whole log that keep the last value of each key.
 
-A batch that is not compressed and whose records have no headers, as coordinators write them, is walked in place at a
-fraction of what `records.decode_batch` costs. Any other batch, a damaged one too, is left to `decode_batch`.
+An uncompressed batch whose records have no headers, as coordinators write it, is decoded in place at a fraction of the
+cost of `records.decode_batch`. All other batches, including damaged ones, are left to `decode_batch`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .record_varint import read_varint
 from .records import Headers, decode_batch
 
 KeyedRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None]
-"""(offset, timestamp in ms, key, value); a tombstone's value is None."""
+"""(offset, timestamp in ms, key, value). A tombstone's value is None."""
 
 KeyedBatch: TypeAlias = tuple[int, int, int, list[KeyedRecord]]
 """(last offset, attributes, producer id, records)."""
@@ -23,7 +23,10 @@ _NOT_PLAIN: Final = COMPRESSION_MASK | LOG_APPEND_TIME
 
 
 def keyed_batches(data: bytes) -> Iterator[KeyedBatch]:
-    """Each of the batches that `data` consists of. Checksums are not verified. Raises as `decode_batch`."""
+    """Yield each batch of `data`, which consists of whole batches. Checksums are not verified.
+
+    Raises the same errors as `decode_batch`.
+    """
     at = 0
     while at < len(data):
         header = HEADER.unpack_from(data, at)
@@ -56,9 +59,9 @@ def _walk(
     base_timestamp: int,
     records: list[KeyedRecord],
 ) -> bool:
-    """Read `count` records from byte `at` to byte `stop`; False where something is not as in a plain, valid batch.
+    """Append the records from byte `at` to byte `stop` to `records`. Return False if the batch is not plain or valid.
 
-    Raises IndexError where data ends early, CorruptBatch for a number that is too long.
+    Raises IndexError if the data ends early, CorruptBatch if a varint is too long.
     """
     previous = -1
     for _ in range(count):
@@ -71,7 +74,7 @@ def _walk(
         else:
             length, at = read_varint(data, at)
         end = at + (length >> 1)
-        at += 1  # the record's attributes: none are defined
+        at += 1  # skip the record's attributes: none are defined
 
         timestamp = data[at]
         if timestamp < 0x80:

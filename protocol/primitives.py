@@ -1,12 +1,12 @@
-"""The protocol's own wire types as `construct` classes, where construct has none that fits.
+"""Define the protocol's wire types as `construct` classes, where construct itself has none that fits.
 
-Owns how a boolean, a string, bytes, an array, a nullable struct and a tagged-field section (KIP-482) are laid out, in
-their plain (fixed-size length) and compact (varint of length + 1) forms. Numbers are construct's own `Int16sb` and so
-on. The classes are both a codec that runs (the reference, slow) and the tree that `compiler.py` translates, so each
-carries what the translation needs as plain attributes. Nothing here knows a message or a version: `formats.py` does.
+The types are boolean, string, bytes, array, nullable struct and the section of tagged fields (KIP-482), in their plain
+(fixed-size length) and compact (varint of length + 1) forms. Numbers are construct's own `Int16sb` and so on. Each
+class is a working codec, which is the slow reference, and a node of the tree that `compiler.py` translates, so each has
+what the translation needs as plain attributes. Messages and versions are known only to `formats.py`.
 
-Invariants: a count or length is compared with what is left of the input before anything is made from it; a null where
-the type is not nullable, a varint past its range and tags out of order are refused. Every refusal, reading or
+Invariants: a count or length is compared with the input that is left before anything is allocated for it. A null where
+the type is not nullable, a varint out of range, and tags out of order are refused. Every refusal, in reading or
 building, is a `construct.ConstructError`.
 """
 
@@ -27,10 +27,10 @@ from construct import (  # type: ignore[import-untyped]
 from construct.core import stream_read, stream_write  # type: ignore[import-untyped]
 
 MAX_STRING_BYTES: Final = 0x7FFF
-"""The longest string, in UTF-8 bytes: what an int16 length can say, and KIP-482 keeps for compact strings."""
+"""The longest string in UTF-8 bytes: the limit of an int16 length, which KIP-482 keeps for compact strings."""
 
 MAX_LENGTH: Final = 0x7FFF_FFFF
-"""The largest length, count or tag: they are int32 in the peers that read them."""
+"""The largest length, count or tag, because peers read them as int32."""
 
 
 class FormatError(ConstructError):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class FormatError(ConstructError):  # type: ignore[misc]
 
 
 def read_uvarint(stream: Any, path: str) -> int:
-    """Read an unsigned varint of at most 32 bits: seven bits a byte, lowest first, top bit set on all but the last."""
+    """Read an unsigned varint of at most 32 bits: seven bits a byte, lowest first, top bit set except on the last."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = stream_read(stream, 1, path)[0]
@@ -65,14 +65,14 @@ def _remaining(stream: Any) -> int:
 
 
 def unnamed(format: Construct) -> Construct:
-    """Return what is behind the name that a format has inside a struct."""
+    """Return the format without the name that it has as a field of a struct."""
     while isinstance(format, Renamed):
         format = format.subcon
     return format
 
 
 def min_size(format: Construct) -> int:
-    """Return the fewest bytes that a value of this format can take: what bounds an array's count."""
+    """Return the fewest bytes that a value of this format can take. It limits the count of an array."""
     format = unnamed(format)
     if isinstance(format, (FormatField, Bytes)):
         return int(format.sizeof())
@@ -88,7 +88,7 @@ def min_size(format: Construct) -> int:
 
 
 class Boolean(Construct):  # type: ignore[misc]
-    """One byte, zero for false; only a bool is written."""
+    """A bool of one byte, zero for false. Only a bool is written."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bool:
         return bool(stream_read(stream, 1, path) != b"\0")
@@ -101,7 +101,7 @@ class Boolean(Construct):  # type: ignore[misc]
 
 
 class _Sized(Construct):  # type: ignore[misc]
-    """What strings, bytes and arrays share: a length or count in front, in one of two forms, that may say null."""
+    """Base class of strings, bytes and arrays. A length or count in front, plain or compact, may stand for null."""
 
     plain_lead = 4
 
@@ -167,7 +167,7 @@ class Text(_Sized):
 
 
 class Binary(_Sized):
-    """Bytes: int32 length, or varint of length + 1. `is_view` marks records, which the fast path does not copy."""
+    """Bytes: int32 length, or varint of length + 1. `is_view` marks records, which the compiled code does not copy."""
 
     def __init__(self, *, compact: bool, nullable: bool, is_view: bool = False) -> None:
         super().__init__(compact=compact, nullable=nullable)
@@ -242,9 +242,9 @@ class Nullable(Subconstruct):  # type: ignore[misc]
 
 
 class Absent(Construct):  # type: ignore[misc]
-    """A field that this version does not have: no bytes; it reads as its default, and only that can be written.
+    """A field that this version does not have. It takes no bytes, is read as its default, and accepts only its default.
 
-    `ignorable` drops any other value silently. `make` returns the default (a new one where it is mutable).
+    `ignorable` makes it drop other values silently. `default` is a `formats.Default`.
     """
 
     def __init__(self, default: Any, *, ignorable: bool) -> None:
@@ -262,11 +262,11 @@ class Absent(Construct):  # type: ignore[misc]
 
 
 class TaggedFields(Construct):  # type: ignore[misc]
-    """The section of tagged fields that ends a flexible struct: count, then tag, size, value each, by ascending tag.
+    """The section of tagged fields at the end of a flexible struct: count, then tag, size and value of each.
 
-    `known` maps a tag to (field name, format, default). A known field is written only when it differs from its
-    default; the unknown ones are kept raw, as (tag, bytes), and written back in their place. Reads as a dict of the
-    known fields and "unknown_tags", and builds from one.
+    `known` maps a tag to (field name, format, default). A known field is written only if it differs from its default.
+    Unknown fields are kept raw, as (tag, bytes), and written back in their place. The section is read as, and built
+    from, a dict of the known fields and "unknown_tags".
     """
 
     def __init__(self, known: dict[int, tuple[str, Construct, Any]]) -> None:
@@ -318,7 +318,7 @@ class TaggedFields(Construct):  # type: ignore[misc]
 class Entity(Subconstruct):  # type: ignore[misc]
     """A definition's class in one version: a construct `Struct` of its fields, read as and built from an instance.
 
-    The struct's fields are in wire order; the nameless last one, in flexible versions, is the `TaggedFields`.
+    The struct's fields are in wire order. In flexible versions, the last one has no name and is the `TaggedFields`.
     """
 
     def __init__(self, cls: type[Any], fields: Struct) -> None:

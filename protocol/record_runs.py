@@ -1,11 +1,11 @@
-"""Records in a row that have one shape, read all at once: `read_run`.
+"""Read neighbouring records of one shape all at once: `read_run`.
 
 Records have one shape if they have the same size, keys and values of the same lengths, no headers, successive offsets,
-and timestamp deltas of the same width. Producers often write such records. Then each field is a column, a slice of the
-batch with the record's size as its step, which takes a few nanoseconds a record to check.
+and timestamp deltas of the same width. Producers often write such records. Each field is then a column: a slice of the
+batch whose step is the record's size. Checking a column takes a few nanoseconds per record.
 
-It raises no errors: what it does not take as a run, valid or not, is left to the reader of single records, with which
-it agrees on every byte.
+`read_run` raises no errors. It leaves all other records, valid or not, to the reader of single records, and both
+readers agree on every byte.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .batch_header import CorruptBatch
 from .record_varint import read_varint
 
 FEWEST: Final = 4
-"""A shorter run costs less when its records are read one by one."""
+"""The shortest run. For fewer records, reading them one by one is faster."""
 
 _NULL: Final = 1
-"""The length of a key or value that is null, as encoded."""
+"""The encoded length of a key or value that is null."""
 
 _LOW: Final = bytes(range(0x80, 0x100, 2))
 _OFFSET_COLUMNS: Final = (
@@ -36,12 +36,13 @@ _OFFSET_COLUMNS: Final = (
         ),
     ),
 )
-"""By the width of an offset delta, in bytes: the first delta that has it, and the encodings of 0, 1, 2, … as columns,
-one of them for each byte."""
+"""For each width of an offset delta, in bytes: the first delta of that width, and all encodings as columns.
+
+A column holds one byte of the encodings of 0, 1, 2, and so on."""
 
 
 class Run(NamedTuple):
-    """`record_count` records of `size` bytes each, by field."""
+    """`record_count` neighbouring records of `size` bytes each, as columns."""
 
     record_count: int
     size: int
@@ -51,9 +52,9 @@ class Run(NamedTuple):
 
 
 def read_run(data: bytes, at: int, most: int, offset_delta: int, base_timestamp: int) -> Run | None:
-    """Read the records of one shape that begin at `at`, the first of which should have this offset delta.
+    """Read the records of one shape that begin at `at`. The first must have the offset delta `offset_delta`.
 
-    At most `most` are read. None where there are fewer than `FEWEST`.
+    At most `most` records are read. Return None if fewer than `FEWEST` records form a run.
     """
     if most < FEWEST:
         return None
@@ -64,7 +65,7 @@ def read_run(data: bytes, at: int, most: int, offset_delta: int, base_timestamp:
         count = _alike(data, range(at, body), size, min(most, (len(data) - at) // size))
         if count < FEWEST:
             return None
-        _, offset_at = read_varint(data, body + 1, 10)  # behind the attributes and the timestamp
+        _, offset_at = read_varint(data, body + 1, 10)  # skip the attributes and the timestamp
         _, key_length_at = read_varint(data, offset_at)
         key_length, key_at = read_varint(data, key_length_at)
         value_length_at = key_at if key_length == _NULL else key_at + (key_length >> 1)
@@ -89,7 +90,7 @@ def read_run(data: bytes, at: int, most: int, offset_delta: int, base_timestamp:
 
 
 def _alike(data: bytes, positions: Iterable[int], size: int, count: int) -> int:
-    """How many of `count` records have the bytes that the first one has at these positions."""
+    """Return how many of `count` records, counted from the first, have the first record's bytes at these positions."""
     for position in positions:
         column = data[position : position + count * size : size]
         same = column[:1]
@@ -99,7 +100,10 @@ def _alike(data: bytes, positions: Iterable[int], size: int, count: int) -> int:
 
 
 def _successive(data: bytes, positions: range, size: int, count: int, offset_delta: int) -> int:
-    """How many of `count` records have successive offset deltas, of one width, at these positions; 0 if not all."""
+    """Return how many of `count` records have successive offset deltas of one width at these positions, else 0.
+
+    A width has a limited range of deltas, so the result may be less than `count`.
+    """
     if len(positions) > len(_OFFSET_COLUMNS):
         return 0
     first, columns = _OFFSET_COLUMNS[len(positions) - 1]
@@ -113,11 +117,14 @@ def _successive(data: bytes, positions: range, size: int, count: int, offset_del
 
 
 def _timestamps(columns: list[bytes], base: int) -> Iterable[int] | None:
-    """The base timestamp plus the deltas in these columns, a byte each; None where not all have as many bytes."""
+    """Return the base timestamp plus each record's delta, or None if not all deltas have the same width.
+
+    `columns` are the bytes of the deltas, lowest byte first.
+    """
     *lower, highest = columns
     if not highest.isascii():
         return None
-    if not lower and highest == highest[:1] * len(highest):  # written within the same millisecond
+    if not lower and highest == highest[:1] * len(highest):  # all records were written within the same millisecond
         return repeat(base + ((highest[0] >> 1) ^ -(highest[0] & 1)))
     deltas = list(highest)
     for column in reversed(lower):
@@ -128,7 +135,7 @@ def _timestamps(columns: list[bytes], base: int) -> Iterable[int] | None:
 
 
 def _parts(data: bytes, begins: range, length: int) -> Iterable[bytes | None]:
-    """The keys, or the values, that begin there and have this length, as encoded."""
+    """Return the keys, or the values, that begin at these positions. `length` is their encoded length."""
     if length == _NULL:
         return repeat(None)
     length >>= 1

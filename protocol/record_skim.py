@@ -1,8 +1,8 @@
-"""Reading of a batch only what compaction and searches by time need: `skim`, and `select`, which keeps some records.
+"""Read from a batch only what compaction and searches by time need: `skim`, and `select`, which keeps chosen records.
 
-Owns a lazy pass over decompressed records that stops where its caller stops, looks at no header and no value, and makes
-one small tuple per record. Reads whatever is in a log, also what today's broker would refuse: offset deltas may have
-gaps (compaction), and a damaged chain ends in CorruptBatch at the record that is damaged, not before.
+`skim` is lazy: it stops when its caller stops. It does not read headers and values, and makes one small tuple per
+record. It also reads batches in a log that today's broker would refuse: offset deltas may have gaps (compaction), and a
+damaged batch raises CorruptBatch only when the damaged record is reached.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .record_varint import encode_varint, read_varint
 
 
 class SkimmedRecord(NamedTuple):
-    """One record: `body` to `end` are its bytes behind the timestamp delta, within the decompressed records."""
+    """One record. `body` and `end` delimit its bytes after the timestamp delta, in the decompressed records."""
 
     offset: int
     timestamp: int
@@ -26,9 +26,9 @@ class SkimmedRecord(NamedTuple):
 
 
 def skim(data: bytes | bytearray, header: BatchHeader) -> Iterator[SkimmedRecord]:
-    """The records in `data`, the decompressed content of the batch with this header; raises CorruptBatch.
+    """Yield the records in `data`, the decompressed content of the batch with this header. Raises CorruptBatch.
 
-    The timestamp of a batch of type LOG_APPEND_TIME is the header's.
+    In a batch of type LOG_APPEND_TIME, every record has the header's timestamp.
     """
     number = 0
     try:
@@ -46,7 +46,7 @@ def _skimmed(data: bytes | bytearray, header: BatchHeader) -> Iterator[SkimmedRe
     at = 0
     previous = -1
     for _ in range(header.record_count):
-        # As in `records.decode_batch`: varints of one and two bytes are read in place.
+        # As in `records.decode_batch`, varints of one and two bytes are decoded inline.
         length = data[at]
         if length < 0x80:
             at += 1
@@ -58,7 +58,7 @@ def _skimmed(data: bytes | bytearray, header: BatchHeader) -> Iterator[SkimmedRe
         end = at + (length >> 1)
         if length & 1 or end > size:
             raise CorruptBatch(f"a record of the batch at offset {base_offset} has an impossible length")
-        at += 1  # the record's attributes: none are defined
+        at += 1  # skip the record's attributes: none are defined
 
         timestamp = data[at]
         if timestamp < 0x80:
@@ -123,9 +123,9 @@ _ATTRIBUTES: Final = b"\0"
 
 
 def select(data: bytes | bytearray, records: Iterable[SkimmedRecord], base_timestamp: int) -> bytes:
-    """The records, which `skim` found in `data`, as the content of a batch with another base timestamp.
+    """Return records that `skim` found in `data` as the content of a batch with another base timestamp.
 
-    All but the timestamp delta stays as it was, byte for byte.
+    Except for the timestamp delta and the record's length, all bytes stay the same.
     """
     pieces: list[bytes | bytearray] = []
     for record in records:

@@ -1,7 +1,7 @@
-"""Zigzag varints as records use them: signed numbers in groups of seven bits, small magnitudes in few bytes.
+"""Read and write the zigzag varints of records: signed numbers in groups of seven bits, small ones in few bytes.
 
-Reading gives the number before zigzag decoding, because callers want to tell its sign by its lowest bit; undo it with
-`(n >> 1) ^ -(n & 1)`. (Messages use unsigned varints: `protocol/primitives.py`.)
+Reading returns the number before zigzag decoding, because callers tell its sign by the lowest bit. Decode it with `(n
+>> 1) ^ -(n & 1)`. Messages use unsigned varints instead: `protocol/primitives.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ def write_varint(target: bytearray, value: int) -> None:
 
 
 def read_varint(data: Buffer, at: int, max_bytes: int = 5) -> tuple[int, int]:
-    """(number before zigzag decoding, position behind it); IndexError at the end of data, CorruptBatch if too long."""
+    """Return (number before zigzag decoding, position after it).
+
+    Raises IndexError at the end of the data, CorruptBatch if the varint is longer than `max_bytes`.
+    """
     value = data[at]
-    if value < 0x80:  # most are so small
+    if value < 0x80:  # most numbers are this small
         return value, at + 1
     value = shift = 0
     for position in range(at, at + max_bytes):
@@ -43,9 +46,9 @@ def _encode(value: int) -> bytes:
 
 
 SMALL_VARINTS: Final = [_encode(value) for value in range(8192)]
-"""The encodings of 0 to 8191, all that take one or two bytes: most lengths and deltas of most records."""
+"""The encodings of 0 to 8191, which take one or two bytes. Most lengths and deltas of records are in this range."""
 
 
 def encode_varint(value: int) -> bytes:
-    """`value` (int32 or int64) as bytes."""
+    """Return `value` (int32 or int64) as a zigzag varint."""
     return SMALL_VARINTS[value] if 0 <= value < 8192 else _encode(value)

@@ -1,15 +1,16 @@
-"""Checking the records of a client's batch without building them: `RecordWalk`.
+"""Check the records of a client's batch without building record objects: `RecordWalk`.
 
-Owns what makes a chain of records valid: lengths that fit into each other and fill the batch exactly, as many records
-as the header says, offset deltas 0, 1, 2 and so on, keys, values and headers within their record, timestamps within
-int64. Whatever passes here can be read by `records.decode_batch` and by any other client. Never copies a key or value,
-and never makes an object per record.
+A valid batch fulfils these rules: the lengths of records and fields fit into each other and fill the batch exactly; the
+number of records is the header's; the offset deltas are 0, 1, 2 and so on; keys, values and headers lie within their
+record; timestamps fit into int64. Records that pass here can be read by `records.decode_batch` and by every other
+client. The walk never copies a key or value.
 
-The work is done in steps, so that a caller on an event loop can pause in between: `advance` does a bounded amount. One
-step is about one record (0.4 µs). Where neighbouring records have the same shape (sizes of all fields equal), whole
-columns of bytes are compared at once, which costs a twentieth of that per record.
+`advance` does a bounded amount of work, so that a caller on an event loop can pause between calls. One step is about
+one record (0.4 µs). Where neighbouring records have the same shape (equal sizes of all fields), whole columns of bytes
+are compared at once, which costs a twentieth of that per record.
 
-Bounds: a record's headers and a batch's objects (records and headers together) are counted before they are visited.
+The number of a record's headers, and of a batch's objects (records and headers together), is checked before they are
+visited.
 """
 
 from __future__ import annotations
@@ -24,23 +25,26 @@ MAX_BATCH_OBJECTS: Final = 1_000_000
 MAX_RECORD_HEADERS: Final = 10_000
 
 MIN_RECORD_SIZE: Final = 7
-"""Length, attributes, both deltas, null key, null value, no headers: one byte each."""
+"""The smallest record: one byte each for length, attributes, two deltas, null key, null value and the header count."""
 
 MAX_LISTED: Final = 100
-"""At most so many records without a key are listed."""
+"""The most records without a key that `null_keys` lists."""
 
 _ALIKE: Final = 3
 _MOST_ALIKE: Final = 48
 _AHEAD: Final = 64
 _FEWEST: Final = 24
-"""After `_ALIKE` pairs of neighbours of one size, the next `_AHEAD` records are compared with the last one, and each
-time that all of them match, four times as many; below `_FEWEST` records that is slower than visiting each. Where fewer
-match, twice as many neighbours must be of one size before it is tried again, up to `_MOST_ALIKE`."""
+"""When columns are compared, and how many records at once.
+
+After `_ALIKE` pairs of neighbours of equal size, the next `_AHEAD` records are compared with the last one. While all of
+them match, the next comparison takes four times as many. Below `_FEWEST` records, a comparison is slower than visiting
+each record. If fewer match, twice as many neighbours must have equal sizes before the next attempt, up to
+`_MOST_ALIKE`."""
 _STEPS_OF_RUN: Final = 16
 _RECORDS_PER_STEP: Final = 16
 _HEADERS_PER_STEP: Final = 2
 
-# The bytes of the offset deltas of successive records, by column. A block of 8192 deltas shares all bytes but two.
+# The encoded offset deltas of successive records, by column. In a block of 8192 deltas, only two bytes of a delta vary.
 _BLOCK: Final = 8192
 _ONE_BYTE: Final = bytes(range(0, 128, 2))
 _FIRST_OF_MORE: Final = bytes(0x80 | delta << 1 & 0x7F for delta in range(64)) * (_BLOCK // 64)
@@ -48,17 +52,17 @@ _SECOND_OF_TWO: Final = bytes(delta >> 6 for delta in range(_BLOCK))
 _SECOND_OF_MORE: Final = bytes(0x80 | delta >> 6 for delta in range(_BLOCK))
 
 _CONTINUES: Final = bytes(byte >> 7 for byte in range(256))
-"""Translates a byte of a varint into whether another one follows."""
+"""Translates a byte of a varint into 1 if another byte follows, else into 0."""
 
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 
 
 class RecordLimits(NamedTuple):
-    """What one batch may hold.
+    """The limits of one batch.
 
-    `batch_objects` bounds its records and headers, counted together, `record_headers` the headers of one record, and
-    `decompressed_bytes` the size of all records.
+    `batch_objects` limits its records and headers, counted together; `record_headers` the headers of one record;
+    `decompressed_bytes` the size of all its records.
     """
 
     batch_objects: int = MAX_BATCH_OBJECTS
@@ -66,9 +70,9 @@ class RecordLimits(NamedTuple):
     decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 
     def check_count(self, record_count: int, size: int) -> None:
-        """Check a count of records that are said to be in `size` bytes, decompressed.
+        """Check that `record_count` records are allowed and can fit into `size` decompressed bytes.
 
-        Raises CorruptBatch where they cannot be, BatchBudgetExceeded for more than are allowed.
+        Raises CorruptBatch if they cannot fit, BatchBudgetExceeded if there are more than `batch_objects`.
         """
         if not 0 < record_count * MIN_RECORD_SIZE <= size:
             raise CorruptBatch(f"{record_count} records cannot be in the {size} bytes of a batch")
@@ -82,8 +86,8 @@ DEFAULT_LIMITS: Final = RecordLimits()
 class RecordWalk:
     """One pass over the decompressed records of a batch from a client.
 
-    After `advance` has returned True: `min_timestamp` and `max_timestamp` of the records in ms, and `null_keys`, the
-    indexes of the first records without a key.
+    After `advance` has returned True, `min_timestamp` and `max_timestamp` are those of the records in ms, and
+    `null_keys` lists the indexes of the first records without a key.
     """
 
     __slots__ = (
@@ -103,7 +107,7 @@ class RecordWalk:
     )
 
     def __init__(self, data: bytes | bytearray, header: BatchHeader, limits: RecordLimits = DEFAULT_LIMITS) -> None:
-        """`data`: the records, decompressed. Raises CorruptBatch when they cannot be as many as the header says."""
+        """Begin the walk over `data`, the decompressed records. Raises CorruptBatch if the count cannot be right."""
         count = header.record_count
         limits.check_count(count, len(data))
         self._data = data
@@ -120,7 +124,7 @@ class RecordWalk:
         self.null_keys: list[int] = []
 
     def advance(self, steps: int) -> bool:
-        """Check about `steps` more records; True when the whole batch is valid. Raises CorruptBatch."""
+        """Check about `steps` more records. Return True when the whole batch is valid. Raises CorruptBatch."""
         try:
             self._visit(steps)
         except IndexError:
@@ -150,13 +154,14 @@ class RecordWalk:
                 steps -= _STEPS_OF_RUN + run // _RECORDS_PER_STEP
 
     def _visit_each(self, stop: int) -> int:
-        """Check records one by one up to number `stop`, or until some neighbours have one size.
+        """Check records one by one up to index `stop`, or until several neighbours have equal sizes.
 
-        Returns where the last of such neighbours begins, else -1.
+        Return the position where the last of these neighbours begins, or -1 if `stop` was reached.
         """
-        # The broker's loop over the records that it is sent. Varints of one and two bytes are read in place, because a
-        # call costs as much as the rest of a field. Reading beyond the end is an IndexError; lengths only move `at`
-        # forward, and the last byte of a record is always read, so that `at == end` proves that all lay within it.
+        # This is the broker's loop over a producer's records. Varints of one and two bytes are decoded inline, because
+        # a call costs as much as the rest of a field. Reading past the end raises IndexError. Lengths only move `at`
+        # forward, and the last byte of a record is always read, so `at == end` proves that all fields were within the
+        # record.
         data = self._data
         at = self._at
         pause = self._objects + _HEADERS_PER_STEP * (stop - self._index)
@@ -174,7 +179,7 @@ class RecordWalk:
             else:
                 body, at = read_varint(data, at)
             end = at + (body >> 1)
-            at += 1  # the record's attributes: none are defined
+            at += 1  # skip the record's attributes: none are defined
 
             delta = data[at]
             if delta < 0x80:
@@ -245,7 +250,7 @@ class RecordWalk:
         return -1
 
     def _note(self, delta: int) -> None:
-        """Take a timestamp delta, before zigzag decoding, into account."""
+        """Include a timestamp delta, still zigzag encoded, in the lowest and highest delta."""
         signed = (delta >> 1) ^ -(delta & 1)
         if self._lowest is None:
             self._lowest = self._highest = signed
@@ -255,7 +260,7 @@ class RecordWalk:
             self._lowest = signed
 
     def _headers(self, at: int, end: int, index: int) -> int:
-        """Where the headers of a record end, which begin with their count at `at`."""
+        """Check a record's headers, whose count is at `at`. Return the position where they end."""
         data = self._data
         count, at = read_varint(data, at)
         if count & 1 or count > end - at:
@@ -290,9 +295,10 @@ class RecordWalk:
     # --- runs of records of one shape --------------------------------------------------------------------------------
 
     def _run(self, begin: int, end: int, index: int) -> int:
-        """How many records from `end` on (the first is number `index`) are valid and shaped like the one before.
+        """Return how many records from position `end` on are valid and have the shape of the record before them.
 
-        Counts as far as it looked; 0 when too few records are left to look at them in this way.
+        `begin` to `end` is that record, and `index` the index of the record after it. The result is at most the number
+        of records compared, and 0 if too few records are left to compare columns.
         """
         size = end - begin
         width = 1 if index < 64 else 2 if index < _BLOCK else 3 if index < 128 * _BLOCK else 4
@@ -345,7 +351,7 @@ class RecordWalk:
                 more = 0x80 if number < width - 1 else 0
                 expected = bytes((more | index >> (7 * number - 1) & 0x7F,)) * run
             if column != expected:
-                return 0  # visiting the records one by one tells which is wrong, if one is
+                return 0  # the loop over single records then finds the wrong one, if any
         for number in range(shape.timestamp_width):
             column = data[end + shape.timestamp + number : end + run * size : size].translate(_CONTINUES)
             byte = b"\1" if number < shape.timestamp_width - 1 else b"\0"
@@ -367,8 +373,9 @@ class RecordWalk:
 
 
 class _Shape(NamedTuple):
-    """Where the parts of a record lie, in bytes from its begin. `constants`: the bytes that records of one shape share:
-    all lengths and counts."""
+    """The positions of a record's parts, in bytes from its begin.
+
+    `constants` are the positions of all lengths and counts, whose bytes are equal in all records of one shape."""
 
     timestamp: int
     timestamp_width: int
@@ -383,7 +390,7 @@ _MOST_HEADERS: Final = 16
 
 
 def _shape(data: bytes | bytearray, begin: int, end: int) -> _Shape | None:
-    """The shape of the valid record from `begin` to `end`, None if it has too many parts."""
+    """Return the shape of the valid record from `begin` to `end`, or None if the record has too many headers."""
     _, at = read_varint(data, begin)
     constants = list(range(at - begin))
     timestamp = at + 1
@@ -406,7 +413,7 @@ def _shape(data: bytes | bytearray, begin: int, end: int) -> _Shape | None:
 
 
 def _skip_part(data: bytes | bytearray, begin: int, at: int, constants: list[int]) -> int:
-    """Where the key, value or header part ends whose length begins at `at`."""
+    """Skip the key, value or header part whose length is at `at`. Return the position where the part ends."""
     length, behind = read_varint(data, at)
     constants += range(at - begin, behind - begin)
     return behind if length & 1 else behind + (length >> 1)

@@ -1,11 +1,11 @@
-"""The language in which every message is defined, once.
+"""Define the language of message definitions.
 
-A definition is a class body: each field says its wire type, the versions that carry it, the versions in
-which it may be null, its tag and its default. It is data; nothing in it runs at decode time. From it come
+A definition is a class body. Each field says its wire type, the versions that carry it, the versions in which it may be
+null, its tag and its default. A definition is data: none of it runs when a message is decoded. From it are made
 
-* the typed, slotted dataclass that handlers and clients hold (this module),
+* the typed, slotted dataclass that handlers and clients use (this module),
 * the `construct` format of each version (`protocol/formats.py`), which is the reference,
-* the compiled fast path of each version (`protocol/compiler.py`), which is what runs.
+* the compiled functions of each version (`protocol/compiler.py`), which are what runs.
 
 Example::
 
@@ -19,9 +19,9 @@ Example::
         throttle_time_ms: int = int32("1+", ignorable=True)
         coordinators: list[Coordinator] = array(Coordinator, "4+")
 
-Notation and meaning follow Kafka's message definitions and KIP-482 (tagged fields): "3+" is version 3 and all
-later ones, "0-7" both ends included. A field outside its versions keeps its default when it is read; writing a
-value other than the default there is an error unless the field is `ignorable`.
+Notation and meaning follow Kafka's message definitions and KIP-482 (tagged fields): "3+" is version 3 and all later
+versions, and "0-7" includes both ends. A message read in a version without a field has the field's default. In such a
+version, writing a value other than the default is an error unless the field is `ignorable`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, dataclass_transform
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""What decoding reads from; `records` fields come back as a memoryview into it, never copied."""
+"""The input types of decoding. `records` fields are decoded to a memoryview of the input, without a copy."""
 
 UnknownTags: TypeAlias = tuple[tuple[int, bytes], ...]
-"""Tagged fields that the definition does not know, as (tag, raw value) in tag order: kept, and written back."""
+"""Tagged fields that the definition does not have, as (tag, raw value) in tag order. They are kept and written back."""
 
 NO_UUID: Final = bytes(16)
-"""The zero uuid, Kafka's "none". A uuid is its 16 bytes everywhere in the protocol."""
+"""The zero uuid, which Kafka uses for "none". The protocol code represents a uuid as its 16 bytes."""
 
 MAX_VERSION: Final = 32767
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A range of versions, both ends included; `low > high` is the empty range."""
+    """A range of versions that includes both ends. The range is empty if `low > high`."""
 
     low: int
     high: int
@@ -58,7 +58,7 @@ class Versions:
     @staticmethod
     @cache
     def parse(text: str) -> Versions:
-        """Read "3", "3+", "0-7" or "none"; raises ValueError on anything else."""
+        """Parse "3", "3+", "0-7" or "none". Raises ValueError for other texts."""
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):
@@ -84,7 +84,7 @@ NO_VERSIONS: Final = Versions(0, -1)
 
 
 class WireType(Enum):
-    """The primitive types of the protocol; `STRUCT` is a nested definition."""
+    """The primitive types of the protocol. `STRUCT` is a nested definition."""
 
     BOOL = "bool"
     INT8 = "int8"
@@ -102,11 +102,11 @@ class WireType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """What the wire needs to know about one field.
+    """The declaration of one field.
 
-    `is_array` says that the value is a list of `wire_type`; `struct` is the element (or value) class where
-    `wire_type` is STRUCT. `tag` is None for a field that is never tagged; `tagged` the versions in which it is.
-    `flexible` overrides the message's flexible versions for this field (RequestHeader.ClientId, KIP-482).
+    `is_array` says that the value is a list of `wire_type`. `struct` is the class of the elements (or of the value) if
+    `wire_type` is STRUCT. `tag` is None for a field that is never tagged, and `tagged` are the versions in which it is
+    tagged. `flexible` overrides the message's flexible versions for this field (RequestHeader.ClientId, KIP-482).
     """
 
     wire_type: WireType
@@ -123,7 +123,7 @@ class FieldSpec:
 
 
 class MessageKind(Enum):
-    """What a top-level definition is framed as."""
+    """The use of a top-level definition, which decides how its bytes are framed."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -135,10 +135,10 @@ class MessageKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageSpec:
-    """What a top-level definition says about itself.
+    """The declaration of a top-level definition.
 
-    `key` is the API key of a request or response, the record id of a record key or value, else -1.
-    `versions` are those that can be coded; `stable` those that may be advertised (without `latest_unstable`).
+    `key` is the API key of a request or response, the record id of a record key or value, else -1. `versions` are those
+    that can be encoded and decoded, and `stable` those that may be advertised (without `latest_unstable`).
     """
 
     kind: MessageKind
@@ -150,19 +150,20 @@ class MessageSpec:
 
     @property
     def stable(self) -> Versions:
-        """The versions a broker may advertise: Kafka's `latestVersionUnstable` takes the newest one away."""
+        """The versions that a broker may advertise. Kafka's `latestVersionUnstable` excludes the newest one."""
         return Versions(self.versions.low, self.versions.high - self.latest_unstable)
 
 
 class Struct:
-    """Base of every definition. `unknown_tags` holds tagged fields that a newer peer sent (KIP-482)."""
+    """Base class of every definition. `unknown_tags` holds tagged fields that a newer peer sent (KIP-482)."""
 
     __slots__ = ()
     fields: ClassVar[tuple[FieldSpec, ...]] = ()
     _as_tuple: ClassVar[Callable[[Any], tuple[Any, ...]]]
     unknown_tags: UnknownTags
 
-    # Here once rather than generated for each of some 400 classes: that would double the time to import them.
+    # The methods are defined here once. Generating them for each of some 400 classes would double the time to import
+    # them.
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
@@ -179,14 +180,14 @@ class Struct:
 
 
 class Message(Struct):
-    """Base of every top-level definition; `spec` is what it says about itself."""
+    """Base class of every top-level definition. `spec` is its declaration."""
 
     __slots__ = ()
     spec: ClassVar[MessageSpec]
 
 
 class Response(Message):
-    """Base of every response."""
+    """Base class of every response."""
 
     __slots__ = ()
 
@@ -195,7 +196,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Request(Message, Generic[ResponseT]):
-    """Base of every request; its parameter is the response that answers it, so that calls are typed."""
+    """Base class of every request. Its type parameter is the class of the response, so that calls are typed."""
 
     __slots__ = ()
     response: ClassVar[type[Response]]
@@ -206,7 +207,7 @@ T = TypeVar("T", bound=type[Struct])
 
 @dataclass_transform()
 def struct(cls: T) -> T:
-    """Turn a class body of fields into a slotted dataclass whose `fields` the codecs read."""
+    """Turn a class body of fields into a slotted dataclass. The codecs read its `fields`."""
     annotations = inspect.get_annotations(cls)
     specs = []
     for name in annotations:
@@ -239,7 +240,7 @@ def _message(
 
 @dataclass_transform()
 def request(*, key: int, versions: str, flexible: str, latest_unstable: bool = False) -> Callable[[T], T]:
-    """Define the request of API `key`; its class derives from `Request[ItsResponse]`."""
+    """Define the request of API `key`. The class must derive from `Request[ItsResponse]`."""
     define = _message(MessageKind.REQUEST, key, versions, flexible, latest_unstable)
 
     def with_response(cls: T) -> T:
@@ -265,19 +266,19 @@ def header(*, versions: str, flexible: str) -> Callable[[T], T]:
 
 @dataclass_transform()
 def data(*, versions: str, flexible: str) -> Callable[[T], T]:
-    """Define bytes that travel inside another message, led by an int16 version (consumer subscriptions, markers)."""
+    """Define data inside another message that begins with an int16 version (consumer subscriptions, markers)."""
     return _message(MessageKind.DATA, -1, versions, flexible)
 
 
 @dataclass_transform()
 def record_key(*, id: int, versions: str = "0", flexible: str = "none") -> Callable[[T], T]:
-    """Define the key of an internal topic's record; on disk its int16 lead is `id`, not a version."""
+    """Define the key of an internal topic's record. On disk it begins with the int16 `id` instead of a version."""
     return _message(MessageKind.RECORD_KEY, id, versions, flexible)
 
 
 @dataclass_transform()
 def record_value(*, id: int, versions: str, flexible: str) -> Callable[[T], T]:
-    """Define the value of an internal topic's record, led by its int16 version."""
+    """Define the value of an internal topic's record. On disk it begins with its int16 version."""
     return _message(MessageKind.RECORD_VALUE, id, versions, flexible)
 
 
@@ -312,67 +313,68 @@ def _field(
     return dataclasses.field(default_factory=factory, metadata={"wire": wire})
 
 
-# Each of the functions below declares one field. `versions` carry it; in `tagged` it is tagged field `tag`;
-# `ignorable` lets a value be dropped in versions without it. They return Any: the class body's annotation is its type.
+# Each of the functions below declares one field. `versions` are the versions that carry it. In the versions `tagged` it
+# is the tagged field `tag`. `ignorable` allows encoding to drop the value in versions without the field. The functions
+# return Any, because the annotation in the class body gives the type.
 
 
 def boolean(versions: str = "0+", *, default: bool = False, **wire: Any) -> Any:
-    """A bool, one byte."""
+    """Declare a bool of one byte."""
     return _field(WireType.BOOL, versions, default, **wire)
 
 
 def int8(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
-    """A signed 8-bit integer."""
+    """Declare a signed 8-bit integer."""
     return _field(WireType.INT8, versions, default, **wire)
 
 
 def int16(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
-    """A signed 16-bit integer, big endian."""
+    """Declare a signed 16-bit integer, big endian."""
     return _field(WireType.INT16, versions, default, **wire)
 
 
 def uint16(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
-    """An unsigned 16-bit integer, big endian."""
+    """Declare an unsigned 16-bit integer, big endian."""
     return _field(WireType.UINT16, versions, default, **wire)
 
 
 def int32(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
-    """A signed 32-bit integer, big endian."""
+    """Declare a signed 32-bit integer, big endian."""
     return _field(WireType.INT32, versions, default, **wire)
 
 
 def int64(versions: str = "0+", *, default: int = 0, **wire: Any) -> Any:
-    """A signed 64-bit integer, big endian."""
+    """Declare a signed 64-bit integer, big endian."""
     return _field(WireType.INT64, versions, default, **wire)
 
 
 def float64(versions: str = "0+", *, default: float = 0.0, **wire: Any) -> Any:
-    """An IEEE 754 double, big endian."""
+    """Declare an IEEE 754 double, big endian."""
     return _field(WireType.FLOAT64, versions, default, **wire)
 
 
 def uuid(versions: str = "0+", *, default: bytes = NO_UUID, **wire: Any) -> Any:
-    """A uuid, as its 16 bytes."""
+    """Declare a uuid, represented as its 16 bytes."""
     return _field(WireType.UUID, versions, default, **wire)
 
 
 def string(versions: str = "0+", *, default: str | None = "", **wire: Any) -> Any:
-    """A UTF-8 string: int16 length, or unsigned varint of length + 1 in flexible versions."""
+    """Declare a UTF-8 string with an int16 length, or an unsigned varint of length + 1 in flexible versions."""
     return _field(WireType.STRING, versions, default if default is None else sys.intern(default), **wire)
 
 
 def binary(versions: str = "0+", *, default: bytes | None = b"", **wire: Any) -> Any:
-    """Bytes: int32 length, or unsigned varint of length + 1 in flexible versions."""
+    """Declare bytes with an int32 length, or an unsigned varint of length + 1 in flexible versions."""
     return _field(WireType.BYTES, versions, default, **wire)
 
 
 def record_batches(versions: str = "0+", *, default: bytes | None = b"", **wire: Any) -> Any:
-    """Record batches, opaque: read as a memoryview into the frame (no copy), written from any buffer."""
+    """Declare opaque record batches. They are decoded to a memoryview of the frame, without a copy."""
     return _field(WireType.RECORDS, versions, default, **wire)
 
 
 def array(element: type[Struct] | str, versions: str = "0+", **wire: Any) -> Any:
-    """A list of a struct class or of the primitive that `element` names ("int32", "string", ...)."""
+    """Declare a list of a struct class, or of the primitive type that `element` names ("int32", "string", ...)."""
     wire.setdefault("default", [])
     if isinstance(element, str):
         return _field(WireType(element), versions, is_array=True, **wire)
@@ -380,6 +382,6 @@ def array(element: type[Struct] | str, versions: str = "0+", **wire: Any) -> Any
 
 
 def nested(element: type[Struct], versions: str = "0+", **wire: Any) -> Any:
-    """One struct; nullable ones take `default=None`."""
+    """Declare one struct. A nullable one takes `default=None`."""
     wire.setdefault("default", ...)
     return _field(WireType.STRUCT, versions, struct=element, **wire)
