@@ -1,6 +1,7 @@
-"""A group of the classic protocol: its members, its generation, its protocol. Plain data and pure rules.
+"""Represents a group of the classic protocol: its members, generation and protocol. Contains only data and pure rules.
 
-Never waits, logs, answers or sets a timer; `rebalance` and `membership` do. Time is passed in.
+Never waits, appends to the log, answers requests or sets a timer; `rebalance` and `membership` do. The caller passes
+the time.
 
 Invariants: all members have the group's protocol type and share at least one protocol; a static instance id belongs to
 one member; the leader is a member; a member id is either pending or a member, never both; EMPTY has no members,
@@ -25,11 +26,12 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 class ClassicGroup:
-    """One group. `state_timestamp_ms` is when it entered its state (wall clock), None if that is not recorded.
+    """One group of the classic protocol.
 
-    `protocol_type` is None for a group that has only stored offsets ("simple" consumers). `subscribed_topics` is None
-    if the coordinator cannot know them. `storing_generation` is the generation whose assignment is being written to
-    the log, or -1.
+    `state_timestamp_ms` is the time when the group entered its state, in ms since the epoch, or None if that time is
+    not recorded. `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
+    `subscribed_topics` is None if the coordinator cannot know the topics. `storing_generation` is the generation whose
+    assignment is being written to the log, or -1.
     """
 
     __slots__ = (
@@ -74,18 +76,21 @@ class ClassicGroup:
     # ---- state
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Enter `state`, which must be a valid successor of the current one."""
+        """Enter `state`, which must be a valid successor of the current state."""
         assert may_follow(state, self.state), f"{self.group_id}: {self.state} -> {state}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin, and has not begun yet."""
+        """Whether a rebalance may begin; False while the group is in PREPARING_REBALANCE or DEAD."""
         return may_follow(GroupState.PREPARING_REBALANCE, self.state)
 
     def next_generation(self, now_ms: int) -> None:
-        """Begin the next generation, with the protocol that its members vote for; all of them have joined."""
+        """Begin the next generation, with the protocol that its members vote for. All members must have joined.
+
+        Without members the group becomes EMPTY.
+        """
         self.generation_id += 1
         self.pending_sync.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -94,7 +99,7 @@ class ClassicGroup:
 
     @property
     def was_never_stored(self) -> bool:
-        """Whether the log has no record of the group itself, and the group has no members."""
+        """Whether the group has no members and the log has no metadata record of the group."""
         return self.state is GroupState.EMPTY and self.generation_id == 0 and self.protocol_type is None
 
     # ---- members
@@ -119,7 +124,7 @@ class ClassicGroup:
             member.counted_size = 0
 
     def expect(self, member_id: str) -> None:
-        """Add a pending member id: it was assigned to a client that must join with it."""
+        """Add a pending member id: an id that was assigned to a client, which must join with it."""
         self.pending_join.add(member_id)
         if self.footprint is not None:
             self.footprint.add_pending(self.group_id, member_id)
@@ -131,12 +136,12 @@ class ClassicGroup:
                 self.footprint.remove_pending(self.group_id, member_id)
 
     def assign(self, member: ClassicGroupMember, assignment: bytes) -> None:
-        """Give a member its assignment."""
+        """Set a member's assignment."""
         member.assignment = assignment
         self._count(member)
 
     def add(self, member: ClassicGroupMember) -> None:
-        """Add a member; the first one determines the group's protocol type and becomes its leader."""
+        """Add a member. The first member determines the group's protocol type and becomes its leader."""
         assert self.supports_protocols(member.protocol_type, [offered.name for offered in member.protocols])
         assert member.member_id not in self.members
         if member.group_instance_id is not None:
@@ -152,7 +157,7 @@ class ClassicGroup:
         self._count(member)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a pending one; if it was the leader, another member becomes leader."""
+        """Remove a member or a pending member id. If the leader is removed, another member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._discount(member)
@@ -165,7 +170,10 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicGroupMember:
-        """Replace a static member by one with a new member id; returns the new member."""
+        """Give a static member a new member id.
+
+        Return the new member, which has the settings and assignment of the old one.
+        """
         old = self.members.pop(self.static_members[group_instance_id])
         new = ClassicGroupMember(
             new_member_id,
@@ -189,7 +197,7 @@ class ClassicGroup:
         return new
 
     def update_protocols(self, member: ClassicGroupMember, protocols: Sequence[OfferedProtocol]) -> None:
-        """Replace the protocols of a member that joins again."""
+        """Replace the offered protocols of a member that joins again."""
         self._offers.subtract({offered.name for offered in member.protocols})
         member.protocols = tuple(protocols)
         self._offers.update({offered.name for offered in member.protocols})
@@ -200,7 +208,10 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader has joined, electing another one if needed; returns False if no member has."""
+        """Make sure that the leader has joined, electing a joined member if needed.
+
+        Return False if no member has joined.
+        """
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is None:
@@ -212,7 +223,7 @@ class ClassicGroup:
 
     @property
     def awaiting_join_count(self) -> int:
-        """How many members have joined the next generation."""
+        """The number of members that have joined the next generation."""
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     @property
@@ -222,11 +233,14 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of any member."""
+        """The longest rebalance timeout of all members, 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Raise KafkaError FENCED_INSTANCE_ID if another member has the instance id now, or UNKNOWN_MEMBER_ID."""
+        """Raise KafkaError unless the ids belong to a current member.
+
+        The code is FENCED_INSTANCE_ID if the instance id now belongs to another member, else UNKNOWN_MEMBER_ID.
+        """
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)
             if holder is not None and holder != member_id:
@@ -242,7 +256,10 @@ class ClassicGroup:
     # ---- protocols
 
     def supports_protocols(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether a member with these protocols can join; an empty group accepts any type with one or more."""
+        """Whether a member with these protocols can join.
+
+        An empty group accepts any protocol type with at least one protocol.
+        """
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         if protocol_type != self.protocol_type:
@@ -250,14 +267,17 @@ class ClassicGroup:
         return any(self._offers[name] == len(self.members) for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol with most votes among those that all members offer; on a tie, the one voted for first."""
+        """Return the protocol with the most votes among those that all members offer.
+
+        On a tie, the first one voted for wins.
+        """
         size = len(self.members)
         candidates = {name for name, count in self._offers.items() if count == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def joined_members(self) -> list[JoinGroupResponseMember]:
-        """The members with their metadata, for the leader's JoinGroup response."""
+        """Return all members with their metadata, for the leader's JoinGroup response."""
         assert self.protocol_name is not None
         return [
             JoinGroupResponseMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
@@ -270,13 +290,13 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic; True if a consumer group's subscriptions cannot be read."""
+        """Whether a member subscribes to the topic; True if a consumer group's subscriptions cannot be decoded."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics to which the members of this generation subscribe; None if that cannot be known."""
+        """Return the topics to which this generation's members subscribe, None if the coordinator cannot know them."""
         if not self.is_consumer_group:
             return None
         if not self.members:
@@ -286,7 +306,7 @@ class ClassicGroup:
         try:
             return frozenset(_subscribed(member.metadata(self.protocol_name) for member in self.members.values()))
         except DecodeError:
-            return None  # not an error: a member may send any metadata, even if it says that it is a consumer
+            return None  # not an error: a member may send any metadata, even with the protocol type of a consumer
 
 
 def _subscribed(subscriptions: Iterable[bytes]) -> Iterable[str]:

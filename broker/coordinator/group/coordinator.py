@@ -1,12 +1,12 @@
-"""The group coordinator, as handlers, transaction markers and topic deletion call it.
+"""Coordinates the broker's groups: the methods that request handlers, transaction markers and topic deletion call.
 
-Lifecycle: `start` replays `__consumer_offsets`. Members found there have one session timeout, from `begin_sessions`
-on, to send a request and continue in their generation. `stop` answers parked requests, so that clients look for the
-coordinator again. Everything runs on the event loop's thread.
+Lifecycle: `start` replays `__consumer_offsets`. `begin_sessions` starts the session timers: each replayed member then
+has one session timeout in which it must send a request to stay in its generation. `stop` answers parked requests with
+NOT_COORDINATOR, so that clients look for the coordinator again. Everything runs on the event loop's thread.
 
 Every state change is a plain call: it checks, appends and takes effect without an await. A method that changes state
-returns its response at once, and handlers wait for `settled` before they send it. An appended change stands even if
-the client disconnects.
+returns its response at once, and handlers wait for `settled` before they send it. An appended change stands even if the
+client disconnects.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 
 _DUE_AT_ONCE: Final = 50
-"""How many timed actions run before other tasks do; very many sessions may end at the same moment."""
+"""How many timed actions run before other tasks do. Very many sessions may end at the same moment."""
 
 _MAX_PREPARATIONS: Final = 20
-"""How often a group may get offsets on other partitions while its deletion is prepared."""
+"""How often the deletion of a group is prepared before it fails because offsets on other partitions are committed."""
 
 
 class Commit(NamedTuple):
-    """One partition of an OffsetCommit or TxnOffsetCommit."""
+    """One partition's offset in an OffsetCommit or TxnOffsetCommit."""
 
     partition: TopicPartition
     offset: int
@@ -63,7 +63,7 @@ class Commit(NamedTuple):
 class Committer(NamedTuple):
     """The sender of a commit: a member, or (with the defaults) a client outside of the group.
 
-    `member_optional`: an extension-aware producer, which may name a generation without a member.
+    `member_optional`: the sender is an extension-aware producer, which may specify a generation without a member id.
     """
 
     member_id: str = ""
@@ -73,8 +73,11 @@ class Committer(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of an OffsetFetch. `offset` is None if nothing was committed; `is_pending` says that an undecided
-    transaction has also committed there."""
+    """One partition of an OffsetFetch response.
+
+    `offset` is None if no offset was committed. `is_pending` says whether an undecided transaction has also committed
+    an offset on the partition.
+    """
 
     partition: TopicPartition
     offset: OffsetAndMetadata | None
@@ -139,7 +142,7 @@ class GroupCoordinator:
     # ---- lifecycle
 
     async def start(self) -> None:
-        """Replay the log and restore the groups; no timer runs yet."""
+        """Replay the log and restore the groups, without starting a timer."""
         groups = await self._log.load()
         for group in groups.values():
             self._membership.resume(group)
@@ -152,16 +155,16 @@ class GroupCoordinator:
         self._upkeep.remove_offsets_of_lost_topics()
 
     def begin_sessions(self) -> None:
-        """Start the session timers; call it when clients can reach the broker.
+        """Start the session timers. Call it when clients can reach the broker.
 
-        If they started earlier, a long start of the broker would end every session and empty every group.
+        If the timers started earlier, a long start of the broker would end every session and empty every group.
         """
         self._membership.begin_sessions()
         self._schedule_expiry()
         self._rearm()
 
     async def stop(self) -> None:
-        """Answer parked requests and stop the timers; everything acknowledged is in the log."""
+        """Answer parked requests and stop the timers. Everything acknowledged is in the log already."""
         self._stopped = True
         self._timer.clear()
         if self._expiry is not None:
@@ -171,7 +174,7 @@ class GroupCoordinator:
         self._membership.release_all(ErrorCode.NOT_COORDINATOR)
 
     def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        """Raise KafkaError if the group cannot be served, or its id is empty."""
+        """Raise KafkaError if the group cannot be served, or if its id is empty and `may_be_empty` is False."""
         if self._stopped:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
         if not self._loaded:
@@ -204,22 +207,25 @@ class GroupCoordinator:
         self._rearm()
 
     def settled(self, group_id: str) -> asyncio.Future[None] | None:
-        """Return None if everything appended for the group so far is durable, else a future that resolves when it is.
+        """Return None if all records appended for the group so far are durable, else a future for their flush.
 
-        The future is the caller's own. It fails, or the call raises, with KafkaError in a coordinator's codes.
+        Each caller gets a new future. The call, or the future, raises KafkaError with a coordinator's codes.
         """
         settled = self._log.settled(self._log.partition_for(group_id))
         dropping = self._upkeep.unsettled(group_id)
         return settled if dropping is None else _both(settled, dropping)
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that holds the group."""
+        """Return the index of the partition of `__consumer_offsets` that holds the group."""
         return self._log.partition_for(group_id)
 
     # ---- membership
 
     def join(self, request: Join) -> asyncio.Future[JoinGroupResponse]:
-        """JoinGroup: the future resolves when the generation begins, or at once; errors are in the response."""
+        """Handle a JoinGroup.
+
+        The future resolves when the generation begins, or at once; errors are in the response.
+        """
         future: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
         try:
             self._check(request.group_id)
@@ -237,10 +243,10 @@ class GroupCoordinator:
     def sync(
         self, request: SyncGroupRequest, assignments: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[SyncGroupResponse]:
-        """SyncGroup: the future resolves when the assignment is durable, or at once.
+        """Handle a SyncGroup. The future resolves when the assignment is durable, or at once.
 
-        `assignments`: those of the request by member id, where they are read already.
-        Raises KafkaError if the group is not served.
+        `assignments`: the request's assignments by member id, if the caller has decoded them already. Raise KafkaError
+        if the group is not served; other errors are in the response.
         """
         self._check(request.group_id)
         future: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
@@ -250,37 +256,50 @@ class GroupCoordinator:
         return future
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: returns NONE or REBALANCE_IN_PROGRESS; raises KafkaError if the sender is no longer a member."""
+        """Handle a Heartbeat; return NONE or REBALANCE_IN_PROGRESS.
+
+        Raise KafkaError if the sender is not a current member.
+        """
         self._check(group_id)
         return self._membership.heartbeat(group_id, member_id, group_instance_id, generation_id)
 
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """LeaveGroup: returns a response for each member. Raises KafkaError if the group is not served."""
+        """Handle a LeaveGroup; return a response for each leaving member.
+
+        Raise KafkaError if the group is not served.
+        """
         self._check(group_id)
         return self._membership.leave(group_id, leaving)
 
     # ---- groups
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """The group, None if there is none; callers must not change it. Raises KafkaError if it is not served."""
+        """Return the group, None if it does not exist.
+
+        Callers must not change it. Raise KafkaError if it is not served.
+        """
         self._check(group_id, may_be_empty=True)
         return self._membership.groups.get(group_id)
 
     def groups(self) -> list[ClassicGroup]:
-        """All groups; callers must not change them. Raises KafkaError until they are loaded."""
+        """Return all groups. Callers must not change them. Raise KafkaError if the groups are not loaded yet."""
         self._check("", may_be_empty=True)
         return list(self._membership.groups.values())
 
     def delete_group(self, group_id: str) -> None:
-        """DeleteGroups: delete the group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and log errors."""
+        """Handle a DeleteGroups: delete the group and its offsets.
+
+        Raise KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or a code of the log.
+        """
         self._check(group_id, may_be_empty=True)
         self._upkeep.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
 
     def delete_group_in_steps(self, group_id: str) -> Steps[None]:
-        """As `delete_group`, in one turn at the end: others come in between while the tombstones are prepared.
+        """Delete a group like `delete_group`, but prepare the tombstones in steps, between which other tasks run.
 
-        Commits in between are deleted, too; members that join refuse the deletion. Raises COORDINATOR_LOAD_IN_PROGRESS
-        if the group gets offsets on other partitions again and again.
+        The deletion itself takes place in the last step. Offsets committed meanwhile are deleted, too. If members join
+        meanwhile, the deletion is refused. Raise COORDINATOR_LOAD_IN_PROGRESS if offsets on other partitions are
+        committed again and again.
         """
         for _ in range(_MAX_PREPARATIONS):
             self._check(group_id, may_be_empty=True)
@@ -293,8 +312,8 @@ class GroupCoordinator:
                 return
         raise KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            f"Group {group_id!r} gets offsets on other partitions faster than it can be deleted: stop those who commit"
-            " them, then try again.",
+            f"Offsets of group {group_id!r} are committed on other partitions faster than the group can be deleted:"
+            " stop the clients that commit, then try again.",
         )
 
     # ---- offsets
@@ -308,9 +327,10 @@ class GroupCoordinator:
         retention_ms: int = -1,
         knows_missing_groups: bool = True,
     ) -> list[ErrorCode]:
-        """OffsetCommit: returns a code for each commit, in order. Raises KafkaError if all of them are refused.
+        """Handle an OffsetCommit; return a code for each commit, in order. Raise KafkaError if all commits are refused.
 
-        `knows_missing_groups`: for an unknown group the client gets GROUP_ID_NOT_FOUND (v9+), not ILLEGAL_GENERATION.
+        `knows_missing_groups`: the client knows GROUP_ID_NOT_FOUND (v9+). Other clients get ILLEGAL_GENERATION for an
+        unknown group.
         """
         self._check(group_id, may_be_empty=True)
         codes, valid = self._sort_out(commits)
@@ -335,7 +355,10 @@ class GroupCoordinator:
         transactional_id: str = "",
         partitions: Iterable[TopicPartition] = (),
     ) -> None:
-        """Check the group as `commit_txn_offsets` does; call it before adding a partition to the transaction."""
+        """Raise KafkaError if `commit_txn_offsets` would refuse all commits.
+
+        Call this before the group's partition is added to the transaction.
+        """
         self._check(group_id)
         self._membership.check_room(group_id)
         self._check_committer(group_id, committer, ErrorCode.ILLEGAL_GENERATION, transactional=True)
@@ -350,10 +373,11 @@ class GroupCoordinator:
         commits: Iterable[Commit],
         transactional_id: str = "",
     ) -> list[ErrorCode]:
-        """TxnOffsetCommit: append offsets, pending until the producer's marker. Returns a code for each, in order.
+        """Handle a TxnOffsetCommit: append offsets that are pending until the producer's marker.
 
-        The caller has made sure that the group's partition is part of the producer's ongoing transaction. Raises
-        KafkaError if all commits are refused, CONCURRENT_PRODUCER_COMMIT if a partition has another owner.
+        Return a code for each commit, in order. The caller must have made sure that the group's partition of
+        `__consumer_offsets` is part of the producer's ongoing transaction. Raise KafkaError if all commits are refused,
+        CONCURRENT_PRODUCER_COMMIT if a claim on any of the partitions fences the producer.
         """
         self._check(group_id)
         self._membership.check_room(group_id)
@@ -403,13 +427,16 @@ class GroupCoordinator:
         return prepared
 
     def is_current(self, prepared: PreparedCommit) -> bool:
-        """Whether prepared commits may be appended in this turn; if not, prepare them again."""
+        """Whether the prepared commits may be appended in this event-loop turn. If not, prepare them again."""
         return prepared.is_current(self._metadata, self._claims.of_group(prepared.group_id))
 
     def commit_prepared(
         self, prepared: PreparedCommit, committer: Committer, *, knows_missing_groups: bool = True
     ) -> list[ErrorCode]:
-        """Append an OffsetCommit that `is_current` in this turn; otherwise as `commit_offsets`."""
+        """Append a prepared OffsetCommit. Otherwise like `commit_offsets`.
+
+        `is_current` must have returned True in the same event-loop turn.
+        """
         group_id = prepared.group_id
         self._check(group_id, may_be_empty=True)
         if not prepared.offsets:
@@ -430,7 +457,10 @@ class GroupCoordinator:
         producer_epoch: int,
         transactional_id: str,
     ) -> list[ErrorCode]:
-        """Append a TxnOffsetCommit that `is_current` in this turn; otherwise as `commit_txn_offsets`."""
+        """Append a prepared TxnOffsetCommit. Otherwise like `commit_txn_offsets`.
+
+        `is_current` must have returned True in the same event-loop turn.
+        """
         group_id = prepared.group_id
         self._check(group_id)
         self._membership.check_room(group_id)
@@ -446,14 +476,15 @@ class GroupCoordinator:
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
     ) -> None:
-        """After the producer's marker was appended to that partition, commit or drop its pending offsets.
+        """Commit or drop the producer's pending offsets, after its marker was appended to the partition.
 
-        Like every record the marker takes effect now; responses that depend on it wait until it is durable.
+        Like every record, the marker takes effect when it is appended. Responses that depend on it wait until it is
+        durable.
         """
         self._log.marker_appended(partition, producer_id, commit, marker_offset)
 
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
-        """Return a code for each commit, and the commits that are valid by themselves."""
+        """Return a code for each commit, and the commits whose partition exists and whose metadata is not too large."""
         codes = []
         valid = []
         largest = self._config.offset_metadata_max_bytes
@@ -490,7 +521,10 @@ class GroupCoordinator:
         expire_ms: int = -1,
         owner: tuple[str, int] = ("", -1),
     ) -> OffsetAndMetadata:
-        """The value to store: the commit and the partition's claim, which gets the producer id of its `owner`."""
+        """Return the value to store: the commit and the partition's claim.
+
+        If the claim's owner commits, the claim gets the owner's producer id.
+        """
         topic = self._metadata.topic(commit.partition[0])
         assert topic is not None
         claim = self._claims.get(group_id, commit.partition)
@@ -507,9 +541,9 @@ class GroupCoordinator:
         )
 
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
-        """OffsetFetch: the offsets of the `wanted` partitions, or of all (None), committed or pending.
+        """Handle an OffsetFetch: return the offsets of the `wanted` partitions, committed or pending, or of all (None).
 
-        An unknown group has no offsets.
+        An unknown group has no offsets. Raise KafkaError if the group is not served.
         """
         if wanted is None:
             return list(self.offset_snapshot(group_id, None))
@@ -518,9 +552,9 @@ class GroupCoordinator:
         return [FetchedOffset(p, known.get(p), self._offsets.is_pending(group_id, p)) for p in wanted]
 
     def offset_snapshot(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> Iterator[FetchedOffset]:
-        """Return the same offsets as `fetch_offsets`, one by one; all of them are those of the time of this call.
+        """Return the same offsets as `fetch_offsets`, as an iterator over the state at the time of this call.
 
-        Raises KafkaError if the group is not served.
+        Raise KafkaError if the group is not served.
         """
         self._check(group_id, may_be_empty=True)
         known, pending = self._offsets.snapshot(group_id)
@@ -528,7 +562,10 @@ class GroupCoordinator:
         return (FetchedOffset(p, known.get(p), p in pending) for p in partitions)
 
     def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:
-        """OffsetDelete (KIP-496): a code for each partition. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, log errors."""
+        """Handle an OffsetDelete (KIP-496); return a code for each partition.
+
+        Raise KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or a code of the log.
+        """
         self._check(group_id)
         group = check_offset_delete(self._membership.groups.get(group_id), group_id)
         codes = []
@@ -549,7 +586,7 @@ class GroupCoordinator:
 
     @property
     def claim_keeper(self) -> ClaimKeeper | None:
-        """The groups' home among the transaction coordinators; None if there are no claims."""
+        """The transaction coordinator that stores the groups' claims; None if claims are disabled."""
         return self._upkeep.claim_keeper
 
     @claim_keeper.setter
@@ -557,41 +594,50 @@ class GroupCoordinator:
         self._upkeep.claim_keeper = keeper
 
     def check_served(self, group_id: str) -> None:
-        """See ClaimedGroups."""
+        """Raise KafkaError if the group cannot be served, or if its id is empty.
+
+        Also raise GROUP_MAX_SIZE_REACHED if the group is new and `group.max.groups` groups exist already.
+        """
         self._check(group_id)
         self._membership.check_room(group_id)
 
     def generation_with_members(self, group_id: str) -> int | None:
-        """See ClaimedGroups."""
+        """Return the group's generation, None if the group has no members."""
         group = self._membership.groups.get(group_id)
         return group.generation_id if group is not None and group.members else None
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
-        """See ClaimedGroups."""
+        """Return the producer ids that have undecided offset commits on any of the partitions."""
         if not self._offsets.has_pending(group_id):
             return set()
         return set().union(*(self._offsets.pending_producers(group_id, partition) for partition in partitions))
 
     def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
-        """See ClaimedGroups."""
+        """Replace all claims of the group, creating the group if needed."""
         self._claims.install(group_id, claims)
         if claims:
             self._membership.get_or_create(group_id)
 
     def change_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
-        """See ClaimedGroups."""
+        """Replace the group's claims on these partitions; None removes a claim.
+
+        The claims on other partitions are kept.
+        """
         self._claims.change(group_id, claims)
         if any(claim is not None for claim in claims.values()):
             self._membership.get_or_create(group_id)
 
     def may_have_offsets(self, group_id: str) -> bool:
-        """See ClaimedGroups."""
+        """Whether the log may contain offsets of the group, pending or committed.
+
+        True also if the log is not loaded yet or cannot be read.
+        """
         if self._log.is_unreadable(group_id):
             return True
         return not self._loaded or bool(self._offsets.of_group(group_id)) or self._offsets.has_pending(group_id)
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """See ClaimedGroups."""
+        """Return the claims that the committed offsets' records contain, by group id."""
         return {
             group_id: found
             for group_id in self._offsets.groups()
@@ -599,19 +645,22 @@ class GroupCoordinator:
         }
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
-        """See ClaimedGroups."""
+        """Whether the group's last member left after the claim was made."""
         return self._upkeep.is_outlived(self._membership.groups.get(group_id), claim)
 
     def emptied_ms(self, group_id: str) -> int:
-        """See ClaimedGroups."""
+        """Return the time when the group's last member left, in ms since the epoch.
+
+        Return -1 if the group has members, never had any, or does not exist.
+        """
         return self._upkeep.emptied_ms(self._membership.groups.get(group_id))
 
     # ---- deletion and expiry
 
     def on_topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
-        """Remove the offsets of deleted topics; if a result is returned, await it to remove the rest.
+        """Remove the offsets of deleted topics. If an awaitable is returned, await it to remove the rest.
 
-        The call, or the await, raises KafkaError if offsets cannot be removed: call again then.
+        The call, or the await, raises KafkaError if offsets cannot be removed. Then call it again.
         """
         return self._upkeep.topics_deleted(topics)
 
@@ -631,7 +680,7 @@ class GroupCoordinator:
 
 
 def _both(settled: asyncio.Future[None] | None, dropping: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return a new future that resolves when both have; `dropping` is shared, so it is shielded."""
+    """Return a new future that resolves when both have. `dropping` is shared by several callers, so it is shielded."""
     both: asyncio.Future[Any] = asyncio.gather(asyncio.shield(dropping), *([] if settled is None else [settled]))
     both.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
     return both

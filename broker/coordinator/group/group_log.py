@@ -1,11 +1,11 @@
-"""The groups' log: appending to it, its durability, and its replay at start.
+"""Appends the groups' records to their log, tells when they are durable, and replays the log at start.
 
-Memory follows the log, not the disk: a record takes effect when it is appended, so memory always equals the result of
-a replay. Therefore no response, to readers included, may be sent before the log is durable that far; `settled` is the
-future to wait for. With durability=os there is never a wait.
+Memory follows the log, not the disk: a record takes effect when it is appended, so memory always equals the result of a
+replay. Therefore no response, not even a reader's, may be sent before the log is durable up to the state that the
+response reports. `settled` returns the future to wait for. With durability=os there is never a wait.
 
-Errors have a coordinator's codes. After a failed flush nothing more can be settled, so no response reports records
-that may be lost.
+Errors have a coordinator's codes. After a failed flush no further append can become durable, so no response reports
+records that may be lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COORDINATOR_CODES: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""Log error codes mapped to the codes of a coordinator."""
+"""The log's error codes mapped to a coordinator's error codes."""
 
 
 class GroupLog:
@@ -51,9 +51,12 @@ class GroupLog:
         self, state_log: StateLog, offsets: OffsetStore, clock: Clock, commit_timeout_ms: int, logger: Any
     ) -> None:
         self.unreadable: dict[int, str] = {}
-        """Partitions that could not be replayed, with the reason. A group that is absent may still be in them."""
+        """The partitions that could not be replayed, with the reason.
+
+        A group that is not in memory may be in one of them.
+        """
         self.unreadable_groups: dict[str, str] = {}
-        """Groups with an undecodable record, with the reason: their offsets in memory may be wrong."""
+        """The groups with an undecodable record, with the reason. Their offsets in memory may be wrong."""
         self._state_log = state_log
         self._offsets = offsets
         self._clock = clock
@@ -62,7 +65,7 @@ class GroupLog:
         self._end_offsets: dict[int, int] = {}
 
     def partition_for(self, group_id: str) -> int:
-        """The partition that holds the group."""
+        """Return the index of the partition that holds the group."""
         return self._state_log.partition_for(group_id)
 
     def is_unreadable(self, group_id: str) -> bool:
@@ -81,9 +84,10 @@ class GroupLog:
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> None:
-        """Append offsets, or tombstones for them, in one batch: all take effect or none does.
+        """Append offsets, or tombstones (None), in one batch: either all of them take effect or none does.
 
-        With a producer they are pending until its marker. Raises KafkaError in a coordinator's codes.
+        With a `producer_id`, the offsets are pending until the producer's marker. Raise KafkaError with a coordinator's
+        codes.
         """
         partition = self.partition_for(group_id)
         records = [
@@ -95,14 +99,17 @@ class GroupLog:
             self._offsets.replay(group_id, target, value, record_offset, producer)
 
     def largest_batch(self) -> int:
-        """The size in bytes of the largest batch that a partition accepts, unless it only removes state."""
+        """Return the size in bytes of the largest batch that a partition accepts.
+
+        A batch of tombstones may be larger.
+        """
         try:
             return self._state_log.largest_batch()
         except KafkaError as error:
             raise _coordinator_error(error) from error
 
     def put_prepared(self, prepared: PreparedCommit, *, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        """Append prepared offsets in one batch; otherwise as `put_offsets`."""
+        """Append prepared offsets in one batch; otherwise like `put_offsets`."""
         prepared.check_size()
         partition = self.partition_for(prepared.group_id)
         try:
@@ -122,7 +129,7 @@ class GroupLog:
             self._offsets.replay(prepared.group_id, target, value, record_offset, producer)
 
     def remove(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Append tombstones for offsets of a group in one batch."""
+        """Append tombstones for the group's offsets on these partitions, in one batch."""
         self.put_offsets(group_id, [(target, None) for target in partitions])
 
     def remove_group(self, group_id: str) -> None:
@@ -134,7 +141,7 @@ class GroupLog:
         self._offsets.remove_group(group_id)
 
     def remove_prepared(self, prepared: PreparedDeletion) -> None:
-        """Append the prepared tombstones of a whole group, which must be current; otherwise as `remove_group`."""
+        """Append the prepared tombstones of a whole group, which must be current; otherwise like `remove_group`."""
         partition = self.partition_for(prepared.group_id)
         try:
             result = self._state_log.append_encoded(
@@ -146,8 +153,9 @@ class GroupLog:
         self._offsets.remove_group(prepared.group_id)
 
     def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
-        """Append a group's metadata; see `rebalance.GroupStore`.
+        """Append a group's metadata.
 
+        `stored` is called once, with None when the record is durable, or with the error if its append or flush failed.
         There is no timeout: even if the disk is slow, the record is in the log, and memory must agree with it.
         """
         try:
@@ -163,7 +171,10 @@ class GroupLog:
             flush.add_done_callback(lambda done: stored(_failure(done)))
 
     def marker_appended(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """Apply an appended marker: commit or drop pending offsets, and make readers wait until it is durable."""
+        """Apply an appended marker: commit or drop the producer's pending offsets.
+
+        Responses then wait until it is durable.
+        """
         self._end_offsets[partition] = max(self._end_offsets.get(partition, 0), marker_offset + 1)
         self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)
 
@@ -194,16 +205,16 @@ class GroupLog:
     def _pending_flush(self, partition: int) -> asyncio.Future[None] | None:
         end_offset = self._end_offsets.get(partition)
         if end_offset is None:
-            return None  # nothing was ever appended; asking the log would create the partition
+            return None  # no record was ever appended; asking the log would create the partition
         try:
             return self._state_log.pending_flush(partition, end_offset)
         except KafkaError as error:
             raise _coordinator_error(error) from error
 
     def settled(self, partition: int) -> asyncio.Future[None] | None:
-        """Return None if everything appended to the partition so far is durable, else a future for it.
+        """Return None if all records appended to the partition so far are durable, else a future for their flush.
 
-        The future belongs to the caller. It fails, or the call raises, with KafkaError in a coordinator's codes,
+        Each caller gets a new future. The call, or the future, raises KafkaError with a coordinator's codes,
         COORDINATOR_NOT_AVAILABLE if the flush takes longer than `offsets.commit.timeout.ms`.
         """
         flush = self._pending_flush(partition)
@@ -216,7 +227,7 @@ class GroupLog:
             if not settled.done():
                 message = "The flush takes longer than offsets.commit.timeout.ms: retry, or raise the setting."
                 settled.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
-                settled.exception()  # mark it as retrieved: the caller may be gone
+                settled.exception()  # mark the exception as retrieved: the caller may be gone
 
         timeout = loop.call_later(self._commit_timeout_ms / 1000, timed_out)
 
@@ -237,10 +248,10 @@ class GroupLog:
     # ---- reading
 
     async def load(self) -> dict[str, ClassicGroup]:
-        """Replay every partition; returns the groups whose metadata was found, and fills the offsets.
+        """Replay every partition and restore the offsets. Return the groups whose metadata was found, by group id.
 
-        A partition that cannot be read is recorded in `unreadable`, a group with an undecodable last record of a key in
-        `unreadable_groups`; everything else is served.
+        A partition that cannot be read is recorded in `unreadable`. A group whose last record of a key cannot be
+        decoded is recorded in `unreadable_groups`. All other groups are served.
         """
         groups: dict[str, ClassicGroup] = {}
         reader = OffsetReader()
@@ -274,7 +285,7 @@ class GroupLog:
         groups: dict[str, ClassicGroup],
         reader: OffsetReader,
     ) -> None:
-        """Apply the last record of a key; with a producer id it is an offset of an open transaction."""
+        """Apply the last record of a key. With a producer id, the record is an offset of an open transaction."""
         offset, _, raw_key, value = record
         if value is None:
             return
@@ -284,7 +295,7 @@ class GroupLog:
             self._logger.warning("group_record_unreadable", partition=partition, offset=offset, why=str(error))
             return
         if isinstance(key, UnknownRecord):
-            return  # of another kind of group, or of a newer release
+            return  # the record belongs to another kind of group, or a newer release wrote it
         group_id, target = key
         try:
             if target is None:
@@ -295,7 +306,7 @@ class GroupLog:
         except DecodeError as error:
             why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {offset}: {error}"
             self.unreadable_groups[group_id] = why
-            self._logger.error("group_unreadable", group=group_id, why=why, remedy="use the release that wrote it")
+            self._logger.error("group_unreadable", group=group_id, why=why, remedy="start the release that wrote it")
 
 
 def _failure(done: asyncio.Future[None]) -> KafkaError | None:

@@ -1,11 +1,12 @@
-"""The requests of group members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Handles the requests of group members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 Decides whether a request is acceptable in the group's state, and what follows from it; `rebalance` runs the
 generations. Owns the map of groups. Every method is a plain call without an await.
 
 KIP-394: a member without an id gets one and must join again with it (v4+). KIP-345: a static member that rejoins
-without its member id replaces the previous one, which is fenced; in a stable group this causes no rebalance if the
-protocol stays the same. KIP-814: a leader that rejoins this way is told to skip the assignment (v9+).
+without its member id replaces its previous member id, which is then fenced. In a stable group this causes no rebalance
+if the protocol stays the same. KIP-814: the response to a leader that rejoins this way says that it must skip the
+assignment (v9+).
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ from .state import GroupState
 
 
 class Join(NamedTuple):
-    """A JoinGroup request of any version. For v0, `rebalance_timeout_ms` is the session timeout."""
+    """A JoinGroup request of any version.
+
+    For v0, `rebalance_timeout_ms` is the session timeout. Timeouts are in ms.
+    """
 
     group_id: str
     member_id: str
@@ -86,18 +90,19 @@ class GroupMembership:
         self._logger = logger
 
     def get_or_create(self, group_id: str) -> ClassicGroup:
-        """Return the group, creating it if there is none."""
+        """Return the group, creating it if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = self._new(group_id)
         return group
 
     def check_room(self, group_id: str) -> None:
-        """Raise KafkaError GROUP_MAX_SIZE_REACHED if the group is new and there are group.max.groups already."""
+        """Raise KafkaError GROUP_MAX_SIZE_REACHED if the group is new and `group.max.groups` groups exist already."""
         if group_id not in self.groups and len(self.groups) >= self._max_groups:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"There are group.max.groups = {self._max_groups} groups already. Delete some, or raise the setting.",
+                f"There are {self._max_groups} groups already, the limit set by group.max.groups: delete unused groups,"
+                " or raise the setting.",
             )
 
     def _new(self, group_id: str) -> ClassicGroup:
@@ -114,7 +119,10 @@ class GroupMembership:
         self.groups[group.group_id] = group
 
     def begin_sessions(self) -> None:
-        """Start the session timer of every replayed member, with a full session timeout."""
+        """Start the session timer of every replayed member, with a full session timeout.
+
+        A group that exceeds `group.max.size` begins a rebalance.
+        """
         for group in list(self.groups.values()):
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member)
@@ -124,7 +132,7 @@ class GroupMembership:
     # ---- JoinGroup
 
     def join(self, request: Join, answer: JoinAnswer) -> None:
-        """JoinGroup; `answer` is called once, now or when the generation begins."""
+        """Handle a JoinGroup. `answer` is called once: at once, or when the generation begins."""
         group = self.groups.get(request.group_id)
         if group is None and request.member_id:
             answer(failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
@@ -160,14 +168,14 @@ class GroupMembership:
             return True
         member = group.members.get(request.member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # Count the members that have joined, not all: a group that became too large must be able to shrink.
+            # Count only the members that have joined: a group that became too large must be able to shrink.
             return (member is not None and member.awaiting_join is not None) or (
                 group.awaiting_join_count < self._max_size
             )
         return member is not None or len(group.members) < self._max_size
 
     def _has_memory(self, group: ClassicGroup, request: Join) -> bool:
-        """Whether the member's data fits into the memory for members; an existing member may always shrink."""
+        """Whether the member's data fits into `group.members.max.bytes`. An existing member may always shrink."""
         protocols = size_of_protocols(request.protocols)
         member = group.members.get(request.member_id)
         if member is not None:
@@ -220,7 +228,7 @@ class GroupMembership:
         member = group.members[member_id]
         unchanged = member.protocols == tuple(request.protocols)
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-            # The response to its first JoinGroup may have been lost.
+            # The response to the member's first JoinGroup may have been lost.
             answer(joined(group, member_id))
         elif group.state is GroupState.STABLE and unchanged and not group.is_leader(member_id):
             answer(joined(group, member_id))
@@ -230,8 +238,8 @@ class GroupMembership:
             self._rebalance.prepare_or_complete(group, f"member {member_id} joins again: {request.reason}")
 
     def _update(self, group: ClassicGroup, member: ClassicGroupMember, request: Join, answer: JoinAnswer) -> None:
-        # A member that sends a second request has abandoned the first one, as Kafka's clients do when their connection
-        # breaks.
+        # A member that sends a second JoinGroup has abandoned the first one, as Kafka's clients do when their
+        # connection breaks.
         answer_join(member, failed_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         group.update_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -278,25 +286,26 @@ class GroupMembership:
         old_leader: str | None,
         request: Join,
     ) -> None:
-        """Keep the group stable and give the assignment to the new member id as soon as that is durable."""
+        """Keep the group stable, and answer the new member id's JoinGroup as soon as the replacement is durable."""
         generation_id = group.generation_id
 
         def stored(error: KafkaError | None) -> None:
             if group.members.get(member.member_id) is not member:
-                return  # it was replaced or removed meanwhile, and answered then
+                return  # the member was replaced or removed meanwhile, and its JoinGroup was answered then
             if group.state is not GroupState.STABLE or group.generation_id != generation_id:
-                return  # a rebalance has begun meanwhile, and answers it
+                return  # a rebalance has begun meanwhile, and will answer the JoinGroup
             if error is not None:
                 self._put_back(group, old, member, error)
                 return
-            # Its session timer may have expired during the flush; the parked JoinGroup kept the member in the group.
+            # The member's session timer may have expired during the flush; the parked JoinGroup kept the member in the
+            # group.
             self._rebalance.keep_alive(group, member)
             if request.supports_skipping_assignment:
                 response = joined(group, member.member_id)
                 response.skip_assignment = group.is_leader(member.member_id)
                 answer_join(member, response)
             else:
-                # Name another leader, so that the client computes no assignment: that would force a rebalance.
+                # Name another leader, so that the client computes no assignment, which would force a rebalance.
                 leader_id = old_leader if old_leader == old.member_id else group.leader_id
                 answer_join(member, joined(group, member.member_id, leader_id=leader_id))
 
@@ -318,7 +327,7 @@ class GroupMembership:
     # ---- SyncGroup
 
     def sync(self, request: SyncGroupRequest, assignments: Mapping[str, bytes], answer: SyncAnswer) -> None:
-        """SyncGroup with its assignments by member id; `answer` is called once, now or when they are durable."""
+        """Handle a SyncGroup. `answer` is called once: at once, or when the assignments (by member id) are durable."""
         group = self.groups.get(request.group_id)
         if group is None:
             answer(failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -340,7 +349,7 @@ class GroupMembership:
             self._rebalance.synced(group, member.member_id)
             answer(assigned(group, member))
         else:
-            answer_sync(member, failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # a second request replaces the first
+            answer_sync(member, failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # a second SyncGroup replaces the first
             member.awaiting_sync = answer
             self._rebalance.synced(group, member.member_id)
             if group.is_leader(member.member_id):
@@ -352,7 +361,10 @@ class GroupMembership:
     # ---- Heartbeat
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: returns NONE or REBALANCE_IN_PROGRESS; raises KafkaError if the sender is no longer a member."""
+        """Handle a Heartbeat; return NONE or REBALANCE_IN_PROGRESS.
+
+        Raise KafkaError if the sender is not a current member.
+        """
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -370,7 +382,10 @@ class GroupMembership:
     # ---- LeaveGroup
 
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """LeaveGroup: remove members at once and rebalance the others; returns a response for each."""
+        """Handle a LeaveGroup: remove members at once and rebalance the others.
+
+        Return a response for each leaving member.
+        """
         group = self.groups.get(group_id)
         responses = []
         gone = []
@@ -405,7 +420,7 @@ class GroupMembership:
     # ---- the end
 
     def release_all(self, code: ErrorCode) -> None:
-        """Answer every parked request with `code`: the broker is stopping."""
+        """Answer every parked request with `code`, because the broker is stopping."""
         for group in self.groups.values():
             for member in group.members.values():
                 answer_join(member, failed_join(code, member.member_id))

@@ -1,16 +1,17 @@
-"""Committed offsets, and offsets pending in transactions: always equal to the result of a replay of the log.
+"""Stores committed offsets, and offsets pending in transactions.
 
-Every change is a record that was appended: `replay` and `complete_transaction` are called for records as they are
-appended and again, in the same order, at start. Never appends, never decides what may be committed.
+The store always equals the result of a replay of the log. Every change is a record in the log: `replay` and
+`complete_transaction` are called when a record is appended, and again, in the same order, at start. Never appends, and
+never decides what may be committed.
 
 Invariants
 
-* The offset of a partition is that of the newest record in the log that is outside of a transaction or in a committed
-  one. The newest record has the highest `record_offset`, no matter when its transaction ended: compaction may leave a
-  marker far behind its records.
-* A transaction's offsets are pending from their append until its marker in the same `__consumer_offsets` partition; an
+* The offset of a partition is that of the newest record in the log that is either outside of a transaction or in a
+  committed transaction. The newest record is the one with the highest `record_offset`, no matter when its transaction
+  ended. (Compaction may leave a marker far behind its records.)
+* A transaction's offsets are pending from their append until its marker in the same `__consumer_offsets` partition. An
   abort removes them.
-* A tombstone removes everything with a smaller record offset, pending ones included.
+* A tombstone removes all offsets with a smaller record offset, including pending offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .group_offsets import GroupOffsets
 from .group_offsets import OffsetAndMetadata as OffsetAndMetadata
 
 ProducerKey: TypeAlias = tuple[int, int]
-"""(partition of `__consumer_offsets`, producer id): the scope of one marker."""
+"""A (partition of `__consumer_offsets`, producer id) pair: one marker decides all pending offsets of such a pair."""
 
 
 _NONE: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
@@ -37,13 +38,13 @@ class OffsetStore:
     def __init__(self) -> None:
         self._committed: dict[str, GroupOffsets] = {}
         self._pending: dict[ProducerKey, dict[tuple[str, TopicPartition], OffsetAndMetadata]] = {}
-        # By group and partition, the producers with pending offsets; OffsetFetch needs them.
+        # The producers with pending offsets, by group and partition; OffsetFetch needs them.
         self._pending_by_group: dict[str, dict[TopicPartition, set[ProducerKey]]] = {}
 
     # ---- lookups
 
     def get(self, group_id: str, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """The committed offset, None if there is none."""
+        """Return the committed offset, None if the partition has none."""
         offsets = self._committed.get(group_id)
         return offsets.get(partition) if offsets is not None else None
 
@@ -52,21 +53,27 @@ class OffsetStore:
         return partition in self._committed.get(group_id, ()) or self.is_pending(group_id, partition)
 
     def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """All committed offsets of a group."""
+        """Return all committed offsets of a group, by partition."""
         return self._committed.get(group_id, _NONE)
 
     def committed(self, group_id: str) -> GroupOffsets | None:
-        """The holder of a group's committed offsets, None if there are none; callers must not change it."""
+        """Return the object that holds a group's committed offsets, None if the group has none.
+
+        Callers must not change it.
+        """
         return self._committed.get(group_id)
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
-        """The partitions on which undecided transactions have committed."""
+        """Return the partitions on which undecided transactions have committed offsets of the group."""
         return self._pending_by_group.get(group_id, {}).keys()
 
     def snapshot(
         self, group_id: str
     ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], Mapping[TopicPartition, Any]]:
-        """The group's committed offsets and the partitions with pending ones, as they are now; cheap for its size."""
+        """Return a copy of the group's committed offsets, and of the partitions with pending offsets.
+
+        The copy is cheap.
+        """
         committed = self._committed.get(group_id)
         return (
             _NONE if committed is None else committed.copy(),
@@ -74,19 +81,19 @@ class OffsetStore:
         )
 
     def groups(self) -> Iterator[str]:
-        """Groups with committed or pending offsets."""
+        """Yield the ids of the groups with committed or pending offsets."""
         yield from dict.fromkeys((*self._committed, *self._pending_by_group))
 
     def count(self) -> int:
-        """The approximate number of offsets; a group's pending offsets count as one."""
+        """Return the approximate number of offsets. All pending offsets of a group count as one."""
         return sum(map(len, self._committed.values())) + len(self._pending_by_group)
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an undecided transaction has committed on the partition."""
+        """Whether an undecided transaction has committed an offset on the partition."""
         return partition in self._pending_by_group.get(group_id, ())
 
     def pending_producers(self, group_id: str, partition: TopicPartition) -> frozenset[int]:
-        """The producers with pending offsets on the partition."""
+        """Return the ids of the producers that have pending offsets on the partition."""
         pending = self._pending_by_group.get(group_id)
         return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
 
@@ -95,7 +102,7 @@ class OffsetStore:
         return group_id in self._pending_by_group
 
     def partitions(self, group_id: str) -> set[TopicPartition]:
-        """Partitions with a committed or a pending offset of the group."""
+        """Return the partitions on which the group has a committed or a pending offset."""
         return {*self._pending_by_group.get(group_id, ()), *self.of_group(group_id)}
 
     # ---- changes, each one record of the log
@@ -108,7 +115,7 @@ class OffsetStore:
         record_offset: int,
         producer: ProducerKey | None = None,
     ) -> None:
-        """Apply an appended record: an offset (pending if `producer` is given) or a tombstone."""
+        """Apply an appended record: an offset (pending if `producer` is given), or a tombstone (None)."""
         if value is not None:
             self.put(group_id, partition, value._replace(record_offset=record_offset), producer)
             return
@@ -121,7 +128,7 @@ class OffsetStore:
     def put(
         self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata, producer: ProducerKey | None = None
     ) -> None:
-        """Store an offset that is in the log at its `record_offset`; it is pending if `producer` is given."""
+        """Store an offset that is in the log at its `record_offset`. The offset is pending if `producer` is given."""
         if producer is None:
             self._put(group_id, partition, value)
             return
@@ -132,14 +139,14 @@ class OffsetStore:
         offsets[target] = value
 
     def remove_group(self, group_id: str) -> None:
-        """Apply the tombstones of all offsets of the group, appended now: remove them, and the pending ones."""
+        """Remove all committed and pending offsets of the group, after their tombstones were appended."""
         self._committed.pop(group_id, None)
         for partition, producers in list(self._pending_by_group.get(group_id, {}).items()):
             for producer in list(producers):
                 self._drop_pending(producer, (group_id, partition))
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
-        """Apply the producer's marker: commit or drop its pending offsets from before the marker."""
+        """Apply the producer's marker: commit or drop the pending offsets that it wrote before the marker."""
         for target, value in list(self._pending.get(producer, {}).items()):
             if value.record_offset > marker_offset:
                 continue
@@ -148,7 +155,7 @@ class OffsetStore:
                 self._put(*target, value)
 
     def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
-        """Drop pending offsets that must not become valid even if their transactions commit."""
+        """Drop the pending offsets that must not become valid even if their transactions commit."""
         for producer, offsets in list(self._pending.items()):
             for target, value in list(offsets.items()):
                 if is_gone(target[1], value):

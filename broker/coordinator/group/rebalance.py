@@ -1,13 +1,14 @@
-"""The rebalance of a group: members join, then sync, and the assignment is stored.
+"""Runs the rebalances of groups: members join, then sync, and the assignment is stored.
 
-The cycle is EMPTY or STABLE → PREPARING_REBALANCE (until all have joined or the rebalance timeout is over; the first
-rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members) → COMPLETING_REBALANCE (until
-the leader's assignment is durable) → STABLE. All JoinGroups of a generation are answered together, and so are its
-SyncGroups. A member that does not join or sync in time, or whose session ends, is removed.
+The cycle is EMPTY or STABLE → PREPARING_REBALANCE → COMPLETING_REBALANCE → STABLE. PREPARING_REBALANCE lasts until all
+members have joined or the rebalance timeout is over; the first rebalance of an empty group also waits
+`group.initial.rebalance.delay.ms` for more members. COMPLETING_REBALANCE lasts until the leader's assignment is
+durable. All JoinGroups of a generation are answered together, and so are its SyncGroups. A member that does not join or
+sync in time, or whose session ends, is removed.
 
 Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Responses go through the
-members' `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls: time comes from
-the clock and the timer, and `GroupStore` is the access to the log.
+members' callbacks `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls: time
+comes from the clock and the timer, and `GroupStore` is the access to the log.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from .state import GroupState
 from .timer import DeadlineTimer
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a new member's parked JoinGroup keeps it in the group: such a member cannot send heartbeats."""
+"""How long, in ms, a new member's parked JoinGroup keeps the member in the group: it cannot send heartbeats yet."""
 
 SHORTEST_SYNC_MS: Final = 1000
-"""The minimum time for a SyncGroup, because members may set a rebalance timeout of 0."""
+"""The minimum time in ms for a SyncGroup, because members may set a rebalance timeout of 0."""
 
 Stored = Callable[[KafkaError | None], None]
 
@@ -37,7 +38,10 @@ class GroupStore(Protocol):
     """The storage of a group's metadata."""
 
     def store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes], stored: Stored) -> None:
-        """Append the group with these assignments; `stored` is called once, when it is durable or has failed."""
+        """Append the group with these assignments by member id.
+
+        `stored` is called once, with None when the record is durable, or with the error if its append or flush failed.
+        """
 
 
 def failed_join(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
@@ -51,7 +55,10 @@ def failed_sync(code: ErrorCode) -> SyncGroupResponse:
 
 
 def joined(group: ClassicGroup, member_id: str, *, leader_id: str | None = None) -> JoinGroupResponse:
-    """Return a member's JoinGroup response for the current generation; the leader's also has the members."""
+    """Return a member's JoinGroup response for the current generation. The leader's response also lists all members.
+
+    `leader_id` replaces the leader that the response names.
+    """
     leader_id = leader_id or group.leader_id or ""
     return JoinGroupResponse(
         generation_id=group.generation_id,
@@ -71,14 +78,14 @@ def assigned(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupRespon
 
 
 def answer_join(member: ClassicGroupMember, response: JoinGroupResponse) -> None:
-    """Answer the parked JoinGroup, if there is one."""
+    """Answer the member's parked JoinGroup, if it has one."""
     answer, member.awaiting_join = member.awaiting_join, None
     if answer is not None:
         answer(response)
 
 
 def answer_sync(member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
-    """Answer the parked SyncGroup; returns False if there is none."""
+    """Answer the member's parked SyncGroup. Return False if it has none."""
     answer, member.awaiting_sync = member.awaiting_sync, None
     if answer is not None:
         answer(response)
@@ -106,12 +113,12 @@ class Rebalance:
     # ---- sessions
 
     def keep_alive(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
-        """Extend the member's session by `timeout_ms` (None: its session timeout)."""
+        """Extend the member's session by `timeout_ms`, or by its session timeout if None."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self._timer.schedule(_session_key(group, member.member_id), delay_ms, lambda: self._session_over(group, member))
 
     def expect_join(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Add a pending member id (KIP-394); it is removed unless the client joins within `timeout_ms`."""
+        """Add a pending member id (KIP-394), and remove it again unless the client joins within `timeout_ms`."""
         group.expect(member_id)
         self._timer.schedule(
             _session_key(group, member_id), timeout_ms, lambda: self._pending_member_over(group, member_id)
@@ -140,14 +147,17 @@ class Rebalance:
             self.on_pending_gone(group)
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Remove a member; its parked requests get UNKNOWN_MEMBER_ID. The caller must then call `after_removal`."""
+        """Remove a member. Its parked requests get UNKNOWN_MEMBER_ID. The caller must then call `after_removal`."""
         self.forget_session(group, member.member_id)
         answer_join(member, failed_join(ErrorCode.UNKNOWN_MEMBER_ID))
         answer_sync(member, failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def after_removal(self, group: ClassicGroup, reason: str) -> None:
-        """Continue or begin a rebalance after a removal; `reason` is empty if only pending members were removed."""
+        """Continue or begin a rebalance after a removal.
+
+        An empty `reason` begins no rebalance: only pending member ids were removed.
+        """
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_if_all_joined(group)
         elif reason and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -156,14 +166,17 @@ class Rebalance:
     # ---- joining
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance; if one has begun already, complete the join phase if all members have joined."""
+        """Begin a rebalance. If one has begun already, complete its join phase if all members have joined."""
         if group.can_rebalance:
             self.prepare(group, reason)
         else:
             self.complete_if_all_joined(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance: from now on heartbeat responses tell the members to rejoin."""
+        """Begin a rebalance.
+
+        From now on Heartbeat responses contain REBALANCE_IN_PROGRESS, so that members join again.
+        """
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
@@ -187,7 +200,10 @@ class Rebalance:
             self._await_joins(group)
 
     def complete_if_all_joined(self, group: ClassicGroup) -> None:
-        """Complete the join phase if all have joined; the first rebalance of an empty group waits for its delay."""
+        """Complete the join phase if all members have joined.
+
+        The first rebalance of an empty group waits for its delay.
+        """
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.previous_state is not GroupState.EMPTY and group.has_all_members_joined:
@@ -195,7 +211,7 @@ class Rebalance:
         elif not group.members and not group.pending_join:
             self.complete_join(group)  # all members left before the first generation
         elif not self._timer.is_scheduled(_join_key(group)):
-            self._await_joins(group)  # the first to join when only silent static members were left
+            self._await_joins(group)  # only static members that had not joined were left, and now one joins
 
     def _schedule_initial(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         def over() -> None:
@@ -212,7 +228,7 @@ class Rebalance:
         self._timer.schedule(_join_key(group), delay_ms, over)
 
     def _await_joins(self, group: ClassicGroup) -> None:
-        """Give the members the rebalance timeout to join."""
+        """Schedule the end of the join phase after the group's rebalance timeout."""
         self._timer.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._join_over(group))
 
     def _join_over(self, group: ClassicGroup) -> None:
@@ -220,14 +236,14 @@ class Rebalance:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """Complete the join phase: remove dynamic members that have not joined, and answer the others."""
+        """Complete the join phase: remove dynamic members that have not joined, and answer the other members."""
         self._timer.cancel(_join_key(group))
         for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
             self._logger.info("member_missed_rebalance", group=group.group_id, member=member.member_id)
             self.remove_member(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has joined: wait until one does, or their sessions end. Apache Kafka
-            # looks again after each rebalance timeout, which may be 0.
+            # Only static members are left and none has joined: wait until one joins, or their sessions end. Apache
+            # Kafka checks again after each rebalance timeout, which may be 0.
             return
         group.new_member_added = False
         group.next_generation(self._clock.now_ms())
@@ -256,13 +272,13 @@ class Rebalance:
     # ---- syncing
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """Note that the member has sent its SyncGroup."""
+        """Record that the member has sent its SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timer.cancel(_sync_key(group))
 
     def _sync_over(self, group: ClassicGroup, generation_id: int) -> None:
-        """At the end of the rebalance timeout, remove the members that have not sent a SyncGroup."""
+        """Remove, at the end of the rebalance timeout, the members that have not sent a SyncGroup."""
         if (
             group.generation_id != generation_id
             or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
@@ -276,9 +292,9 @@ class Rebalance:
         self.prepare(group, f"{len(missing)} members sent no SyncGroup in time")
 
     def store_assignment(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignment; when it is durable, the group is stable and all members get their response.
+        """Store the leader's assignment. When it is durable, the group becomes STABLE and its members are answered.
 
-        If the leader repeats its SyncGroup meanwhile, the first assignment is kept: a generation has only one.
+        If the leader repeats its SyncGroup meanwhile, the first assignment is kept, because a generation has only one.
         """
         generation_id = group.generation_id
         if group.storing_generation == generation_id:

@@ -1,11 +1,11 @@
-"""The removal of groups, offsets and claims: by request, with their topic, with the last member, or by expiry.
+"""Removes groups, offsets and claims: by request, with their topic, with the last member, or by expiry.
 
-Owns the dependencies: a claim is removed with its offset, with its group and with the group's last member; a group
-without members is removed when it has no offsets and claims left. Never decides whether a request to delete is
+Owns the dependencies: a claim is removed with its offset, with its group and with the group's last member. A group
+without members is removed when it has neither offsets nor claims left. Never decides whether a request to delete is
 acceptable; `offset_rules` does.
 
-A claim is dropped before its offset is removed. If the drop fails, nothing has changed; after a crash in between, a
-repeated removal completes it.
+A claim is dropped before its offset is removed. If the drop fails, nothing has changed. After a crash in between, a
+repeated removal completes the first one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 _EXPIRED_AT_ONCE: Final = 200
-"""How many offsets are checked for their expiry in one step."""
+"""How many offsets are checked for expiry in one step."""
 
 _UNITS_PER_GROUP: Final = 10
 _UNITS_PER_REMOVAL: Final = 5
-"""The units of work of the expiry of a group, and of an offset."""
+"""The units of work that the expiry of a group counts as, and the removal of an offset."""
 
 _REMOVED_AT_ONCE: Final = 300
 """How many offsets are removed before other tasks run."""
@@ -46,7 +46,7 @@ _EXAMINED_AT_ONCE: Final = 2000
 
 
 class GroupUpkeep:
-    """The removal of groups, offsets and claims; times in ms since the epoch."""
+    """The removal of groups, offsets and claims. Times are in ms since the epoch."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class GroupUpkeep:
     # ---- by request
 
     def prepare_deletion(self, group_id: str) -> Steps[PreparedDeletion]:
-        """Prepare what `delete_group` appends for a group of very many offsets."""
+        """Prepare, in steps, the batch that `delete_group` appends; for groups with very many offsets."""
         prepared = PreparedDeletion(group_id, self._offsets)
         yield from prepared.prepare()
         return prepared
@@ -82,7 +82,7 @@ class GroupUpkeep:
     def delete_group(self, group: ClassicGroup, prepared: PreparedDeletion | None = None) -> None:
         """Delete the group, its offsets and its claims. If it raises KafkaError, deleting again removes the rest.
 
-        What is `prepared` must be current.
+        If `prepared` is given, it must be current.
         """
         self.forget_if_unused(group)
         if group.state is GroupState.DEAD:
@@ -97,7 +97,7 @@ class GroupUpkeep:
         self._logger.info("group_deleted", group=group.group_id)
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Remove a group that has no records in the log and no data in memory besides its id."""
+        """Remove a group that has no records in the log, and in memory no data besides its id."""
         group_id = group.group_id
         used = (
             not group.was_never_stored
@@ -122,7 +122,10 @@ class GroupUpkeep:
             self._log.remove(group_id, doomed)
 
     def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
-        """The future of a drop of claims that is not durable yet, None if all are. It is shared: shield it."""
+        """Return the future of a drop of the group's claims that is not durable yet, None if all are durable.
+
+        The future is shared: shield it.
+        """
         return self._unsettled.get(group_id)
 
     def _drop(
@@ -142,34 +145,38 @@ class GroupUpkeep:
     # ---- with the last member
 
     def group_emptied(self, group: ClassicGroup) -> None:
-        """Drop the group's claims after the last member has left: they do not apply to future members."""
+        """Drop the group's claims after its last member has left. The claims must not apply to future members."""
         try:
             self._drop(group.group_id, None, "the group's last member left")
-        except KafkaError as error:  # tried again with `expire`
+        except KafkaError as error:  # `expire` tries again
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def generation_began(self, group: ClassicGroup) -> None:
-        """Drop claims of generations above the group's own.
+        """Drop the group's claims if a generation above the group's current generation is recorded.
 
-        The generation starts again in a group that was lost or deleted, or never had members. Claims of a later
-        generation were made when there were no members, and would fence all members until they reach it.
+        A group that was lost or deleted, or never had members, counts its generations from 1 again. Claims of a later
+        generation were made while the group had no members. They would fence all members until the group reaches that
+        generation.
         """
         keeper = self.claim_keeper
         if keeper is None or keeper.newest_generation(group.group_id) <= group.generation_id:
             return
         try:
-            self._drop(group.group_id, None, "the group's generations begin anew")
-        except KafkaError as error:  # tried again with the next generation, and at start
+            self._drop(group.group_id, None, "the group counts its generations from 1 again")
+        except KafkaError as error:  # tried again when the next generation begins, and at start
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     @classmethod
     def is_outlived(cls, group: ClassicGroup | None, claim: Claim) -> bool:
-        """Whether the group's last member left after the claim was made; False if it never had members."""
+        """Whether the group's last member left after the claim was made; False if the group never had members."""
         return 0 <= claim.made_ms < cls.emptied_ms(group)
 
     @staticmethod
     def emptied_ms(group: ClassicGroup | None) -> int:
-        """When the group's last member left, in ms since the epoch; -1 if it has members or never had any."""
+        """Return the time when the group's last member left, in ms since the epoch.
+
+        Return -1 if the group has members, never had any, or does not exist.
+        """
         if group is None or group.state is not GroupState.EMPTY or group.protocol_type is None:
             return -1
         return -1 if group.state_timestamp_ms is None else group.state_timestamp_ms
@@ -179,9 +186,9 @@ class GroupUpkeep:
     def topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
         """Remove the offsets of deleted topics; otherwise a new topic of the same name would inherit them.
 
-        If there are many offsets, returns an awaitable that removes them in slices. The names must not be reused until
-        it is done. Nor may they after a KafkaError, which the call or the await raises once everything removable is
-        removed: the next call removes the rest.
+        If there are many offsets, return an awaitable that removes them in slices. The topics' names must not be reused
+        until it is done. The call, or the await, raises KafkaError if offsets could not be removed, after removing all
+        others. The names must then not be reused until a later call has removed the rest.
         """
         gone = set(topics)
         if self._offsets.count() + len(self._membership.groups) <= _REMOVED_AT_ONCE:
@@ -214,10 +221,10 @@ class GroupUpkeep:
         return self._offsets.has(group_id, partition) or self._claims.get(group_id, partition) is not None
 
     def remove_offsets_of_lost_topics(self) -> None:
-        """At start, remove offsets of deleted topics that a crash left behind.
+        """Remove, at start, the offsets of deleted topics that a crash left in the log.
 
-        Pending offsets of a replaced topic are dropped from memory only: a tombstone would also remove those of the new
-        topic. A later start finds them again, pending or committed.
+        Pending offsets of a replaced topic are dropped only from memory: a tombstone would also remove the offsets of
+        the new topic. A later start finds the dropped offsets again, pending or committed.
         """
 
         def is_replaced(partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
@@ -241,7 +248,7 @@ class GroupUpkeep:
         return failure
 
     def _remove(self, group_id: str, doomed: Collection[TopicPartition]) -> KafkaError | None:
-        """Remove a group's offsets of deleted topics; returns the error, None if it succeeded."""
+        """Remove a group's offsets of deleted topics. Return the error, None if the removal succeeded."""
         if not doomed:
             return None
         try:
@@ -259,13 +266,13 @@ class GroupUpkeep:
         await run_in_slices(self.expiry())
 
     def expiry(self) -> Steps[None]:
-        """The steps of `expire`. Each of them looks at its group as it is then."""
+        """Return the steps of `expire`. Each step looks at its group's state at that moment."""
         now_ms = self._clock.now_ms()
         for group in list(self._membership.groups.values()):
             if self._is_deleted(group):
                 continue
             if self._log.is_unreadable(group.group_id):
-                continue  # its state is incomplete
+                continue  # the group's state in memory is incomplete
             try:
                 yield from self._expire(group, now_ms)
             except KafkaError as error:
