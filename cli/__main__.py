@@ -1,4 +1,4 @@
-"""`python -m oncelog.cli`: the same as the `oncelog` command."""
+"""Run the `oncelog` command as `python -m oncelog.cli`."""
 
 from .main import main
 

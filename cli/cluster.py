@@ -1,4 +1,4 @@
-"""`oncelog cluster`: the cluster's brokers, and their configs."""
+"""Define `oncelog cluster`: show the cluster's brokers and their configs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def cluster() -> None:
 
     \b
     oncelog cluster describe
-    oncelog cluster config                             what was set
-    oncelog cluster config --all                       everything, with defaults
+    oncelog cluster config                             configs that were set explicitly
+    oncelog cluster config --all                       all configs, with the defaults
     oncelog cluster config log.retention.ms
     """
 
@@ -25,7 +25,7 @@ def cluster() -> None:
 @json_option
 @bootstrap_option
 def describe(as_json: bool, bootstrap: str) -> None:
-    """Show the cluster: its id, its brokers, and which of them is the controller."""
+    """Show the cluster's id and its brokers, and which broker is the controller."""
 
     async def work() -> None:
         async with connect_admin(bootstrap) as admin:
@@ -51,14 +51,15 @@ def describe(as_json: bool, bootstrap: str) -> None:
 
 @cluster.command()
 @click.argument("names", nargs=-1)
-@click.option("--broker", type=click.IntRange(0), metavar="ID", help="Which broker.  [default: the controller]")
-@click.option("--all", "everything", is_flag=True, help="Print defaults as well, not only what was set.")
+@click.option("--broker", type=click.IntRange(0), metavar="ID", help="Id of the broker.  [default: the controller]")
+@click.option("--all", "everything", is_flag=True, help="Print the configs that have their default as well.")
 @json_option
 @bootstrap_option
 def config(names: tuple[str, ...], broker: int | None, everything: bool, as_json: bool, bootstrap: str) -> None:
-    """Print the configs of a broker that were set, or those called NAMES: name, value, source.
+    """Print a broker's configs, one per line: name, value, source.
 
-    A broker of oncelog takes its configs from its configuration file, environment and flags when it starts.
+    With NAMES, print these configs. Without NAMES, print the configs that were set explicitly. An oncelog broker reads
+    its configs from its configuration file, its environment and its flags when it starts.
     """
 
     async def work() -> None:
@@ -70,18 +71,18 @@ def config(names: tuple[str, ...], broker: int | None, everything: bool, as_json
             node = described.controller_id if broker is None else broker
             ids = sorted(each.id for each in described.brokers)
             if node not in ids:
-                raise click.ClickException(f"there is no broker {node}: the brokers are {', '.join(map(str, ids))}")
+                raise click.ClickException(f"broker {node} does not exist: the brokers are {', '.join(map(str, ids))}")
             resource = ConfigResource(ResourceType.BROKER, str(node))
             configs = (await admin.describe_configs([resource]))[resource]
         for name in names:
             if name not in configs:
-                raise click.ClickException(f"broker {node} has no config {name}: --all prints those that it has")
+                raise click.ClickException(f"broker {node} has no config {name}: --all prints all of its configs")
         shown = {
             name: entry
             for name, entry in configs.items()
             if (name in names if names else everything or entry.source != DEFAULT_CONFIG)
         }
-        empty = f"No config of broker {node} was set. --all prints the defaults."
+        empty = f"No config of broker {node} was set explicitly. --all prints the defaults."
         print_items(COLUMNS, config_items(shown), empty, as_json=as_json)
 
     run(work())

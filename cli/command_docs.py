@@ -1,4 +1,4 @@
-"""The page of all commands, made from what `--help` prints."""
+"""Generate docs/reference/commands.md, the page of all commands, from their help texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPTION: Final = re.compile(r"(?<![\w`-])(--[a-z][a-z-]*)")
 
 
 def page() -> str:
-    """Return docs/reference/commands.md."""
+    """Return the text of docs/reference/commands.md."""
     context = click.Context(oncelog, info_name="oncelog")
     own = "\n\n".join(_description(oncelog))
     return _PAGE.format(commands="\n\n".join([own, *_sections(oncelog, context, level=2)]))
@@ -45,7 +45,7 @@ def _sections(group: click.Group, context: click.Context, level: int) -> Iterato
 
 
 def _description(command: click.Command) -> Iterator[str]:
-    """Yield the paragraphs of a help text; those that click does not wrap are code."""
+    """Yield the paragraphs of a command's help text as Markdown. A paragraph that begins with \\b is code."""
     for paragraph in cleandoc(command.help or "").split("\n\n"):
         lines = paragraph.split("\n")
         if lines[0] == "\b":
@@ -61,7 +61,7 @@ def _options(command: click.Command, context: click.Context) -> str:
         if record is not None and record[1] and "--help" not in parameter.opts:
             names, meaning = record
             rows.append((f"`{names}`", _escaped(re.sub(r" {2,}", " ", meaning.replace("]  [", "; ")))))
-    return table(("option", "meaning"), rows) if rows else "It has no options."
+    return table(("option", "meaning"), rows) if rows else "This command has no options."
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`oncelog completion`: the script by which a shell completes commands and options."""
+"""Define `oncelog completion`: print the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script by which SHELL completes the commands and options of oncelog.
+    """Print the script with which SHELL completes the commands and options of oncelog.
 
     \b
-    source <(oncelog completion bash)                          now; in ~/.bashrc for every shell (bash 4.4 or newer)
-    oncelog completion zsh > ~/.zfunc/_oncelog                 in a directory of $fpath
+    source <(oncelog completion bash)                          this shell; in ~/.bashrc: every shell (bash 4.4 or newer)
+    oncelog completion zsh > ~/.zfunc/_oncelog                 write into a directory of $fpath
     oncelog completion fish > ~/.config/fish/completions/oncelog.fish
     """
     from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""How configs of topics and brokers read on a terminal."""
+"""Convert the configs of topics and brokers to the rows that commands print."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SOURCES: Final = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-"""Kafka's names of where a value was set (DescribeConfigsResponse.ConfigSource)."""
+"""Kafka's names of the places in which a config can be set, by code (DescribeConfigsResponse.ConfigSource)."""
 
 
 def config_items(entries: Mapping[str, ConfigEntry]) -> list[Item]:
-    """Return configs as items of a table, by name; the value of a sensitive one is null."""
+    """Return configs as table items, sorted by name. The value of a sensitive config is None."""
     return [
         {
             "name": name,

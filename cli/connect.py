@@ -1,4 +1,4 @@
-"""`oncelog connect`: run Kafka Connect workers."""
+"""Define `oncelog connect`: run Kafka Connect workers, and manage connectors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Run Kafka Connect workers, and manage their connectors.")
 def connect() -> None:
-    """Run Kafka Connect workers for source connectors, on any Kafka, and manage the connectors of running ones.
+    """Run Kafka Connect workers for source connectors, on any Kafka, and manage the connectors of running workers.
 
-    The workers need the extra: pip install 'oncelog[connect]'. All other commands talk to a worker's REST interface,
-    --url or $ONCELOG_CONNECT_URL, and work with workers of Kafka Connect as well.
+    The workers need an extra: pip install 'oncelog[connect]'. All other commands send requests to a worker's REST
+    interface, whose address is --url or $ONCELOG_CONNECT_URL. They work with Apache Kafka Connect's workers as well.
 
     \b
     oncelog connect distributed worker.properties     run a worker
     oncelog connect create lines.properties           create a connector
-    oncelog connect status lines                      what it and its tasks do
-    oncelog connect offsets lines                     how far it has read its source
+    oncelog connect status lines                      states of the connector and its tasks
+    oncelog connect offsets lines                     how far the connector has read its source
     """
 
 
@@ -35,14 +35,15 @@ for command in COMMANDS:
     connect.add_command(command)
 
 
-@connect.command(short_help="Run a worker alone.")
+@connect.command(short_help="Run a standalone worker.")
 @click.argument("worker", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("connectors", type=click.Path(dir_okay=False, path_type=Path), nargs=-1)
 def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
-    """Run a worker alone until SIGTERM or SIGINT, with the connectors of these files.
+    """Run a standalone worker with the connectors of the given files, until SIGTERM or SIGINT.
 
-    WORKER has Kafka Connect's settings, as .properties or .toml; CONNECTORS are .properties or .json files. Prints the
-    line `ready URL` when the REST interface answers and the connectors are started. Log lines go to stderr.
+    WORKER is a .properties or .toml file with Kafka Connect's settings. CONNECTORS are .properties or .json files. The
+    command prints the line `ready URL` when the REST interface answers and the connectors are started. Log lines go to
+    stderr.
 
     \b
     oncelog connect standalone worker.properties file-source.json
@@ -53,13 +54,13 @@ def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
     )
 
 
-@connect.command(short_help="Run a worker of a group.")
+@connect.command(short_help="Run a worker that belongs to a group.")
 @click.argument("worker", type=click.Path(dir_okay=False, path_type=Path))
 def distributed(worker: Path) -> int:
-    """Run a worker of a group until SIGTERM or SIGINT: it shares connectors and tasks with others of its group.id.
+    """Run a worker that shares connectors and tasks with the workers of the same group.id, until SIGTERM or SIGINT.
 
-    WORKER has Kafka Connect's settings, as .properties or .toml. Prints the line `ready URL` when the worker has joined
-    its group and the REST interface answers. Log lines go to stderr.
+    WORKER is a .properties or .toml file with Kafka Connect's settings. The command prints the line `ready URL` when
+    the worker has joined its group and the REST interface answers. Log lines go to stderr.
 
     \b
     oncelog connect distributed worker.properties
@@ -69,7 +70,7 @@ def distributed(worker: Path) -> int:
 
 
 def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], Coroutine[Any, Any, None]]) -> int:
-    """Run a worker; returns the exit code: 2 for wrong settings, 1 for other errors."""
+    """Run a worker until a signal stops it. Return the exit code: 0, 2 for wrong settings, or 1 for other errors."""
     import asyncio
     import logging
     import signal

@@ -1,4 +1,4 @@
-"""The page of Connect's settings: workers, source connectors, and the connectors that are built in."""
+"""Generate docs/reference/connect-settings.md: settings of workers, source connectors and built-in connectors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PAGE: Final = """\
 # Connect settings
 
 Settings of workers and connectors have Kafka Connect's names. Give them in a `.properties`, `.toml` or `.json` file.
-[Source connectors](../connect.md) shows how to use them; `oncelog connect plugins NAME` prints those of one plugin.
+[Source connectors](../connect.md) shows how to use them. `oncelog connect plugins NAME` prints a plugin's settings.
 
 ## Every worker
 
-A worker also takes the settings of its clients, with the prefixes `producer.`, `consumer.` and `admin.`.
+A worker also accepts the settings of its clients, with the prefixes `producer.`, `consumer.` and `admin.`.
 
 {common}
 
@@ -52,7 +52,7 @@ _CONNECTORS: Final = (
 
 
 def page() -> str:
-    """Return docs/reference/connect-settings.md."""
+    """Return the text of docs/reference/connect-settings.md."""
     connectors = [f"## {name}\n\n{_table(_settings(module))}" for name, module in _CONNECTORS]
     return _PAGE.format(
         common=_table(COMMON),
@@ -69,7 +69,7 @@ def _settings(module: str) -> ConfigDef:
 
 
 def _besides(definition: ConfigDef, common: ConfigDef) -> list[ConfigKey]:
-    """Return the rows that `common` does not have in the same form."""
+    """Return the settings of `definition` that `common` lacks or defines differently."""
     known = {key.name: key for key in common}
     return [key for key in definition if known.get(key.name) is not key]
 

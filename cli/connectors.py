@@ -1,4 +1,7 @@
-"""`oncelog connect list`, `status`, `create` and so on: connectors of running workers, through their REST interface."""
+"""Define the commands that manage connectors of running workers, such as `oncelog connect list` and `create`.
+
+They send requests to a worker's REST interface.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ _LOOK_AGAIN_S: Final = 0.2
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 
 
-@click.command("list", short_help="Print the connectors with their states.")
+@click.command("list", short_help="Print all connectors and their states.")
 @worker_options
 def list_(url: str, as_json: bool) -> None:
-    """Print the connectors: name, state, tasks that run of all, class; separated by tabs.
+    """Print all connectors, one per line: name, state, running tasks/all tasks, class; separated by tabs.
 
     \b
     oncelog connect list
@@ -54,7 +57,9 @@ def list_(url: str, as_json: bool) -> None:
 @click.argument("name")
 @worker_options
 def status(name: str, url: str, as_json: bool) -> int:
-    """Print the states of a connector and its tasks, and why one has failed; exit code 1 where one has.
+    """Print the states of a connector and its tasks, and the error of each failed part.
+
+    The exit code is 1 if the connector or a task has failed.
 
     \b
     oncelog connect status lines
@@ -71,19 +76,31 @@ def status(name: str, url: str, as_json: bool) -> int:
                 click.echo(f"\n{part} of {name}:\n{each['trace'].strip()}", err=True)
     failed = [part for part, state, _ in parts if state == "FAILED"]
     if failed and not as_json:
-        click.echo(f"\n`oncelog connect restart {name} --only-failed` restarts what has failed.", err=True)
+        click.echo(f"\n`oncelog connect restart {name} --only-failed` restarts the failed parts.", err=True)
     return 1 if failed else 0
 
 
 @click.command(short_help="Create a connector from a file.")
 @click.argument("file", type=_FILE)
-@click.option("--paused", "state", flag_value="PAUSED", help="Create it paused.")
-@click.option("--stopped", "state", flag_value="STOPPED", help="Create it stopped, so that offsets can be set first.")
-@click.option("--wait", is_flag=True, help="Wait until it and its tasks run; exit code 1 where one fails.")
-@click.option("--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds that --wait waits.")
+@click.option("--paused", "state", flag_value="PAUSED", help="Create the connector in the state PAUSED.")
+@click.option(
+    "--stopped",
+    "state",
+    flag_value="STOPPED",
+    help="Create the connector in the state STOPPED, so that its offsets can be set before it starts.",
+)
+@click.option(
+    "--wait", is_flag=True, help="Wait until the connector and its tasks run. The exit code is 1 if one of them fails."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Longest wait of --wait, in seconds."
+)
 @worker_options
 def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
-    """Create a connector from FILE: .properties, .toml, or .json with settings or {"name", "config"}; - is JSON.
+    """Create a connector from FILE.
+
+    FILE is a .properties or .toml file, or a JSON file with settings or with {"name", "config"}. - reads JSON from
+    stdin.
 
     \b
     oncelog connect create --wait lines.properties
@@ -91,7 +108,7 @@ def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, 
     """
     name, config = _read(file)
     if not name:
-        raise click.UsageError(f"{file}: the setting name is missing: it names the connector")
+        raise click.UsageError(f"{file}: the setting name is missing. Set it to the connector's name")
     body: dict[str, Any] = {"name": name, "config": config}
     if state is not None:
         body["initial_state"] = state
@@ -107,13 +124,15 @@ def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, 
 @click.command(short_help="Change settings of a connector.")
 @click.argument("name")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--unset", multiple=True, metavar="KEY", help="Remove a setting; may be repeated.")
-@click.option("--file", type=_FILE, help="Take all settings from a file instead, creating the connector if need be.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Remove this setting. May be repeated.")
+@click.option(
+    "--file", type=_FILE, help="Replace all settings by those of a file. Creates the connector if it does not exist."
+)
 @worker_options
 def update(
     name: str, settings: tuple[str, ...], unset: tuple[str, ...], file: Path | None, url: str, as_json: bool
 ) -> None:
-    """Change some settings of a connector, or with --file all; its tasks are started again.
+    """Change settings of a connector, or replace all of them with --file. The connector's tasks are restarted.
 
     \b
     oncelog connect update lines batch.size=500 --unset transforms
@@ -121,7 +140,7 @@ def update(
     """
     if file is not None:
         if settings or unset:
-            raise click.UsageError("give either --file, or KEY=VALUE and --unset")
+            raise click.UsageError("--file cannot be combined with KEY=VALUE or --unset")
         _, config = _read(file)
         changed = request(url, "PUT", path("connectors", name, "config"), {**config, "name": name})
     else:
@@ -141,7 +160,7 @@ def update(
 @click.argument("file", type=_FILE)
 @worker_options
 def validate(file: Path, url: str, as_json: bool) -> int:
-    """Check the settings in FILE without creating a connector; exit code 1 where something is wrong.
+    """Check the settings in FILE without creating a connector. The exit code is 1 if a setting is wrong.
 
     \b
     oncelog connect validate lines.properties
@@ -149,7 +168,7 @@ def validate(file: Path, url: str, as_json: bool) -> int:
     name, config = _read(file)
     plugin = config.get("connector.class")
     if not plugin:
-        raise click.UsageError(f"{file}: the setting connector.class is missing")
+        raise click.UsageError(f"{file}: the setting connector.class is missing. Set it to the class of the connector")
     given = {**config, "name": name} if name else config
     report = request(url, "PUT", path("connector-plugins", plugin, "config", "validate"), given)
     if as_json:
@@ -163,11 +182,11 @@ def validate(file: Path, url: str, as_json: bool) -> int:
     return 1 if report["error_count"] else 0
 
 
-@click.command(short_help="Pause connectors; their tasks stay where they are.")
+@click.command(short_help="Pause connectors. Their tasks stay assigned.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @worker_options
 def pause(names: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Pause connectors: their tasks stay assigned, and read nothing."""
+    """Pause connectors. Their tasks stay assigned to their workers, but read nothing."""
     _each(names, "pause", "Paused", url, as_json)
 
 
@@ -179,19 +198,19 @@ def resume(names: tuple[str, ...], url: str, as_json: bool) -> None:
     _each(names, "resume", "Resumed", url, as_json)
 
 
-@click.command(short_help="Stop connectors: they have no tasks then.")
+@click.command(short_help="Stop connectors and remove their tasks.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @worker_options
 def stop(names: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Stop connectors: they have no tasks then, and their offsets can be changed."""
+    """Stop connectors and remove their tasks. The offsets of a stopped connector can be changed."""
     _each(names, "stop", "Stopped", url, as_json)
 
 
 @click.command(short_help="Restart a connector and its tasks.")
 @click.argument("name")
-@click.option("--task", type=click.IntRange(0), help="Only this task.")
-@click.option("--only-failed", is_flag=True, help="Only what has failed.")
-@click.option("--connector-only", is_flag=True, help="Not the tasks.")
+@click.option("--task", type=click.IntRange(0), help="Restart only this task.")
+@click.option("--only-failed", is_flag=True, help="Restart only the parts that have failed.")
+@click.option("--connector-only", is_flag=True, help="Restart the connector without its tasks.")
 @worker_options
 def restart(name: str, task: int | None, only_failed: bool, connector_only: bool, url: str, as_json: bool) -> None:
     """Restart a connector and its tasks.
@@ -202,7 +221,7 @@ def restart(name: str, task: int | None, only_failed: bool, connector_only: bool
     """
     if task is not None:
         if only_failed or connector_only:
-            raise click.UsageError("--task restarts that task alone: leave the other options out")
+            raise click.UsageError("--task cannot be combined with --only-failed or --connector-only")
         answer = request(url, "POST", path("connectors", name, "tasks", task, "restart"))
         what = f"task {task} of connector {name}"
     else:
@@ -218,12 +237,14 @@ def restart(name: str, task: int | None, only_failed: bool, connector_only: bool
 @click.command(short_help="Print, set or reset the source offsets of a connector.")
 @click.argument("name")
 @click.option("--set", "file", type=_FILE, help='JSON file {"offsets": [{"partition": …, "offset": …}]}; - is stdin.')
-@click.option("--reset", is_flag=True, help="Forget all offsets: the connector begins anew.")
+@click.option(
+    "--reset", is_flag=True, help="Delete all offsets. The connector then reads its source from the beginning."
+)
 @worker_options
 def offsets(name: str, file: Path | None, reset: bool, url: str, as_json: bool) -> None:
     """Print the source offsets of a connector: partition and offset as JSON, separated by a tab.
 
-    With --set or --reset change them; the connector must be stopped.
+    --set and --reset change the offsets. The connector must be stopped for this.
 
     \b
     oncelog connect offsets lines
@@ -232,7 +253,7 @@ def offsets(name: str, file: Path | None, reset: bool, url: str, as_json: bool) 
     """
     where = path("connectors", name, "offsets")
     if file is not None and reset:
-        raise click.UsageError("give either --set or --reset")
+        raise click.UsageError("--set and --reset cannot be combined")
     if file is None and not reset:
         known = request(url, "GET", where)
         if as_json:
@@ -245,19 +266,19 @@ def offsets(name: str, file: Path | None, reset: bool, url: str, as_json: bool) 
     _done(answer, as_json, answer["message"])
 
 
-@click.command(short_help="Delete connectors; their offsets stay.")
+@click.command(short_help="Delete connectors. Their offsets are kept.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @worker_options
 def delete(names: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Stop and delete connectors. Their offsets stay: one of the same name goes on there."""
+    """Stop and delete connectors. Their offsets are kept, and a new connector of the same name continues there."""
     for name in names:
         answer = request(url, "DELETE", path("connectors", name))
         _done(answer, as_json, f"Deleted connector {name}.")
 
 
-@click.command(short_help="Print the plugins of a worker, or the settings of one.")
+@click.command(short_help="Print the plugins of a worker, or the settings of a plugin.")
 @click.argument("plugin", required=False)
-@click.option("--all", "all_kinds", is_flag=True, help="Converters, transformations and predicates as well.")
+@click.option("--all", "all_kinds", is_flag=True, help="Print converters, transformations and predicates as well.")
 @worker_options
 def plugins(plugin: str | None, all_kinds: bool, url: str, as_json: bool) -> None:
     """Print the connectors that a worker can run, or the settings of a plugin.
@@ -286,12 +307,15 @@ COMMANDS = (list_, status, create, update, validate, pause, resume, stop, restar
 
 
 def _settled(url: str, name: str, wanted: str, timeout_s: float) -> Any:
-    """Return the status of a connector as soon as it is in the state, and its tasks are, or one part has failed."""
+    """Wait until a connector and its tasks are in the state `wanted` or a part has failed, and return the status.
+
+    Raise ClickException after `timeout_s` seconds.
+    """
     end = time.monotonic() + timeout_s
     with Waiting(f"waiting for connector {name}") as waiting:
         while True:
             known: Any = {"connector": {"state": "UNASSIGNED"}, "tasks": []}
-            with suppress(click.ClickException):  # its status is not there yet
+            with suppress(click.ClickException):  # the worker does not know the status yet
                 known = request(url, "GET", path("connectors", name, "status"))
             states = [state for _, state, _ in _parts(known)]
             complete = len(states) > 1 or wanted != "RUNNING"
@@ -302,14 +326,14 @@ def _settled(url: str, name: str, wanted: str, timeout_s: float) -> Any:
             )
             if time.monotonic() > end:
                 raise click.ClickException(
-                    f"connector {name} was created, but within {timeout_s:g} s it did not become {wanted}: "
+                    f"connector {name} was created, but it did not become {wanted} within {timeout_s:g} s: "
                     f"{', '.join(states)}. `oncelog connect status {name}` shows more; raise --timeout to wait longer"
                 )
             time.sleep(_LOOK_AGAIN_S)
 
 
 def _parts(known: Any) -> list[tuple[str, str, Any]]:
-    """Return name, state and status of a connector and of each task."""
+    """Return a (name, state, status) tuple for the connector and for each of its tasks."""
     parts = [("connector", known["connector"]), *((f"task {task['id']}", task) for task in known["tasks"])]
     return [(part, each["state"], each) for part, each in parts]
 
@@ -320,7 +344,7 @@ def _each(names: tuple[str, ...], action: str, done: str, url: str, as_json: boo
 
 
 def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
-    """Return name and settings of a file."""
+    """Return the connector's name, if the file has one, and the settings of a connector file."""
     if file.suffix in (".properties", ".toml"):
         from ..connect.settings.files import read_settings
 

@@ -1,7 +1,7 @@
-"""`oncelog consume`: print records to stdout.
+"""Define `oncelog consume`: print records to stdout.
 
-Decides where to begin and when to stop. With a group, offsets are committed only for records that were written to
-stdout and flushed: after a crash a record may be printed again, never missed.
+With a group, the command commits an offset only after the record has been written to stdout and flushed. After a crash,
+a record may be printed again, but no record is missed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,26 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Read records to stdout.")
 @click.argument("topics", nargs=-1, required=True)
-@click.option("--from-beginning", is_flag=True, help="Start at the first record where there is no committed offset.")
-@click.option("--from-time", type=time_of, metavar="TIME", help="Start at the first record since (without --group).")
+@click.option(
+    "--from-beginning", is_flag=True, help="Start at the first record of each partition without a committed offset."
+)
+@click.option(
+    "--from-time",
+    type=time_of,
+    metavar="TIME",
+    help="Start at the first record of this time or later (without --group).",
+)
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Start N records before each partition's end.")
 @click.option("--offset", type=click.IntRange(0), help="Start at this offset (with --partition).")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition (of one topic, without --group).")
-@click.option("--group", metavar="ID", help="Read as a member of this group, and commit what was printed.")
-@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after so long without a record.")
-@click.option("--until-end", is_flag=True, help="Stop at what was the end when reading began.")
+@click.option(
+    "--group", metavar="ID", help="Read as a member of this group, and commit the offsets of printed records."
+)
+@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after this number of records.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after this time without a record."
+)
+@click.option("--until-end", is_flag=True, help="Stop at the end that each partition had when reading began.")
 @click.option("--wait", is_flag=True, help="Wait for topics that do not exist yet.  [default: fail]")
 @click.option(
     "--isolation",
@@ -68,42 +79,42 @@ def consume(
 ) -> int:
     """Print the records of TOPICS, each on a line, and wait for more until Ctrl-C.
 
-    Without --group and a place to start only records that come from now on are printed. TIME is 2026-03-01T12:30
-    (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (so long ago), or milliseconds since 1970.
+    Without --group and without an option that sets the start, only records that arrive from now on are printed. TIME is
+    2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (that long ago), or milliseconds since 1970.
 
     \b
     FORMAT is one of
       value        the value and a newline; <tombstone> for a record without a value
       key-value    key, tab, value, newline
       json         one object per line, with offset, timestamp and headers
-    or a template, as in kcat, that has to say \\n where a line ends:
+    or a template, as in kcat, which needs \\n at the end of each line:
       %t topic   %p partition   %o offset   %T timestamp in ms   %h headers: name=value,name=value
-      %k key     %s value       %K %S their lengths in bytes, -1 for none   %R %S as 4 bytes   %% %
+      %k key     %s value       %K %S their lengths in bytes, -1 if missing   %R %S as 4 bytes   %% %
 
     \b
     oncelog consume orders --from-beginning --max-messages 10
-    oncelog consume orders --group billing                       go on where the group stopped
+    oncelog consume orders --group billing                       continue at the group's committed offsets
     oncelog consume orders --from-beginning --until-end --json | jq .value
-    oncelog consume orders --tail 5 --until-end                  the last five of each partition
+    oncelog consume orders --tail 5 --until-end                  the last five records of each partition
     oncelog consume orders --from-time 15m --format '%T %k=%s\\n'
     oncelog consume orders --partition 0 --offset 42 --max-messages 1
     oncelog consume orders --timeout 5                           stop when 5 s pass without a record
     oncelog consume orders --wait                                wait until the topic is created
     """
     if partition is not None and (group is not None or len(topics) != 1):
-        raise click.UsageError("--partition goes with one topic and without --group")
+        raise click.UsageError("--partition needs exactly one topic, and cannot be combined with --group")
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition")
     if from_beginning + sum(each is not None for each in (from_time, tail, offset)) > 1:
-        raise click.UsageError("--from-beginning, --from-time, --tail and --offset exclude each other")
+        raise click.UsageError("--from-beginning, --from-time, --tail and --offset cannot be combined")
     if group is not None and (from_time is not None or tail is not None):
         raise click.UsageError(
-            "--from-time and --tail go without --group: `oncelog group reset` sets where a group goes on"
+            "--from-time and --tail cannot be combined with --group: `oncelog group reset` sets a group's offsets"
         )
     if until_end and group is not None:
-        raise click.UsageError("--until-end goes without --group: use --timeout")
+        raise click.UsageError("--until-end cannot be combined with --group: use --timeout")
     if as_json and format_ not in (None, "json"):
-        raise click.UsageError("--json and --format exclude each other")
+        raise click.UsageError("--json and --format cannot be combined")
     from .record_formats import record_format
 
     print_record = record_format("json" if as_json else format_ or "value")
@@ -117,7 +128,7 @@ def consume(
             "auto_offset_reset": "earliest" if from_beginning else "latest",
             "enable_auto_commit": False,
             "default_api_timeout_ms": PATIENCE_MS,
-            "allow_auto_create_topics": False,  # to look at a topic must not create it
+            "allow_auto_create_topics": False,  # reading a topic must not create it
         }
         if group is not None:
             settings["group_id"] = group
@@ -147,7 +158,10 @@ def consume(
 
 
 async def _partitions(consumer: Consumer, topic: str, *, wait: bool) -> list[int]:
-    """Return the partitions of a topic. Without one, fail, or with `wait` wait until it is created."""
+    """Return the sorted partition numbers of a topic.
+
+    If the topic does not exist, raise ClickException, or with `wait` wait until the topic is created.
+    """
     from ..client.errors import UnknownTopicError
 
     while True:
@@ -168,7 +182,9 @@ def _assign(consumer: Consumer, known: dict[str, list[int]], partition: int | No
     partitions = []
     for topic, indexes in known.items():
         if partition is not None and partition not in indexes:
-            raise click.ClickException(f"topic {topic} has no partition {partition}: it has {len(indexes)}")
+            raise click.ClickException(
+                f"topic {topic} has no partition {partition}: its number of partitions is {len(indexes)}"
+            )
         partitions += [TopicPartition(topic, index) for index in indexes if partition is None or index == partition]
     consumer.assign(partitions)
     return partitions

@@ -1,6 +1,6 @@
-"""Writes the generated parts of docs/ and the generated modules anew: `make docs`.
+"""Regenerate the generated parts of docs/ and the generated modules: `make docs`.
 
-A test compares `pages()` with what is committed.
+A test compares `pages()` with the committed files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pages() -> dict[str, str]:
-    """Return the text of each generated page and module, by its path from the repository's root."""
+    """Return the text of each generated page and module, by its path relative to the repository's root."""
     from ..broker.config_reference import configuration_markdown
     from ..broker.metrics import metrics_markdown
     from ..connect.worker.metrics import metrics_markdown as connect_metrics_markdown
@@ -37,7 +37,7 @@ def pages() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write every page; says which ones changed."""
+    """Write every page whose text has changed, and print its name. Return the exit code 0."""
     for name, text in pages().items():
         page = ROOT / name
         if not page.exists() or page.read_text(encoding="utf-8") != text:

@@ -1,4 +1,4 @@
-"""How foreseen failures read on the terminal: one sentence that says what, where and what to do; and exit codes."""
+"""Turn expected errors into one sentence for the terminal, and define the exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INTERRUPTED: Final = 130
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the sentence for a failure of broker, log or client; None for an error that is not foreseen."""
+    """Return the sentence that reports an expected error of a broker, log or client; None for any other error."""
     from ..protocol.errors import KafkaError
 
     if isinstance(error, KafkaError):
@@ -23,7 +23,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def is_setting(error: BaseException) -> bool:
-    """Whether an error is about a setting of the client, such as an address that is none."""
+    """Whether an error reports a wrong setting of the client, such as a malformed address."""
     from ..client.errors import ConfigError
 
     return isinstance(error, ConfigError)

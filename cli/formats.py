@@ -1,4 +1,4 @@
-"""How records read on a terminal: as text, as bytes, as one JSON object per line."""
+"""Format records for a terminal: as text, or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def text_of(data: bytes | None) -> str:
-    """Bytes as text on one line: `null`, UTF-8 with the rest escaped."""
+    """Return bytes as text: decoded as UTF-8, with invalid bytes escaped. None becomes `null`."""
     return "null" if data is None else data.decode(errors="backslashreplace")
 
 
@@ -21,7 +21,11 @@ def record_as_json(
     topic: str | None = None,
     partition: int | None = None,
 ) -> str:
-    """One line of JSON. Bytes that are UTF-8 are strings; others are under the name with `_base64` behind it."""
+    """Return a record as one line of JSON, without the newline.
+
+    Bytes that are valid UTF-8 become strings. Other bytes are encoded as base64, in a field whose name ends with
+    `_base64`.
+    """
     line: dict[str, object] = {}
     if topic is not None:
         line |= {"topic": topic, "partition": partition}

@@ -1,9 +1,10 @@
-"""Python's garbage collector in a broker: it must never walk what lives on.
+"""Keep Python's garbage collector from pausing a broker.
 
-CPython looks for garbage in everything that it tracks whenever that has grown by a quarter, on the event loop's thread:
-0.4 s of silence with 10,000 partitions. Here whatever survives the collections of young objects is frozen, which takes
-it out of all later ones. Reference counts still free nearly all of it when its time has come; what only a full
-collection can free is bounded, because one is made when the frozen objects have doubled without the logs' doing.
+CPython runs a full collection of all tracked objects whenever their number has grown by a quarter. It runs on the event
+loop's thread and stops it for 0.4 s with 10,000 partitions. `Garbage` therefore freezes the objects that survive the
+collections of young objects, which excludes them from all later collections. Reference counts still free nearly all of
+them. The garbage that only a full collection can free is bounded, because `Garbage` runs a full collection when the
+number of frozen objects has doubled for another reason than newly opened logs.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 OBJECTS_PER_LOG: Final = 40
-"""Tracked objects that an open log consists of, about."""
+"""Approximate number of tracked objects of an open log."""
 
 SLACK: Final = 200_000
-"""Objects that may be frozen beyond twice the expected number before everything is looked through."""
+"""Objects that may be frozen beyond twice the expected number before a full collection runs."""
 
 LOOK_EVERY: Final = 1_000
-"""Collections of the second generation between two counts of the frozen objects (some milliseconds per million)."""
+"""Collections of the second generation between two counts of the frozen objects.
+
+A count takes a few milliseconds per million objects.
+"""
 
 
 class Garbage:
-    """The collector of this process from `start` on.
+    """The control of this process's garbage collector, from `start` on.
 
-    `logs` says how many logs are open; `soon` calls a function when no collection is under way, and is called from any
-    thread (`loop.call_soon_threadsafe`).
+    `logs` returns the number of open logs. `soon` schedules a function that must not run during a collection. It has to
+    be safe to call from any thread, as `loop.call_soon_threadsafe` is.
     """
 
     def __init__(self, logs: Callable[[], int], soon: Callable[[Callable[[], None]], object]) -> None:
@@ -37,7 +41,7 @@ class Garbage:
         self._collections = 0
 
     def start(self) -> None:
-        """Freeze what is there, after a full collection, and collect young garbage from now on."""
+        """Run a full collection, freeze all remaining objects, and enable the collector."""
         gc.collect()
         self._freeze_all()
         gc.callbacks.append(self._collected)

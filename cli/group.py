@@ -1,4 +1,7 @@
-"""`oncelog group`: list and describe consumer groups, and their lag. `group_changes` has what changes them."""
+"""Define `oncelog group`: list and describe consumer groups, and print their lag.
+
+The commands that change a group are in `group_changes.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from .tables import Item, print_items, print_items_table
 
 @click.group(short_help="List, describe, reset, delete and unfence consumer groups.")
 def group() -> None:
-    """List and describe consumer groups, change their offsets, and clear what fences their producers.
+    """List and describe consumer groups, change their offsets, and remove the claims that fence their producers.
 
     \b
-    oncelog group list --lag                          all groups, and how far behind they are
-    oncelog group lag                                 the same, partition by partition
-    oncelog group describe billing                    who reads what
+    oncelog group list --lag                          all groups with their lag
+    oncelog group lag                                 the lag of all groups, partition by partition
+    oncelog group describe billing                    members, and the partitions that each one reads
     oncelog group reset billing --to-time 2h          read the last two hours again
     oncelog group delete-offsets billing --topic orders
     oncelog group delete billing
@@ -30,7 +33,7 @@ for change in CHANGES:
 
 
 @group.command("list")
-@click.option("--lag", "with_lag", is_flag=True, help="Add how many offsets each group is behind, in all.")
+@click.option("--lag", "with_lag", is_flag=True, help="Add the total lag of each group, in offsets.")
 @json_option
 @bootstrap_option
 def list_(with_lag: bool, as_json: bool, bootstrap: str) -> None:
@@ -62,8 +65,8 @@ def list_(with_lag: bool, as_json: bool, bootstrap: str) -> None:
 def lag(names: tuple[str, ...], as_json: bool, bootstrap: str) -> int:
     """Print the lag of the groups NAMES, or of all groups, one partition per line.
 
-    Columns: group, topic, partition, committed offset, end of the partition, lag. Partitions in which a group has
-    committed nothing are left out.
+    Columns: group, topic, partition, committed offset, end of the partition, lag. Partitions without a committed offset
+    are left out.
 
     \b
     oncelog group lag
@@ -97,9 +100,9 @@ def lag(names: tuple[str, ...], as_json: bool, bootstrap: str) -> int:
 @json_option
 @bootstrap_option
 def describe(name: str, as_json: bool, bootstrap: str) -> None:
-    """Show the group NAME: its members, what each one reads, and how far behind it is.
+    """Show the group NAME: its members, the partitions that each member reads, and their lag.
 
-    Lag is the number of offsets between what the group has committed and the end of the partition.
+    The lag of a partition is the number of offsets between the group's committed offset and the end of the partition.
     """
 
     async def work() -> None:
@@ -156,5 +159,5 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
 
 
 def absent(name: str) -> str:
-    """Return the sentence for a group that does not exist."""
+    """Return the error message for a group that does not exist."""
     return f"there is no group {name}. `oncelog group list` prints all groups."

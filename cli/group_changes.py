@@ -1,4 +1,4 @@
-"""Commands that change a consumer group: reset and delete its offsets, delete it, drop the claims of its producers."""
+"""Define the `oncelog group` commands that change a group: reset, delete, delete-offsets and unfence."""
 
 from __future__ import annotations
 
@@ -14,22 +14,35 @@ from .parameters import TopicSelection, time_of, topic_selection
 from .tables import Item, print_items_table
 
 NO_MEMBERS: Final = ("Empty", "Dead")
-"""States of a group whose offsets may be changed from outside."""
+"""States in which a group has no members, so that a command may change its offsets."""
 
 
 @click.command(short_help="Set the committed offsets of a group.")
 @click.argument("name")
-@click.option("--to-earliest", is_flag=True, help="To the first record that is still stored.")
-@click.option("--to-latest", is_flag=True, help="To the end: only new records are read.")
-@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="To this offset.")
-@click.option("--to-time", "--to-datetime", "to_time", type=time_of, metavar="TIME", help="To the first record since.")
-@click.option("--shift-by", type=int, metavar="N", help="N offsets forward, or back with -N.")
+@click.option("--to-earliest", is_flag=True, help="Move to the first record that is still stored.")
+@click.option("--to-latest", is_flag=True, help="Move to the end, so that only new records are read.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="Move to this offset.")
+@click.option(
+    "--to-time",
+    "--to-datetime",
+    "to_time",
+    type=time_of,
+    metavar="TIME",
+    help="Move to the first record of this time or later.",
+)
+@click.option("--shift-by", type=int, metavar="N", help="Move N offsets forward, or backward if N is negative.")
 @click.option(
     "--topic", "topics", type=topic_selection, multiple=True, metavar="TOPIC[:PARTITION,...]",
     help="Only this topic, or these partitions of it; may be repeated.  [default: all with committed offsets]",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the new offsets, and change nothing.")
-@click.option("--execute", "--yes", "execute", is_flag=True, help="Do not ask. Needed when stdin is not a terminal.")
+@click.option(
+    "--execute",
+    "--yes",
+    "execute",
+    is_flag=True,
+    help="Do not ask for confirmation. Required when stdin is not a terminal.",
+)
 @json_option
 @bootstrap_option
 def reset(
@@ -45,13 +58,13 @@ def reset(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Set the committed offsets of the group NAME, from which its consumers go on. The group must have no members.
+    """Set the committed offsets of the group NAME, at which its consumers continue. The group must have no members.
 
-    It shows the new offsets and asks. Where stdin is not a terminal it changes nothing without --execute, as Kafka's
-    tool.
+    The command shows the new offsets and asks for confirmation. If stdin is not a terminal, it changes nothing without
+    --execute, like Kafka's tool.
 
-    TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (so long ago), or milliseconds since
-    1970. An offset outside of a partition becomes the partition's nearest end.
+    TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (that long ago), or milliseconds since
+    1970. An offset outside of a partition is replaced by the nearest offset inside it, which is its start or its end.
 
     \b
     oncelog group reset billing --to-earliest --dry-run
@@ -65,7 +78,7 @@ def reset(
     if target.count != 1:
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
     if dry_run and execute:
-        raise click.UsageError("give either --dry-run or --execute")
+        raise click.UsageError("--dry-run and --execute cannot be combined")
     only_shown = dry_run or not (execute or sys.stdin.isatty())
 
     async def work() -> None:
@@ -81,8 +94,8 @@ def reset(
             moves = await plan(admin, committed, partitions, target)
             if not moves:
                 raise click.ClickException(
-                    f"group {name} has no committed offsets there. --topic with another target than --shift-by sets"
-                    " first ones."
+                    f"group {name} has no committed offsets there. To set its first offsets, name the topic by --topic"
+                    " and use another target than --shift-by."
                 )
             items: list[Item] = [
                 {
@@ -99,7 +112,9 @@ def reset(
                 print_items_table(title, ("topic", ">partition", ">committed", ">new_offset", ">lag"), items)
             for each, move in moves.items():
                 if move.clamped:
-                    click.echo(f"{each} has no offset {move.wanted}: {move.new_offset} is the nearest.", err=True)
+                    click.echo(
+                        f"{each} has no offset {move.wanted}: the nearest offset is {move.new_offset}.", err=True
+                    )
             if not only_shown:
                 confirm(f"Reset {len(moves)} offset(s) of group {name}?", yes=execute)
                 await admin.alter_group_offsets(name, {each: move.new_offset for each, move in moves.items()})
@@ -113,14 +128,14 @@ def reset(
     run(work())
 
 
-@click.command(short_help="Delete groups with their offsets.")
+@click.command(short_help="Delete groups and their committed offsets.")
 @click.argument("names", nargs=-1, required=True)
 @click.option("--if-exists", is_flag=True, help="Succeed if a group does not exist.")
 @yes_option
 @json_option
 @bootstrap_option
 def delete(names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool, bootstrap: str) -> int:
-    """Delete the groups NAMES with their committed offsets. A group that has members is refused.
+    """Delete the groups NAMES and their committed offsets. The broker refuses to delete a group that has members.
 
     \b
     oncelog group delete billing
@@ -136,7 +151,7 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool, bo
             outcomes = await admin.delete_groups(names, raise_errors=False)
         for name, error in outcomes.items():
             if error is not None and error.code is ErrorCode.NON_EMPTY_GROUP:
-                problem = f"group {name} has members. Stop its consumers first."
+                problem = f"group {name} cannot be deleted because it has members. Stop its consumers first."
                 outcomes[name] = KafkaError(error.code, problem)
         return print_outcomes(
             outcomes,
@@ -150,7 +165,7 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool, bo
     return run(work())
 
 
-@click.command("delete-offsets", short_help="Delete a group's committed offsets of topics.")
+@click.command("delete-offsets", short_help="Delete a group's committed offsets for some topics.")
 @click.argument("name")
 @click.option(
     "--topic", "topics", type=topic_selection, multiple=True, required=True, metavar="TOPIC[:PARTITION,...]",
@@ -160,7 +175,9 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool, bo
 @json_option
 @bootstrap_option
 def delete_offsets(name: str, topics: tuple[TopicSelection, ...], yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Delete what the group NAME has committed for topics. No member of the group may be subscribed to them.
+    """Delete the committed offsets of the group NAME for some topics.
+
+    No member of the group may be subscribed to these topics.
 
     \b
     oncelog group delete-offsets billing --topic orders
@@ -204,20 +221,20 @@ def delete_offsets(name: str, topics: tuple[TopicSelection, ...], yes: bool, as_
     run(work())
 
 
-@click.command(short_help="Let any producer commit the group's offsets again.")
+@click.command(short_help="Drop the claims that fence producers of a group.")
 @click.argument("name")
 @yes_option
 @json_option
 @bootstrap_option
 def unfence(name: str, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Drop the claims of the group NAME: any producer may commit its offsets in a transaction again.
+    """Drop the claims of the group NAME, so that any producer may commit the group's offsets in a transaction again.
 
     A producer that was initialised for the group's assignment (group-aware transactions) claims its input partitions.
-    From then on no producer of an older generation, or of none, can commit offsets on them: it gets
-    CONCURRENT_PRODUCER_COMMIT, and a stock client PRODUCER_FENCED. Claims end with the group's last member, with the
-    group, or with its offsets. Clear them by hand when clients without generations are to take over a group whose
-    claims are still there. Stop the group-aware producers first: without claims nothing keeps two producers from
-    committing on one partition.
+    From then on, a producer of an older generation or without a generation cannot commit offsets of these partitions.
+    It receives CONCURRENT_PRODUCER_COMMIT, or PRODUCER_FENCED if it is a stock client. A claim ends when the group's
+    last member leaves, when the group is deleted, or when its offsets are deleted. Drop claims by hand when clients
+    without generations have to take over a group that still has claims. Stop the group-aware producers first: without
+    claims, two producers can commit offsets of the same partition.
     """
 
     async def work() -> None:

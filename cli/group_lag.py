@@ -1,4 +1,4 @@
-"""How far consumer groups are behind: committed offsets beside the ends of their partitions."""
+"""Compute the lag of consumer groups from their committed offsets and the ends of the partitions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ AT_ONCE: Final = 16
 
 
 class PartitionLag(NamedTuple):
-    """What a group has committed in a partition, where that ends, and the offsets between the two.
+    """A group's committed offset in a partition, the partition's end offset, and the difference of the two.
 
-    `end` and `lag` are None where the topic does not exist any more.
+    `end` and `lag` are None if the topic does not exist any more.
     """
 
     committed: int
@@ -28,7 +28,10 @@ class PartitionLag(NamedTuple):
 
 
 async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, PartitionLag]]:
-    """Return the lag of groups in every partition that they have committed; KafkaError where it cannot be read."""
+    """Return the lag of each group, by group id and by partition with a committed offset.
+
+    Raise KafkaError if offsets cannot be read.
+    """
     wanted = list(dict.fromkeys(group_ids))
     room = asyncio.Semaphore(AT_ONCE)
     committed: dict[str, dict[TopicPartition, int]] = {}
@@ -53,7 +56,7 @@ async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dic
 
 
 async def end_offsets(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return where partitions end, without those whose topic does not exist any more."""
+    """Return the end offset of each partition. Partitions whose topic does not exist are left out."""
     wanted = list(partitions)
     if not wanted:
         return {}

@@ -1,7 +1,6 @@
-"""Where a group is to go on reading: the plan of `oncelog group reset`.
+"""Plan the new offsets of a group for `oncelog group reset`.
 
-A plan covers partitions of one group. Offsets outside a partition are moved to its nearest end, as Kafka's
-kafka-consumer-groups does.
+An offset outside of its partition is replaced by the nearest offset inside it, as Kafka's kafka-consumer-groups does.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to go: exactly one of these is given. `time_ms` is in milliseconds since the epoch."""
+    """The position to which a group is reset. Exactly one field is set. `time_ms` is in milliseconds since 1970."""
 
     earliest: bool = False
     latest: bool = False
@@ -31,13 +30,13 @@ class Target:
 
     @property
     def count(self) -> int:
-        """How many of the targets are given."""
+        """The number of fields that are set."""
         others = (self.offset, self.time_ms, self.shift_by)
         return self.earliest + self.latest + sum(each is not None for each in others)
 
 
 class Move(NamedTuple):
-    """The planned change of one partition; `clamped` says that `wanted` lies outside of the partition."""
+    """The planned change of one partition. `wanted` is the requested offset, which may lie outside of the partition."""
 
     committed: int | None
     new_offset: int
@@ -46,16 +45,16 @@ class Move(NamedTuple):
 
     @property
     def clamped(self) -> bool:
-        """Whether the offset asked for is outside of the partition."""
+        """Whether the requested offset lies outside of the partition."""
         return self.wanted != self.new_offset
 
 
 async def selected_partitions(
     admin: Admin, committed: Mapping[TopicPartition, int], topics: Sequence[TopicSelection]
 ) -> list[TopicPartition]:
-    """Return the partitions that `topics` name, or without any all that the group has committed.
+    """Return the partitions that `topics` select. Without `topics`, return all partitions with a committed offset.
 
-    Raises ClickException for a partition that does not exist, KafkaError for a topic that does not.
+    Raise ClickException if a partition does not exist, and KafkaError if a topic does not exist.
     """
     if not topics:
         existing = set(await admin.list_topics(internal=True))
@@ -66,7 +65,9 @@ async def selected_partitions(
         count = len(described[topic].partitions)
         for partition in partitions:
             if partition >= count:
-                raise click.ClickException(f"topic {topic} has no partition {partition}: it has {count}")
+                raise click.ClickException(
+                    f"topic {topic} has no partition {partition}: its number of partitions is {count}"
+                )
         selected |= {TopicPartition(topic, partition) for partition in partitions or range(count)}
     return sorted(selected)
 
@@ -74,7 +75,10 @@ async def selected_partitions(
 async def plan(
     admin: Admin, committed: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition], target: Target
 ) -> dict[TopicPartition, Move]:
-    """Return where each partition goes. With `shift_by`, partitions without a committed offset are left out."""
+    """Return the planned move of each partition.
+
+    With the target `shift_by`, partitions without a committed offset are left out.
+    """
     starts = await admin.list_offsets(dict.fromkeys(partitions, -2))
     ends = await admin.list_offsets(dict.fromkeys(partitions, -1))
     at_time = {} if target.time_ms is None else await admin.list_offsets(dict.fromkeys(partitions, target.time_ms))
@@ -89,7 +93,7 @@ async def plan(
             wanted = target.offset
         elif target.time_ms is not None:
             first = at_time[partition].offset
-            wanted = end if first < 0 else first  # no record is that young
+            wanted = end if first < 0 else first  # all records are older
         else:
             wanted = start if target.earliest else end
         moves[partition] = Move(before, min(max(wanted, start), end), end, wanted)

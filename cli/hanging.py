@@ -1,4 +1,4 @@
-"""`oncelog txn hanging` and `abort`: find transactions that no coordinator knows of, and end them."""
+"""Define `oncelog txn hanging` and `abort`: find transactions that no coordinator knows, and abort them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
 
 LONGEST_S: Final = 900
-"""Kafka's default of transaction.max.timeout.ms, in seconds: no coordinator leaves a transaction open for longer."""
+"""Kafka's default of transaction.max.timeout.ms, in seconds. A coordinator aborts a transaction that is open longer."""
 
 
 @click.command(short_help="Find transactions that no coordinator will ever end.")
-@click.option("--topic", help="Look at this topic only.  [default: all topics, with internal ones]")
+@click.option("--topic", help="Look at this topic only.  [default: all topics, including internal ones]")
 @click.option("--partition", type=click.IntRange(0), help="Look at this partition of --topic only.")
 @click.option(
     "--older-than", type=click.FloatRange(0), default=LONGEST_S, show_default=True, metavar="SECONDS",
-    help="Leave out transactions with a younger record; should be the brokers' transaction.max.timeout.ms.",
+    help="Leave out transactions with a younger record. Give the brokers' transaction.max.timeout.ms.",
 )  # fmt: skip
 @json_option
 @bootstrap_option
 def hanging(topic: str | None, partition: int | None, older_than: float, as_json: bool, bootstrap: str) -> int:
-    """Find transactions that are open in a partition, and that no coordinator knows of.
+    """Find hanging transactions: those that are open in a partition, but that no coordinator knows.
 
-    Nothing ends such a transaction by itself, and read_committed consumers wait in front of it for ever. It comes from
-    a batch that reached a partition after its transaction had ended, on brokers or with settings that let it in.
-    Ends with exit code 1 when there is one.
+    No coordinator ever ends a hanging transaction, so read_committed consumers cannot read the partition from its
+    first record on. It is caused by a batch that reached a partition after its transaction had ended, on a broker that
+    accepts such batches. The exit code is 1 if a transaction hangs.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
@@ -52,7 +52,7 @@ def hanging(topic: str | None, partition: int | None, older_than: float, as_json
             click.echo("No transaction hangs.")
         else:
             print_hanging(items, int(time.time() * 1000))
-            click.echo("To end one, once no producer works with it any more:")
+            click.echo("To abort a transaction, once no producer uses it any more:")
             for transaction in transactions:
                 click.echo(
                     f"  oncelog txn abort {transaction.partition.topic} {transaction.partition.partition}"
@@ -63,22 +63,26 @@ def hanging(topic: str | None, partition: int | None, older_than: float, as_json
     return run(work())
 
 
-@click.command(short_help="End a transaction that hangs, by hand.")
+@click.command(short_help="Abort a hanging transaction in a partition.")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
 @click.option(
     "--start-offset", type=click.IntRange(0), required=True, metavar="OFFSET",
-    help="The first offset of the transaction, as `oncelog txn hanging` shows it.",
+    help="First offset of the transaction, as printed by `oncelog txn hanging`.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Also when a coordinator has it open: its other partitions stay open.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Abort even if a coordinator knows the transaction. It stays open in its other partitions.",
+)
 @yes_option
 @json_option
 @bootstrap_option
 def abort(topic: str, partition: int, start_offset: int, force: bool, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """End the hanging transaction that begins at OFFSET of PARTITION of TOPIC: write an abort marker there.
+    """Abort the hanging transaction that begins at OFFSET in PARTITION of TOPIC, by an abort marker.
 
-    The marker goes into that partition only, and no coordinator is asked. A transaction that a coordinator has open is
-    refused: `oncelog txn fence` ends it in all of its partitions.
+    The marker is written to that partition only, without the coordinator. The command refuses a transaction that a
+    coordinator knows: `oncelog txn fence` aborts it in all of its partitions.
 
     \b
     oncelog txn hanging
@@ -101,7 +105,7 @@ def abort(topic: str, partition: int, start_offset: int, force: bool, yes: bool,
                 transactions = await admin.find_hanging_transactions([where], older_than_ms=0)
                 if not any(each.producer.producer_id == producer.producer_id for each in transactions):
                     raise click.ClickException(await why_not_by_hand(admin, where, producer))
-            confirm(f"Abort what producer id {producer.producer_id} has open in {where}?", yes=yes)
+            confirm(f"Abort the open transaction of producer id {producer.producer_id} in {where}?", yes=yes)
             await admin.abort_transaction(AbortTransactionSpec.of(where, producer))
         sentence = (
             f"Aborted the transaction of producer id {producer.producer_id}, epoch {producer.producer_epoch},"

@@ -1,4 +1,4 @@
-"""`oncelog health`: whether a broker answers requests and its disk takes writes; for health checks of containers."""
+"""Define `oncelog health`: check for a container that a broker answers requests and can write to its disk."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .bootstrap import bootstrap_option, run
 from .json_output import json_option, print_json
 
 TIMEOUT_S = 2.5
-"""Below the three seconds after which Docker gives up a health check."""
+"""Longest wait for the broker. It is below the three seconds after which Docker gives up a health check."""
 
 
 @click.command(short_help="Check that a broker answers and can write.")
 @json_option
 @bootstrap_option
 def health(as_json: bool, bootstrap: str) -> int:
-    """Exit with 0 when the broker at --bootstrap answers and its data directory takes a small write, else with 1.
+    """Exit with code 0 if the broker answers and can write to its data directory, else with code 1.
 
     \b
     oncelog health --bootstrap 127.0.0.1:9092
@@ -41,11 +41,14 @@ async def _problem(bootstrap: str) -> str | None:
     except (OSError, EOFError) as error:
         return f"cannot be reached: {error}"
     except DecodeError as error:
-        return f"answered with something that is not Kafka's protocol: {error}"
+        return f"the answer is not a response of Kafka's protocol: {error}"
 
 
 async def _ask(bootstrap: str) -> str | None:
-    """Ask for the state of the data directories: it needs the broker's event loop, and says what the disk did."""
+    """Return the problem that a DescribeLogDirs request finds, or None.
+
+    The request tests the broker's event loop, and its response has the errors of the data directories.
+    """
     import asyncio
 
     from ..protocol.errors import ErrorCode, error_code
@@ -65,5 +68,7 @@ async def _ask(bootstrap: str) -> str | None:
     for directory in answer.results:
         code = error_code(directory.error_code)
         if code is not ErrorCode.NONE:
-            return f"the data directory {directory.log_dir} does not take writes: {code.name}. See the broker's log"
-    return None if answer.results else "it has no data directory that works. See the broker's log"
+            return (
+                f"the broker cannot write to its data directory {directory.log_dir}: {code.name}. See the broker's log"
+            )
+    return None if answer.results else "the broker has no working data directory. See the broker's log"

@@ -1,4 +1,4 @@
-"""Options of Apache Kafka's command-line tools that have another name here: `with_our_name` adds it to the error."""
+"""Map options of Apache Kafka's command-line tools to those of oncelog, for error messages."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ OURS: Final = {
     "--topic": "an argument, without an option",
     "--transactional-id": "an argument, without an option",
 }
-"""Option of Kafka's tools → what it is here, for commands that do not have the option itself."""
+"""The equivalent in oncelog of each option of Kafka's tools, for commands that do not have that option."""
 
 
 def with_our_name(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return the error; for an option of Kafka's tools with what it is called here."""
+    """Return the error. If the option belongs to Kafka's tools, name the equivalent in oncelog in the message."""
     ours = OURS.get(error.option_name)
     if ours is None:
         return error
-    message = f"No such option {error.option_name!r}. What Kafka's tools call so is {ours} here."
+    message = f"No such option {error.option_name!r}. In oncelog, this option of Kafka's tools is {ours}."
     return click.NoSuchOption(error.option_name, message, ctx=error.ctx)

@@ -1,6 +1,7 @@
-"""Writes the types of settings given as keywords: `client/keywords.py` and `broker/keywords.py`, from the tables.
+"""Generate `client/keywords.py` and `broker/keywords.py`, the types of settings given as keyword arguments.
 
-Type checkers and editors read them; at run time the tables parse and check whatever is given.
+They are generated from the tables of settings. Type checkers and editors use them. At run time, the tables parse and
+check the given values.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Key(NamedTuple):
 
 
 def client_keywords() -> str:
-    """Return the text of `client/keywords.py`."""
+    """Return the source of `client/keywords.py`."""
     common = _keys(ClientConfig)
     named = {one.name for one in common}
     admin, producer, consumer = (
@@ -103,7 +104,7 @@ def client_keywords() -> str:
 
 
 def broker_keywords() -> str:
-    """Return the text of `broker/keywords.py`."""
+    """Return the source of `broker/keywords.py`."""
     keys = [
         _Key(
             row.attribute,

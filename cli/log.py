@@ -1,4 +1,4 @@
-"""`oncelog log`: look at and repair the files of a data directory while no broker uses it."""
+"""Define `oncelog log`: print and repair the files of a data directory that no running broker uses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ..protocol.records import BatchHeader, Record
 
 
-@click.group(short_help="Look at and repair files of a data directory.")
+@click.group(short_help="Print and repair files of a data directory.")
 def log() -> None:
-    """Look at and repair the files of a data directory.
+    """Print and repair the files of a data directory.
 
     \b
     oncelog log dump data/orders-0/00000000000000000000.log --records
@@ -29,12 +29,13 @@ def log() -> None:
 
 @log.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--records", "with_records", is_flag=True, help="Print the records of each batch too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--records", "with_records", is_flag=True, help="Print the records of each batch as well.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dump(file: Path, with_records: bool, as_json: bool) -> int:
     """Print the batches of a segment FILE (.log): offsets, sizes, producers, checksums.
 
-    Reads Kafka's segments as well. Ends with exit code 1 when the file ends within a batch or a checksum is wrong.
+    FILE may be a segment of Apache Kafka. The exit code is 1 if the file ends within a batch, a checksum is wrong or
+    records cannot be read.
 
     \b
     oncelog log dump data/orders-0/00000000000000000000.log
@@ -52,8 +53,8 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             header = read_batch_header(lead, whole=False) if len(lead) == HEADER_SIZE else None
             if header is None or position + header.size > size:
                 raise click.ClickException(
-                    f"{file} ends within the batch at byte {position}: {size - position} bytes are left. A broker cuts"
-                    " such a tail off at its start; where it refuses to, `oncelog log repair` does."
+                    f"{file} ends within the batch at byte {position}: {size - position} bytes are left. A broker"
+                    " removes an incomplete last batch when it starts. If it refuses to, use `oncelog log repair`."
                 )
             batch = _read(segment, position, header.size)
             sound = verify_crc(batch, 0, header)
@@ -69,12 +70,12 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             position += header.size
     if broken:
         raise click.ClickException(
-            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` cuts them off."
+            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` removes them."
         )
     if unreadable:
         raise click.ClickException(
-            f"The records of {unreadable} batches of {file} cannot be read, though the checksums are right: a client"
-            " wrote them so. Consumers have to seek beyond these batches."
+            f"The records of {unreadable} batches of {file} cannot be read, although the checksums are right: a client"
+            " wrote malformed records. Consumers have to seek beyond these batches."
         )
     return 0
 
@@ -121,19 +122,20 @@ def _record_line(record: Record, header: BatchHeader, as_json: bool) -> str:
 
 @log.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only say what is damaged and what would be cut off.")
-@click.option("--yes", is_flag=True, help="Do not ask before cutting.")
+@click.option("--dry-run", is_flag=True, help="Print the damage and what a repair would remove, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before the repair.")
 @json_option
 def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Cut damaged partitions of a data DIRECTORY back to their last sound batch.
+    """Truncate damaged partitions of a data DIRECTORY after their last valid batch.
 
-    What is cut off is saved in DIRECTORY/removed first, and stays there until you delete it. The broker must not be
-    running. Records behind the damage are lost to consumers, also acknowledged ones: repair only what you cannot
-    restore from elsewhere. Damaged indexes, snapshots and checkpoints need no repair: the broker makes them again.
+    The command first saves the removed bytes in DIRECTORY/removed, where they stay until you delete them. The broker
+    must not be running. Consumers lose all records behind the damage, including acknowledged ones. Repair a partition
+    only if you cannot restore it from elsewhere. Damaged indexes, snapshots and checkpoints need no repair: the broker
+    rebuilds them.
 
     \b
-    oncelog log repair data --dry-run       what is damaged
-    oncelog log repair data                 ask, then repair
+    oncelog log repair data --dry-run       print the damage
+    oncelog log repair data                 ask for confirmation, then repair
     """
     from ..broker.log import DataDirectoryError
     from ..broker.log.repair import inspect
@@ -159,24 +161,24 @@ def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     elif not damages:
         click.echo(f"{directory}: no damage found.")
     elif not dry_run:
-        click.echo(f"{len(repaired)} partition(s) repaired; what was cut off lies in {directory}/removed.")
+        click.echo(f"{len(repaired)} partition(s) repaired. The removed bytes are saved in {directory}/removed.")
     return 1 if damages and dry_run else 0
 
 
 def _damage_lines(damage: Damage) -> str:
-    """What is damaged and what a repair loses."""
+    """Return two lines of text: the damage of a partition, and the records that a repair removes."""
     if damage.new_start_offset >= 0:
         return (
             f"{damage.topic}-{damage.partition}: {damage.file}: {damage.reason}\n"
-            f"  a repair lets the partition begin at offset {damage.new_start_offset}; nothing more is removed"
+            f"  a repair sets the partition's first offset to {damage.new_start_offset}, and removes nothing else"
         )
     lost = (
-        "among them records that may have been acknowledged and read"
+        "including records that may have been acknowledged and read"
         if damage.below_recovery_point
-        else "a torn tail that the broker cuts off by itself when it starts"
+        else "an incomplete write at the end, which the broker removes by itself when it starts"
     )
     return (
         f"{damage.topic}-{damage.partition}: {damage.file} is damaged at byte {damage.position}: {damage.reason}\n"
-        f"  a repair removes everything from offset {damage.lost_from_offset} on: {damage.lost_bytes} bytes, in which"
-        f" {damage.whole_records} records are still whole ({lost})"
+        f"  a repair removes everything from offset {damage.lost_from_offset} on: {damage.lost_bytes} bytes, with"
+        f" {damage.whole_records} undamaged records ({lost})"
     )

@@ -1,10 +1,10 @@
-"""The `oncelog` command: the group of all commands, and how failures reach the user.
+"""Define the `oncelog` command: the group of all commands, and the report of their errors.
 
-Importing this module must stay cheap: command modules import click only, and broker, client and rich inside of the
-function that needs them, so that --help answers at once and `serve` is up in a moment.
+Importing this module must stay cheap, so that --help answers at once and `serve` starts quickly. Command modules import
+only click at the top. They import broker, client and rich inside the function that needs them.
 
-A foreseen failure is one sentence on stderr with its remedy, and exit code 1; wrong usage and wrong settings give exit
-code 2, and an interrupt 130. A traceback means a bug in oncelog.
+An expected error prints one sentence with its remedy on stderr, and the exit code is 1. Wrong usage and wrong settings
+end with exit code 2, and an interrupt with 130. A traceback means a bug in oncelog.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def oncelog() -> None:
 
     \b
     oncelog serve --data-dir data                     start a broker (127.0.0.1:9092)
-    oncelog topic create orders --partitions 3        make a topic
-    echo 'hello' | oncelog produce orders             one record per line
-    oncelog consume orders --from-beginning           read them all, and wait for more
-    oncelog consume orders --group billing            go on where the group stopped
-    oncelog group describe billing                    who reads, and how far behind
+    oncelog topic create orders --partitions 3        create a topic
+    echo 'hello' | oncelog produce orders             write one record per line
+    oncelog consume orders --from-beginning           read all records, and wait for more
+    oncelog consume orders --group billing            continue at the group's committed offsets
+    oncelog group describe billing                    members and lag of a group
     oncelog group reset billing --to-time 2h          read the last two hours again
-    oncelog txn list --state Ongoing                  transactions that are open now
+    oncelog txn list --state Ongoing                  open transactions
 
-    Commands that need a broker take --bootstrap HOST:PORT, else $ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. It may be
-    Apache Kafka as well. --json prints results as JSON. Exit codes: 0 success, 1 failure, 2 wrong usage.
+    Commands that need a broker use the address --bootstrap HOST:PORT, else $ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. The
+    broker may be Apache Kafka. --json prints results as JSON. Exit codes: 0 success, 1 failure, 2 wrong usage.
     """
 
 
@@ -54,7 +54,7 @@ for command in (serve, topic, produce, consume, group, txn, cluster, log, health
 
 
 def main() -> None:
-    """Entry point of the `oncelog` command; ends the process with its exit code."""
+    """Run the `oncelog` command, and end the process with its exit code."""
     try:
         code = oncelog.main(prog_name="oncelog", standalone_mode=False)
     except click.UsageError as error:

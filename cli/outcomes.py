@@ -1,4 +1,4 @@
-"""How a command reports what became of several items: one line each, failures on stderr."""
+"""Print the outcome of a deletion for each of several items, with failures on stderr."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def print_outcomes(
     absent_code: ErrorCode | None,
     as_json: bool,
 ) -> int:
-    """Print what became of each item, and return the exit code: 1 if one failed.
+    """Print the outcome of each item. Return the exit code, which is 1 if an item failed, else 0.
 
-    `done` and `absent` are sentences with {} for the item. An item that fails with `absent_code` is not there, and
-    that is no failure.
+    `done` and `absent` are sentences with {} in place of the item. An item whose error has the code `absent_code` does
+    not exist. This is not a failure, and `absent` is printed.
     """
     failed = 0
     results: list[dict[str, object]] = []

@@ -149,7 +149,7 @@ def test_the_cluster_and_its_configs_are_described(oncelog: Run, bootstrap: str)
     every = {each["name"] for each in done_json(oncelog("cluster", "config", "--all", "--json"))}
     assert set_configs < every
     failed(oncelog("cluster", "config", "no.such.config"), "no config no.such.config", "--all")
-    failed(oncelog("cluster", "config", "--broker", "77"), "there is no broker 77", str(broker["id"]))
+    failed(oncelog("cluster", "config", "--broker", "77"), "broker 77 does not exist", str(broker["id"]))
 
 
 def test_an_address_that_is_none_is_wrong_usage(oncelog: Run) -> None:
