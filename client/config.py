@@ -1,4 +1,4 @@
-"""The table of the client's settings: Kafka's names, types and defaults for producer, consumer and admin client.
+"""The tables of the clients' settings: Kafka's names, types and defaults for producer, consumer and admin client.
 
 A setting is given as a keyword (`linger_ms=20`) or in a mapping by its dotted name (`{"linger.ms": 20}`). Units are in
 the name: `_ms` is milliseconds, `_bytes` is bytes. Where a default differs from Kafka 4.1, the setting's description
@@ -18,7 +18,9 @@ from .versions import GROUP_AWARE_TRANSACTION
 
 INT32_MAX: Final = 2**31 - 1
 IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
-"""The broker remembers this many batches per producer and partition, so more in flight could double or reorder."""
+"""Maximum of max.in.flight.requests.per.connection with idempotence. The broker remembers this many batches per
+producer and partition, so more in flight could be duplicated or reordered.
+"""
 
 _NOT_OFFERED: Final = "is not offered by this client, which"
 _REFUSED: Final[Mapping[str, str]] = {
@@ -39,15 +41,15 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 
 def _addresses(value: object) -> tuple[str, ...]:
-    """Parse bootstrap.servers; raises ConfigError with the address that is wrong."""
+    """Parse bootstrap.servers; raises ConfigError that names the wrong address."""
     name = "bootstrap.servers"
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, Iterable) or isinstance(items, bytes):
-        raise ValueError("is not a list of host:port, nor a string with commas between them")
+        raise ValueError("is not a list of host:port or a string of comma-separated host:port")
     addresses = []
     for item in items:
         if not isinstance(item, str):
-            raise ConfigError(name, f"{item!r} is not host:port, but {type(item).__name__}")
+            raise ConfigError(name, f"{item!r} is not host:port but of type {type(item).__name__}")
         address = item.strip()
         if address:
             try:
@@ -68,62 +70,74 @@ class ClientConfig(Settings):
 
     bootstrap_servers: tuple[str, ...] = setting(
         ("127.0.0.1:9092",),
-        "host:port of one or more brokers from which the client learns of the others. Kafka has no default here.",
+        "Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default.",
         parse=_addresses,
         keyword="str | Iterable[str]",
     )
     client_id: str = setting("oncelog", "Name of this client in the broker's logs and metrics.")
     client_dns_lookup: str = setting(
         "use_all_dns_ips",
-        "Accepted for compatibility; all addresses of a host name are tried, in turn.",
+        "Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other.",
         choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     )
-    security_protocol: str = setting("PLAINTEXT", "Only PLAINTEXT is offered.", choices=("PLAINTEXT",))
-    request_timeout_ms: int = setting(30_000, "Longest wait for a response; then the connection is closed.", at_least=1)
+    security_protocol: str = setting(
+        "PLAINTEXT", "Protocol of the connections. Only PLAINTEXT is supported.", choices=("PLAINTEXT",)
+    )
+    request_timeout_ms: int = setting(
+        30_000, "Maximum wait for a response. After it, the connection is closed.", at_least=1
+    )
     retries: int = setting(
         INT32_MAX,
-        "Most retries of one request; delivery.timeout.ms is the better bound.",
+        "Maximum number of retries of a request. Prefer delivery.timeout.ms to bound retries.",
         at_least=0,
         at_most=INT32_MAX,
     )
-    retry_backoff_ms: int = setting(100, "Wait before the first retry; doubles with each further one.", at_least=0)
-    retry_backoff_max_ms: int = setting(1_000, "Longest wait before a retry (without the jitter of 20 %).", at_least=0)
+    retry_backoff_ms: int = setting(100, "Wait before the first retry. It doubles with each further retry.", at_least=0)
+    retry_backoff_max_ms: int = setting(1_000, "Maximum wait before a retry, without the jitter of 20 %.", at_least=0)
     reconnect_backoff_ms: int = setting(
-        50, "Wait before the first new attempt to connect to a node; doubles with each further one.", at_least=0
+        50,
+        "Wait before the first new attempt to connect to a broker. It doubles with each further attempt.",
+        at_least=0,
     )
     reconnect_backoff_max_ms: int = setting(
-        1_000, "Longest wait before a new attempt to connect (without the jitter of 20 %).", at_least=0
+        1_000, "Maximum wait before a new attempt to connect, without the jitter of 20 %.", at_least=0
     )
-    socket_connection_setup_timeout_ms: int = setting(10_000, "Longest wait for a TCP connection.", at_least=1)
+    socket_connection_setup_timeout_ms: int = setting(10_000, "Maximum wait for a TCP connection.", at_least=1)
     socket_connection_setup_timeout_max_ms: int = setting(
-        30_000, "Bound of the above as it doubles with each failure in a row.", at_least=1
+        30_000,
+        "Maximum of socket.connection.setup.timeout.ms, which doubles with each consecutive failure.",
+        at_least=1,
     )
     connections_max_idle_ms: int = setting(
-        540_000, "A connection that is idle this long is closed; -1: never.", at_least=-1
+        540_000, "Idle time after which a connection is closed; -1: never.", at_least=-1
     )
-    metadata_max_age_ms: int = setting(300_000, "Metadata older than this is refreshed.", at_least=1)
+    metadata_max_age_ms: int = setting(300_000, "Age at which metadata is refreshed.", at_least=1)
     metadata_recovery_strategy: str = setting(
         "rebootstrap",
-        "What to do when no known broker can be reached: start again from bootstrap.servers, or keep trying (none).",
+        "When no known broker can be reached: start again from bootstrap.servers (rebootstrap), or keep trying (none).",
         choices=("rebootstrap", "none"),
     )
     metadata_recovery_rebootstrap_trigger_ms: int = setting(
         300_000,
-        "Accepted for compatibility: bootstrap.servers are tried as soon as no known broker answers.",
+        "Accepted for compatibility and ignored: bootstrap.servers are tried as soon as no known broker responds.",
         at_least=0,
     )
-    send_buffer_bytes: int = setting(131_072, "SO_SNDBUF; -1: the system's default.", at_least=-1)
-    receive_buffer_bytes: int = setting(65_536, "SO_RCVBUF; -1: the system's default.", at_least=-1)
+    send_buffer_bytes: int = setting(
+        131_072, "Size of the TCP send buffer (SO_SNDBUF); -1: the system's default.", at_least=-1
+    )
+    receive_buffer_bytes: int = setting(
+        65_536, "Size of the TCP receive buffer (SO_RCVBUF); -1: the system's default.", at_least=-1
+    )
     cancel_grace_ms: int = setting(
         1_500,
-        "How long a transaction or a client still waits for the broker after a cancellation, as by asyncio.timeout, to "
-        "abort, to commit or to leave the group. What is not finished by then goes on in the background or is left to "
+        "Maximum wait for the broker after a cancellation, for example by asyncio.timeout, until a transaction is "
+        "committed or aborted, or the group is left. Unfinished work goes on in the background or is left to "
         "the broker's timeouts. Not a setting of Kafka's Java client.",
         at_least=0,
     )
     receive_message_max_bytes: int = setting(
         256 * 1024 * 1024,
-        "Largest response; a larger one closes the connection. Not a setting of Kafka's Java client.",
+        "Maximum size of a response; a larger response closes the connection. Not a setting of Kafka's Java client.",
         at_least=1024,
     )
 
@@ -137,7 +151,7 @@ def _acks(value: object) -> int:
 
 
 Partitioner = Callable[[str, bytes | None, int], int]
-"""Chooses a partition: (topic, key, number of partitions) → partition."""
+"""A callable that chooses a partition: (topic, key, number of partitions) → partition."""
 
 
 def _partitioner(value: object) -> object:
@@ -160,70 +174,78 @@ class ProducerConfig(ClientConfig):
 
     acks: int = setting(
         -1,
-        "When the broker answers: all (or -1), when every in-sync replica has the records; 1, when the leader has "
-        "them; 0, never.",
+        "When the broker acknowledges records: all (or -1) when every in-sync replica has them; 1 when the leader has "
+        "them; 0 never.",
         parse=_acks,
         keyword='Literal["all", -1, 0, 1]',
     )
-    enable_idempotence: bool = setting(True, "Retries neither duplicate nor reorder records.")
+    enable_idempotence: bool = setting(True, "Make sure that retries neither duplicate nor reorder records.")
     max_in_flight_requests_per_connection: int = setting(
-        5, "Most unanswered Produce requests per broker; at most 5 with idempotence.", at_least=1
+        5, "Maximum number of unanswered Produce requests per broker; with idempotence at most 5.", at_least=1
     )
-    batch_size: int = setting(16_384, "Bytes of records that make a batch full; 0: one record each.", at_least=0)
+    batch_size: int = setting(
+        16_384, "Bytes of records at which a batch is full; 0: each batch has one record.", at_least=0
+    )
     linger_ms: int = setting(
-        5, "Longest wait for a batch to fill; batches of other partitions may go earlier.", at_least=0
+        5,
+        "Maximum wait for more records before a batch is sent; batches of other partitions may be sent earlier.",
+        at_least=0,
     )
     buffer_memory: int = setting(
         33_554_432,
-        "Bytes of unacknowledged records; beyond it enqueue() waits and send() raises BufferFullError.",
+        "Maximum bytes of unacknowledged records. At the maximum, enqueue() waits and send() raises BufferFullError.",
         at_least=1,
     )
     max_block_ms: int = setting(
         60_000,
-        "Longest wait of enqueue() for metadata or memory, and of the transaction calls for a response.",
+        "Maximum wait of enqueue() for metadata or memory, and of transaction calls for a response.",
         at_least=0,
     )
-    max_request_size: int = setting(1_048_576, "Bytes of the largest record and of the largest request.", at_least=1)
+    max_request_size: int = setting(1_048_576, "Maximum bytes of a record, and of a request.", at_least=1)
     compression_type: str = setting("none", "Codec of the batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
-    compression_gzip_level: int = setting(-1, "1 to 9; -1: the codec's default.", at_least=-1, at_most=9)
-    compression_lz4_level: int = setting(9, "1 to 17; 9: the codec's default.", at_least=1, at_most=17)
-    compression_zstd_level: int = setting(3, "-131072 to 22.", at_least=-131_072, at_most=22)
+    compression_gzip_level: int = setting(
+        -1, "Compression level of gzip, 1 to 9; -1: the codec's default.", at_least=-1, at_most=9
+    )
+    compression_lz4_level: int = setting(
+        9, "Compression level of lz4, 1 to 17; the codec's default is 9.", at_least=1, at_most=17
+    )
+    compression_zstd_level: int = setting(3, "Compression level of zstd, -131072 to 22.", at_least=-131_072, at_most=22)
     delivery_timeout_ms: int = setting(
-        120_000, "Longest time from send() to its result, waiting and retries included.", at_least=1
+        120_000, "Maximum time from send() to its result, including waiting and retries.", at_least=1
     )
     partitioner_class: Partitioner | None = setting(
         None,
-        "A callable (topic, key, number of partitions) → partition. None: by Kafka's hash of the key; records without "
-        "a key stay with one partition for batch.size bytes, then move to another (KIP-794).",
+        "A callable (topic, key, number of partitions) → partition. None: Kafka's hash of the key; records without "
+        "a key go to one partition for batch.size bytes, then to another (KIP-794).",
         parse=_partitioner,
     )
-    partitioner_ignore_keys: bool = setting(False, "Choose partitions as if no record had a key.")
+    partitioner_ignore_keys: bool = setting(False, "Whether to choose partitions as if no record had a key.")
     metadata_max_idle_ms: int = setting(
-        300_000, "The metadata of a topic that is unused this long is no longer refreshed.", at_least=5_000
+        300_000, "Time after which the metadata of an unused topic is no longer refreshed.", at_least=5_000
     )
     transactional_id: str | None = setting(
-        None, "Makes the producer transactional; a newer one with the same id fences it."
+        None, "Name that makes the producer transactional. A newer producer with the same id fences it."
     )
     transaction_timeout_ms: int = setting(
-        60_000, "The coordinator aborts a transaction that stays open longer.", at_least=1
+        60_000, "Time after which the coordinator aborts an open transaction.", at_least=1
     )
     transactional_group_id: str | None = setting(
         None,
-        "The consumer group that transactions commit offsets for: then send_offsets(offsets) needs no group. Without a "
-        "transactional.id the producer is transactional as well, and the broker assigns an id. Not a setting of "
-        "Kafka's Java client.",
+        "The consumer group for which transactions commit offsets; send_offsets(offsets) then needs no group. "
+        "Without a transactional.id the producer is transactional as well, and the broker assigns an id. Not a setting "
+        "of Kafka's Java client.",
     )
     consumer_group_aware_transaction: bool | str = setting(
         True,
-        "true: init_transactions(assignment) fences by partition where the broker has the feature "
-        f"{GROUP_AWARE_TRANSACTION}, else by member and generation (KIP-447); false: always the latter; require: raise "
-        "UnsupportedVersionError where the feature is missing. Not a setting of Kafka's Java client.",
+        "true: init_transactions(assignment) fences by partition if the broker has the feature "
+        f"{GROUP_AWARE_TRANSACTION}, else by member and generation (KIP-447); false: always by member and generation; "
+        "require: raise UnsupportedVersionError if the broker lacks the feature. Not a setting of Kafka's Java client.",
         parse=_group_aware,
         keyword='bool | Literal["require"]',
     )
 
     def check(self) -> None:
-        """Raise ConfigError, with both keys, for values that contradict each other."""
+        """Raise ConfigError, with both settings, if two values contradict each other."""
         if self.transactional_id is not None and not self.transactional_id:
             raise ConfigError("transactional.id", "is empty: leave it out, or give the producer a name")
         if self.transactional_id is not None and not self.enable_idempotence:
@@ -254,8 +276,8 @@ class ProducerConfig(ClientConfig):
         if self.transactional_id is None and self.consumer_group_aware_transaction is False:
             raise ConfigError(
                 name,
-                "without a transactional.id needs consumer.group.aware.transaction=true, as the broker assigns an id "
-                "only then; set either",
+                "without a transactional.id needs consumer.group.aware.transaction=true, because the broker assigns an "
+                "id only then; set either",
                 "consumer.group.aware.transaction",
             )
 
@@ -283,7 +305,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def delivery_timeout_s(self) -> float:
-        """The delivery timeout in seconds; as in Kafka, its default grows with linger.ms and request.timeout.ms."""
+        """The delivery timeout in seconds. As in Kafka, its default grows with linger.ms and request.timeout.ms."""
         return max(self.delivery_timeout_ms, self.linger_ms + self.request_timeout_ms) / 1000
 
 
@@ -313,21 +335,21 @@ def _assignors(value: object) -> tuple[str, ...]:
 class ConsumerConfig(ClientConfig):
     """Settings of a consumer."""
 
-    group_id: str | None = setting(None, "The group that the consumer joins, and for which it commits.")
+    group_id: str | None = setting(None, "The group that the consumer joins and commits offsets for.")
     group_instance_id: str | None = setting(
-        None, "Makes it a static member, which keeps its partitions over a restart."
+        None, "Name that makes the consumer a static member, which keeps its partitions over a restart."
     )
-    group_protocol: str = setting("classic", "Only classic is offered.", choices=("classic",))
+    group_protocol: str = setting("classic", "Protocol of the group. Only classic is supported.", choices=("classic",))
     session_timeout_ms: int = setting(
-        45_000, "A member without heartbeats this long is removed from the group.", at_least=1
+        45_000, "Time without heartbeats after which a member is removed from the group.", at_least=1
     )
     heartbeat_interval_ms: int = setting(
-        3_000, "Time between heartbeats; a third of the session timeout at most.", at_least=1
+        3_000, "Time between heartbeats. It should be at most a third of session.timeout.ms.", at_least=1
     )
     max_poll_interval_ms: int = setting(
-        300_000, "A member that does not poll for this long leaves the group.", at_least=1
+        300_000, "Time without a poll after which the member leaves the group.", at_least=1
     )
-    max_poll_records: int = setting(500, "Most records that one poll returns.", at_least=1)
+    max_poll_records: int = setting(500, "Maximum number of records that a poll returns.", at_least=1)
     partition_assignment_strategy: tuple[str, ...] = setting(
         ("range", "cooperative-sticky"),
         "Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, or Kafka's class names.",
@@ -336,10 +358,12 @@ class ConsumerConfig(ClientConfig):
     )
     auto_offset_reset: str = setting(
         "latest",
-        "Where to start without a committed offset; with none the consumer raises NoOffsetForPartitionError.",
+        "Where to start without a committed offset; none: the consumer raises NoOffsetForPartitionError.",
         choices=("earliest", "latest", "none"),
     )
-    enable_auto_commit: bool = setting(True, "Commit the position every auto.commit.interval.ms and at close.")
+    enable_auto_commit: bool = setting(
+        True, "Whether to commit the positions every auto.commit.interval.ms and at close."
+    )
     auto_commit_interval_ms: int = setting(5_000, "Time between automatic commits.", at_least=0)
     isolation_level: str = setting(
         "read_uncommitted",
@@ -347,29 +371,33 @@ class ConsumerConfig(ClientConfig):
         choices=("read_uncommitted", "read_committed"),
     )
     fetch_min_bytes: int = setting(
-        1, "The broker answers when it has this much, or after fetch.max.wait.ms.", at_least=0
+        1, "Bytes of records that the broker waits for before it responds, for at most fetch.max.wait.ms.", at_least=0
     )
-    fetch_max_bytes: int = setting(52_428_800, "Bytes of one fetch, but always at least one batch.", at_least=0)
+    fetch_max_bytes: int = setting(
+        52_428_800, "Maximum bytes of a fetch response, which has at least one batch.", at_least=0
+    )
     max_partition_fetch_bytes: int = setting(
-        1_048_576, "Bytes of one partition in a fetch, but at least one batch.", at_least=0
+        1_048_576, "Maximum bytes per partition in a fetch response, which has at least one batch.", at_least=0
     )
-    fetch_max_wait_ms: int = setting(500, "Longest wait of the broker for fetch.min.bytes.", at_least=0)
-    check_crcs: bool = setting(True, "Verify the checksum of every batch.")
+    fetch_max_wait_ms: int = setting(500, "Maximum wait of the broker for fetch.min.bytes.", at_least=0)
+    check_crcs: bool = setting(True, "Whether to verify the checksum of every batch.")
     max_batch_objects: int = setting(
-        1_000_000, "Most records and headers of one batch that are read; more raise RecordCorruptError.", at_least=1
+        1_000_000,
+        "Maximum number of records and headers in a batch; a batch with more raises RecordCorruptError.",
+        at_least=1,
     )
     max_decompressed_bytes: int = setting(
-        134_217_728, "Largest batch, decompressed, that is read; a larger one raises RecordCorruptError.", at_least=1
+        134_217_728, "Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError.", at_least=1
     )
-    client_rack: str = setting("", "The rack of this client, for assignors. Records are fetched from leaders.")
-    default_api_timeout_ms: int = setting(
-        60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0
+    client_rack: str = setting("", "The rack of this client, for assignors. Records are always fetched from leaders.")
+    default_api_timeout_ms: int = setting(60_000, "Maximum wait of calls that have no timeout argument.", at_least=0)
+    allow_auto_create_topics: bool = setting(
+        True, "Whether the broker may create topics to which the consumer subscribes."
     )
-    allow_auto_create_topics: bool = setting(True, "Let the broker create topics to which the consumer subscribes.")
-    exclude_internal_topics: bool = setting(True, "Exclude internal topics from a subscription by pattern.")
+    exclude_internal_topics: bool = setting(True, "Whether to exclude internal topics from a subscription by pattern.")
 
     def check(self) -> None:
-        """Raise ConfigError, with both keys, for values that contradict each other."""
+        """Raise ConfigError, with both settings, if two values contradict each other."""
         if self.group_id is not None and not self.group_id:
             raise ConfigError("group.id", "is empty: leave it out, or give the group a name")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -392,6 +420,4 @@ class ConsumerConfig(ClientConfig):
 class AdminConfig(ClientConfig):
     """Settings of an admin client."""
 
-    default_api_timeout_ms: int = setting(
-        60_000, "Longest wait of the calls that have no timeout of their own.", at_least=0
-    )
+    default_api_timeout_ms: int = setting(60_000, "Maximum wait of calls that have no timeout argument.", at_least=0)

@@ -1,16 +1,16 @@
 """The client's exceptions. The type of an exception says what the caller should do, and `remedy` says it in words.
 
-All are `KafkaError`s with the `code` that they were made from. `error_for` is the one table from codes to types.
+All are `KafkaError`s and keep the error `code` from which they were made. `error_for` maps codes to types.
 
 | type | what to do |
 |---|---|
 | `RetriableError` | call again later; includes `KafkaTimeoutError` and `NetworkError` |
 | `AbortableError` | abort the transaction and run it again; the producer stays usable |
-| `FatalError` | close this client and make a new one, except after `ProducerFencedError`: another one has taken over |
+| `FatalError` | close the client and make a new one; after `ProducerFencedError` a newer producer does the work |
 | `ConcurrentProducerCommitError` | fatal as well: take the group's current assignment, then initialise again |
-| `CommitUnknownError` | neither redo nor skip: ask again with `commit_transaction()`, or look at what was committed |
+| `CommitUnknownError` | neither redo nor skip: call `commit_transaction()` again, or read what was committed |
 | `UnknownTopicError` | create the topic, or correct its name; a `KafkaTimeoutError` |
-| others | correct what the message names |
+| others | correct the problem that the message names |
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RetriableError(_Client):
 
 
 class NetworkError(RetriableError):
-    """A connection could not be made, or was lost before the response arrived; the broker may have executed the
+    """A connection could not be made, or was lost before the response arrived. The broker may have executed the
     request.
     """
 
@@ -75,21 +75,22 @@ class NetworkError(RetriableError):
 
 
 class NotKafkaError(NetworkError):
-    """The peer at this address does not speak Kafka's protocol, or expects TLS."""
+    """The server at this address does not speak Kafka's protocol, or expects TLS."""
 
     remedy = "correct the address: it has to be that of a PLAINTEXT listener of a Kafka broker"
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
-    """No response within the time that the message names; the broker may have executed the request."""
+    """No response arrived within the time that the message names. The broker may have executed the request."""
 
-    remedy = "call again later, or raise the timeout that is named"
+    remedy = "call again later, or raise the timeout that the message names"
 
 
 class PendingTransactionError(KafkaTimeoutError):
-    """The committed offsets are not known yet: a transaction that commits offsets of these partitions is undecided.
+    """The committed offsets are not known yet, because a transaction that commits offsets of these partitions is
+    undecided.
 
-    The consumer waits for the decision by itself, and raises this when its timeout has passed.
+    The consumer waits for the decision by itself, and raises this error when its timeout has passed.
     """
 
     remedy = "call again later: the transaction is decided when it times out, at the latest"
@@ -99,7 +100,7 @@ class PendingTransactionError(KafkaTimeoutError):
 
     @property
     def retriable(self) -> bool:
-        """Always true: the transaction is decided sooner or later."""
+        """Always true: the transaction will be decided, by its timeout at the latest."""
         return True
 
 
@@ -110,11 +111,11 @@ class UnknownTopicError(KafkaTimeoutError):
 
 
 class StaleMetadataError(RetriableError):
-    """The broker does not lead the partition, or does not know the topic, at least not yet: metadata is refreshed."""
+    """The broker does not lead the partition, or does not know the topic yet. The client refreshes its metadata."""
 
 
 class UnknownPartitionError(StaleMetadataError):
-    """The topic has no partition of this number, as far as is known: the metadata are refreshed."""
+    """The topic has no partition of this number in the client's metadata. The client refreshes its metadata."""
 
     remedy = "correct the partition's number, or add partitions to the topic"
 
@@ -136,20 +137,21 @@ class FatalError(_Client):
 
 
 class ProducerFencedError(FatalError):
-    """A newer producer with the same transactional.id has taken over; the open transaction of this one is aborted."""
+    """A newer producer with the same transactional.id has taken over. This producer's open transaction is aborted."""
 
-    remedy = "close this producer, the newer one goes on with the work; or take over again: init_transactions()"
+    remedy = "close this producer, because the newer one does the work; or take over again with init_transactions()"
 
 
 class ConcurrentProducerCommitError(FatalError):
-    """Another producer of a newer generation of the group owns the partitions, so this one cannot commit their offsets.
+    """Another producer of a newer generation of the group owns the partitions, so this producer cannot commit their
+    offsets.
 
-    Nothing of the transaction is committed: the coordinator aborts it.
+    No part of the transaction is committed: the coordinator aborts it.
     """
 
     remedy = (
-        "stop processing these partitions and call poll(), so that the consumer takes the group's present assignment; "
-        "then init_transactions(consumer.group_assignment()), and go on from the committed offsets"
+        "stop processing these partitions and call poll(), so that the consumer takes the group's current assignment; "
+        "then init_transactions(consumer.group_assignment()), and continue from the committed offsets"
     )
 
     def __str__(self) -> str:
@@ -162,15 +164,15 @@ class IllegalGenerationError(_Client):
     """
 
     remedy = (
-        "call poll() until the consumer has the present assignment, then init_transactions(consumer.group_assignment())"
+        "call poll() until the consumer has the current assignment, then init_transactions(consumer.group_assignment())"
     )
 
 
 class CommitUnknownError(_Client):
-    """The commit was requested and no response arrived: the transaction is committed or aborted, never half.
+    """The commit was requested, but no response arrived. The transaction is either committed or aborted as a whole.
 
-    With `can_ask_again`, `commit_transaction()` may be called again and asks for the result. Otherwise look at what the
-    transaction would have written; in consume-transform-produce the group's committed offsets show it.
+    If `can_ask_again`, call `commit_transaction()` again to learn the result. Otherwise read what the transaction would
+    have written. In consume-transform-produce the group's committed offsets show the result.
     """
 
     def __init__(self, code: int, message: str | None = None, can_ask_again: bool = True) -> None:
@@ -181,20 +183,20 @@ class CommitUnknownError(_Client):
         learn = "call commit_transaction() again" if self.can_ask_again else "read what was committed"
         return (
             f"the result of the commit is not known: {super().__str__()} "
-            f"({learn} to learn it, and do not run the transaction again before)"
+            f"({learn} to learn it; do not run the transaction again until then)"
         )
 
 
 class UnsupportedVersionError(FatalError):
-    """The broker does not offer the API, or no version of it that this client needs."""
+    """The broker does not offer the API, or offers no version of it that this client supports."""
 
     remedy = "use a broker or a configuration that has the feature"
 
 
 class AuthorizationError(_Client):
-    """The principal is not allowed to do this."""
+    """The principal is not authorized for this operation."""
 
-    remedy = "grant the right that is named, or use another principal"
+    remedy = "grant the right that the message names, or use another principal"
 
 
 class InvalidTopicError(_Client, ValueError):
@@ -206,17 +208,17 @@ class InvalidTopicError(_Client, ValueError):
 class RecordTooLargeError(_Client):
     """The record is larger than max.request.size, buffer.memory or the topic's max.message.bytes allow."""
 
-    remedy = "send a smaller record, or raise the limit that is named"
+    remedy = "send a smaller record, or raise the limit that the message names"
 
 
 class BufferFullError(RetriableError):
-    """The record was not accepted: unacknowledged records fill buffer.memory."""
+    """The record was not accepted, because unacknowledged records fill buffer.memory."""
 
     remedy = "use `await enqueue(...)`, which waits for room, or raise buffer.memory"
 
 
 class IllegalStateError(_Client, RuntimeError):
-    """The call is not allowed in the client's current state: a mistake in the program."""
+    """The call is not allowed in the client's current state. The program has to be corrected."""
 
     remedy = ""
 
@@ -232,7 +234,7 @@ class PartitionNotRegisteredError(IllegalStateError):
 
 
 class ConfigError(_Client, ValueError):
-    """A setting has an invalid value. Where two settings contradict each other, `key` and `other_key` name both."""
+    """A setting has an invalid value. If two settings contradict each other, `key` and `other_key` name them."""
 
     def __init__(self, key: str, problem: str, other_key: str | None = None) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {problem}")
@@ -244,7 +246,7 @@ class ConfigError(_Client, ValueError):
 
 
 def _with_name(text: str, code: ErrorCode, name: str) -> str:
-    """Replace Apache Kafka's name of a code, which is another API's error there, by the extension's name."""
+    """Replace Apache Kafka's name of the error code by the extension's name. Kafka uses this code for another API."""
     return text.replace(f"{code.name}: ", f"{name}: ", 1)
 
 
@@ -291,8 +293,8 @@ E = TypeVar("E", bound=KafkaError)
 
 
 def copy_of(error: E) -> E:
-    """Return a copy of an exception, to raise `from` it: one exception raised in many tasks would collect all
-    tracebacks.
+    """Return a copy of an exception, to raise `from` it. One exception raised in many tasks would collect the
+    tracebacks of all of them.
     """
     copy = type(error).__new__(type(error), *error.args)
     copy.args = error.args
@@ -302,7 +304,7 @@ def copy_of(error: E) -> E:
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """Return the exception for an error code of a response."""
+    """Return the exception for the error code of a response; its type is the one in `_TYPES`, else by retriability."""
     known = error_code(code)
     kind = _TYPES.get(known)
     if kind is None:

@@ -1,9 +1,9 @@
-"""How a table of client settings is declared, parsed and checked; `config.py` has the tables.
+"""Declares, parses and checks tables of client settings. The tables themselves are in `config.py`.
 
 A table is a frozen dataclass whose fields are made by `setting`. A field's name is Kafka's dotted name with
-underscores, and its annotation is its type; parsing, defaults, documentation and typed keywords follow from both.
-`Settings.of` accepts dotted and underscored names, refuses unknown names with a suggestion, and then lets the table
-check that its values go together.
+underscores, and its annotation is its type. Parsing, defaults, documentation and typed keywords follow from the field
+and its annotation. `Settings.of` accepts dotted and underscored names, refuses unknown names with a suggestion, and
+then lets the table check that its values do not contradict each other.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 from .errors import ConfigError
 
 MAX_STRING: Final = 32_767
-"""Bytes of the longest string in Kafka's protocol."""
+"""Maximum length of a string in Kafka's protocol, in bytes."""
 
 
 class Setting(NamedTuple):
-    """One row of a table, for documentation."""
+    """A row of a settings table, for documentation."""
 
     name: str
     type: str
     default: object
     doc: str
     keyword: str
-    """Type of the keyword argument that sets it."""
+    """Type of the keyword argument for this setting."""
 
 
 def setting(
@@ -43,7 +43,7 @@ def setting(
 ) -> Any:
     """Declare a setting. `parse` replaces the parser of the annotation's type, and raises ValueError.
 
-    `keyword` is the type of the keyword argument, where that is neither the annotation nor one of `choices`.
+    `keyword` is the type of the keyword argument, if that is neither the annotation nor one of `choices`.
     """
     if keyword is None and choices:
         keyword = literal(choices)
@@ -59,16 +59,16 @@ def setting(
 
 
 def literal(choices: Iterable[str]) -> str:
-    """Return the type of a value that is one of `choices`, as source."""
+    """Return the type of a value that is one of `choices`, as source code."""
     return "Literal[{}]".format(", ".join(f'"{choice}"' for choice in choices))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of the tables. `explicit` has the attribute names of settings that were given, not defaulted."""
+    """Base of the settings tables. `explicit` has the attribute names of the settings that were given."""
 
     refused: ClassVar[Mapping[str, str]] = {}
-    """Names of Kafka's that this client knows but does not offer, with what to do instead."""
+    """Kafka's settings that this client knows but does not offer: {name or prefix: what to do instead}."""
 
     explicit: frozenset[str] = frozenset()
 
@@ -90,7 +90,7 @@ class Settings:
         return table
 
     def check(self) -> None:
-        """Raise ConfigError, naming both keys, where two values contradict each other."""
+        """Raise ConfigError, naming both settings, if two values contradict each other."""
 
     @classmethod
     def settings(cls) -> tuple[Setting, ...]:
@@ -115,12 +115,12 @@ class Settings:
             if dotted == prefix or (prefix.endswith(".") and dotted.startswith(prefix)):
                 return ConfigError(dotted, reason)
         near = difflib.get_close_matches(dotted, map(_dotted, known), n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"{cls.__name__}.settings() lists those that there are"
+        hint = f"did you mean {near[0]}?" if near else f"{cls.__name__}.settings() lists all settings"
         return ConfigError(dotted, f"is not a setting of this client; {hint}")
 
 
 def mapping_of(config: object, client: str) -> Mapping[str, object]:
-    """Return the mapping of settings that a client was given; raises TypeError with the right form for another type."""
+    """Return the mapping of settings that a client was given; raises TypeError, with an example, for another type."""
     if config is None:
         return {}
     if isinstance(config, Mapping):
@@ -173,7 +173,7 @@ def _int(value: object) -> int:
 def _str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
-    if len(value.encode()) > MAX_STRING:  # no request could carry it; a lone surrogate is a ValueError
+    if len(value.encode()) > MAX_STRING:  # no request can carry it; encoding a lone surrogate raises ValueError
         raise ValueError(value)
     return value
 
@@ -202,5 +202,5 @@ _KINDS: Final = {
     "int": "a whole number",
     "str": f"a string of at most {MAX_STRING} bytes in UTF-8",
     "str | None": f"a string of at most {MAX_STRING} bytes in UTF-8",
-    "tuple[str, ...]": "a list of strings, nor a string with commas between them",
+    "tuple[str, ...]": "a list of strings or a string of comma-separated values",
 }

@@ -1,4 +1,4 @@
-"""Values of the client's API: partitions, offsets, positions in groups, results of a send.
+"""Values of the clients' API: partitions, offsets, group assignments, results of a send.
 
 All are immutable and hashable.
 """
@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: `offset` is that of the next record to read; `leader_epoch` is -1 where it is unknown."""
+    """A position to commit. `offset` is that of the next record to read; `leader_epoch` is -1 if it is unknown."""
 
     offset: int
     metadata: str = ""
@@ -30,18 +30,20 @@ class OffsetAndMetadata(NamedTuple):
 
 V = TypeVar("V")
 BytesLike: TypeAlias = bytes | bytearray | memoryview
-"""A key or value to send: buffers are copied."""
+"""A key or value to send. Mutable buffers are copied."""
 HeadersLike: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-"""Headers to send; a mapping can have each name only once."""
+"""Headers to send, as pairs or as a mapping. A mapping can have each name only once."""
 ByPartition: TypeAlias = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
-"""A value for each partition, by any (topic, partition) pairs. Two mappings, because `Mapping` is invariant in its key.
+"""A value for each partition; the keys are any (topic, partition) pairs. The type names two mappings because `Mapping`
+is invariant in its key.
 """
 Offsets: TypeAlias = ByPartition[OffsetAndMetadata | int]
 """Positions to commit by partition; a plain int is an offset without metadata."""
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The group and member on whose behalf a transaction commits offsets (KIP-447); fences an outdated member.
+    """The group and member on whose behalf a transaction commits offsets (KIP-447). The coordinator fences an outdated
+    member.
 
     `generation_id` -1 and an empty `member_id` mean a consumer that assigns its partitions itself.
     """
@@ -56,8 +58,9 @@ class ConsumerGroupMetadata(NamedTuple):
 class GroupAssignment:
     """The input partitions that a producer works on, and the group's generation that assigned them (KIP-447).
 
-    This class is for groups that are not divided by Kafka's group protocol: their generation is any number that grows
-    with each division, or -1 if there are none. `partitions` may be any (topic, partition) pairs.
+    Use this class directly for groups whose partitions are not assigned by Kafka's group protocol. Their generation is
+    any number that grows with each assignment, or -1 if there are no generations. `partitions` may be any (topic,
+    partition) pairs.
     """
 
     generation_id: int = -1
@@ -77,12 +80,13 @@ class ConsumerAssignment(GroupAssignment):
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
-        """The group and member that commit offsets for this assignment."""
+        """The group and member for which a transaction commits offsets of this assignment."""
         return ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. `offset` is -1 with acks=0, and for a duplicate that the broker has forgotten.
+    """Where a record was written. `offset` is -1 with acks=0, and for a duplicate whose offset the broker has
+    forgotten.
 
     `timestamp` is in milliseconds since the epoch: the record's own, or the broker's if the topic uses LogAppendTime.
     """

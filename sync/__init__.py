@@ -11,10 +11,10 @@
         for record in consumer:
             print(record.value)
 
-They have the settings, methods and errors of the asyncio clients of the same names, and may be used by several threads.
-All of them run in one event loop, in a daemon thread that the first call starts. A started client does not survive a
-fork: in the child every call raises IllegalStateError. Clients that are still open when the interpreter exits are
-closed then, for EXIT_TIMEOUT_S seconds at most.
+The blocking clients have the settings, methods and errors of the asyncio clients of the same names. Several threads may
+use a client. All clients run in one event loop, in a daemon thread that the first call starts. A started client does
+not survive a fork: in the child process every call raises IllegalStateError. Clients that are still open when the
+interpreter exits are closed then, for EXIT_TIMEOUT_S seconds at most.
 """
 
 from __future__ import annotations

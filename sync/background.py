@@ -1,8 +1,8 @@
-"""The event loop that all blocking clients of a process share, and the daemon thread that it runs in.
+"""The event loop that all blocking clients of a process share, and the daemon thread in which the loop runs.
 
-Invariants: a call returns when its coroutine has ended, in success, failure or cancellation; an interrupt of the
-waiting thread cancels the coroutine first. Nothing of a loop is touched by another process than the one that made it:
-after a fork the child gets a loop of its own, and clients of the parent refuse to work there.
+Invariants: a call returns when its coroutine has ended, by success, failure or cancellation. An interrupt of the
+waiting thread cancels the coroutine first. Only the process that made a loop uses it: after a fork the child process
+makes its own loop, and clients that the parent started raise an error in the child.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S: Final = 5.0
-"""How long the interpreter's exit waits until clients that were left open are closed."""
+"""Maximum seconds that the interpreter's exit waits until the clients that were left open are closed."""
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread, for one process; `background_loop()` returns the one that is shared."""
+    """An event loop in a daemon thread, for one process. `background_loop()` returns the shared loop."""
 
     def __init__(self) -> None:
         import uvloop
@@ -40,7 +40,7 @@ class BackgroundLoop:
         self._thread.start()
 
     def check_process(self) -> None:
-        """Raise IllegalStateError in a process that was forked from the one that made this loop."""
+        """Raise IllegalStateError in a process that was forked from the process that made this loop."""
         if os.getpid() != self._pid:
             raise IllegalStateError(
                 f"this client was made in process {self._pid}, and its connections and thread do not survive a fork:"
@@ -48,11 +48,11 @@ class BackgroundLoop:
             )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, wait until it has ended, and return its result or raise what it raised.
+        """Run a coroutine in the loop, wait until it has ended, and return its result or raise its exception.
 
-        An exception in the waiting thread, such as KeyboardInterrupt, cancels the coroutine and waits for its end.
-        Raises IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, when the waiting
-        thread has a running event loop, which stands still meanwhile; but not in a notebook.
+        An exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end.
+        Raises IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, if the waiting
+        thread has a running event loop, because that loop is blocked meanwhile. Does not warn in a notebook.
         """
         try:
             self.check_process()
@@ -83,7 +83,7 @@ class BackgroundLoop:
             raise
 
     def opened(self, client: object, close: Callable[[], Awaitable[object]]) -> None:
-        """Remember a client that has to be closed when the interpreter exits."""
+        """Register a client, to be closed when the interpreter exits."""
         self._open[client] = close
 
     def closed(self, client: object) -> None:
@@ -103,7 +103,9 @@ class BackgroundLoop:
 
 
 async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
-    """Close one client after the other: the last that was opened may need those before it, such as a broker."""
+    """Close the clients one after the other, newest first, because a client may need an older one, for example a
+    broker.
+    """
     try:
         async with asyncio.timeout(EXIT_TIMEOUT_S):
             for close in clients:
@@ -117,7 +119,7 @@ async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
 
 def _copy_outcome(task: asyncio.Task[T], outcome: Future[T]) -> None:
     if task.cancelled():
-        outcome.set_exception(CancelledError())  # the one that is an Exception: no task of the caller is cancelled
+        outcome.set_exception(CancelledError())  # concurrent.futures' error, which does not cancel the caller's task
     elif (error := task.exception()) is not None:
         outcome.set_exception(error)
     else:
@@ -142,10 +144,10 @@ def _warn_in_event_loop() -> None:
     except RuntimeError:
         return
     if "ipykernel" in sys.modules:
-        return  # the loop is the notebook's own, which waits for the cell in any case
+        return  # a notebook's own loop waits for the cell in any case
     _warned = True
     warnings.warn(
-        "a blocking client of oncelog.sync was called in a thread with a running event loop, which stands still until"
+        "a blocking client of oncelog.sync was called in a thread with a running event loop, which is blocked until"
         " the call returns: use the asyncio clients of oncelog there, or asyncio.to_thread",
         RuntimeWarning,
         stacklevel=_depth_of_caller(),
@@ -153,7 +155,9 @@ def _warn_in_event_loop() -> None:
 
 
 def _depth_of_caller() -> int:
-    """How many frames above the caller of this function the first one outside of this package is, for `stacklevel`."""
+    """Return the number of frames from the caller of this function to the first caller outside of this package, for
+    `stacklevel`.
+    """
     frame = sys._getframe(1)
     depth = 1
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
@@ -164,7 +168,9 @@ def _depth_of_caller() -> int:
 _lock = threading.Lock()
 _shared: BackgroundLoop | None = None
 _of_parents: list[BackgroundLoop] = []
-"""Loops of processes that this one was forked from: kept, because a destructor would touch what the parent uses."""
+"""Loops of the processes from which this process was forked. They are kept, because a destructor would change resources
+that the parent uses.
+"""
 
 
 def background_loop() -> BackgroundLoop:
@@ -178,7 +184,7 @@ def background_loop() -> BackgroundLoop:
 
 def _after_fork_in_child() -> None:
     global _shared, _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
+    _lock = threading.Lock()  # another thread of the parent may have held the lock at the fork
     if _shared is not None:
         _of_parents.append(_shared)
         _shared = None

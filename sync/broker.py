@@ -16,8 +16,9 @@ from .facade import Facade
 class Broker(Facade[AsyncBroker]):
     """A broker in this process: `with Broker() as broker:` runs it on a free port of 127.0.0.1.
 
-    Arguments are those of `oncelog.Broker`. Without a data directory a temporary one is used and removed at the end. It
-    shares its thread with all blocking clients of the process: run `oncelog serve` for anything but tests.
+    Arguments are those of `oncelog.Broker`. Without a data directory a temporary directory is used, and removed at the
+    end. The broker shares its thread with all blocking clients of the process: for anything but tests, run `oncelog
+    serve`.
     """
 
     def __init__(
@@ -29,34 +30,34 @@ class Broker(Facade[AsyncBroker]):
         super().__init__(AsyncBroker(data_dir, config, **settings))
 
     def start(self) -> None:
-        """Start to serve; raises BrokerStartError, which says why it cannot and what to do."""
+        """Start to serve clients; raises BrokerStartError, which gives the reason and the remedy."""
         self._start(self._client.start())
 
     def stop(self) -> None:
-        """Stop cleanly: requests in hand are answered, and everything is on disk. Safe to call twice."""
+        """Stop after answering the requests under way and writing all data to disk. Safe to call twice."""
         self._close(self._client.stop())
 
     @property
     def address(self) -> str:
-        """HOST:PORT, as clients connect to it."""
+        """The address HOST:PORT to which clients connect."""
         return self._client.address
 
     @property
     def host(self) -> str:
-        """The host that it listens on."""
+        """The host on which the broker listens."""
         return self._client.host
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the broker listens."""
         return self._client.port
 
     @property
     def data_dir(self) -> str:
-        """Where its data lies."""
+        """The path of the broker's data directory."""
         return self._client.data_dir
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the data directory takes no writes any more, None while it does."""
+        """The failure because of which the data directory accepts no more writes; None while it accepts writes."""
         return self._client.failure

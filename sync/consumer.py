@@ -20,7 +20,7 @@ from .facade import Facade, blocking, on_loop
 
 
 class _ThreadListener(RebalanceListener):
-    """Calls a program's listener outside of the event loop, so that it may use the blocking consumer."""
+    """Calls a program's listener outside of the event loop, so that the listener may use the blocking consumer."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
@@ -45,10 +45,10 @@ def _in_thread(listener: RebalanceListener | None) -> RebalanceListener | None:
 
 
 async def _call_in_thread(function: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> object:
-    """Call a function in a daemon thread of its own, and return its result.
+    """Call a function in a new daemon thread, and return its result.
 
-    The loop's executor has few threads, and the interpreter waits for them at exit: listeners that wait for each other,
-    or for ever, would hold up other consumers, and the exit.
+    The event loop's executor is not used, because it has few threads and the interpreter waits for them at exit.
+    Listeners that wait for each other, or for ever, would hold up other consumers and the exit.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     ended: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
@@ -82,10 +82,11 @@ class Consumer(Facade[AsyncConsumer]):
             for record in consumer:
                 print(record.value)
 
-    The iteration asks the event loop for each record; `poll` and `getmany` return many at a time. One thread reads at a
-    time; other calls may be made beside it. The methods of a rebalance listener run in a thread of their own while
-    `poll` or `close` waits, and may call the consumer. They must not wait for a lock that the waiting thread holds. At
-    the end of a `with` block offsets are committed, if enable.auto.commit, unless an exception ends it.
+    The iteration calls the event loop's thread for each record; `poll` and `getmany` return many records at a time.
+    Only one thread may read at a time; other threads may make other calls meanwhile. The methods of a rebalance
+    listener run in their own thread while `poll` or `close` waits, and may call the consumer. They must not wait for a
+    lock that the waiting thread holds. With enable.auto.commit the end of a `with` block commits the offsets, unless an
+    exception ends the block.
     """
 
     def __init__(
@@ -104,11 +105,11 @@ class Consumer(Facade[AsyncConsumer]):
 
     @property
     def config(self) -> ConsumerConfig:
-        """The settings."""
+        """The consumer's settings."""
         return self._client.config
 
     def start(self) -> None:
-        """Reach the cluster; raises KafkaTimeoutError if no broker answers within default.api.timeout.ms."""
+        """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         self._start(self._client.start())
 
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
@@ -116,14 +117,14 @@ class Consumer(Facade[AsyncConsumer]):
         self._close(self._client.close(commit=commit, timeout_s=timeout_s))
 
     async def _close_at_exit(self) -> None:
-        # The program may have died of an exception: what was handed out is not known to be processed.
+        # The program may have ended with an exception, so it is unknown which records were processed.
         await self._client.close(commit=False)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """Return the next record, waiting for as long as it takes; ends when the consumer is closed."""
+        """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
         try:
             return self._background.run(self._client.__anext__())
         except StopAsyncIteration:
@@ -136,7 +137,10 @@ class Consumer(Facade[AsyncConsumer]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or those that match, shared with the group; replaces what was subscribed to before."""
+        """Subscribe to these topics, or to the topics that match the pattern; replaces the former subscription.
+
+        The members of the group share the partitions of the topics.
+        """
 
         async def subscribe() -> None:
             self._client.subscribe(topics, pattern=pattern, listener=_in_thread(listener))

@@ -1,4 +1,4 @@
-"""How a blocking client is made of an asyncio client: `Facade`, and `blocking` and `on_loop` for its methods."""
+"""Makes a blocking client of an asyncio client: `Facade`, and `blocking` and `on_loop` for its methods."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ R = TypeVar("R")
 
 
 class AsyncClient(Protocol):
-    """What an asyncio client has in any case."""
+    """The methods that every asyncio client has."""
 
     async def __aenter__(self) -> Any:
-        """Start."""
+        """Start the client."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the client."""
 
 
 C = TypeVar("C", bound=AsyncClient)
@@ -30,14 +30,16 @@ A = TypeVar("A")
 
 
 class Facade(Generic[C]):
-    """A blocking client around an asyncio client; a context manager that starts and closes it."""
+    """A blocking client around an asyncio client; a context manager that starts and closes the client."""
 
     def __init__(self, client: C) -> None:
         self._client = client
 
     @functools.cached_property
     def _background(self) -> BackgroundLoop:
-        """The loop of the process that uses the client first: it may be made before a fork, and started after it."""
+        """The background loop of the process that first uses the client. The client may be made before a fork and
+        started after it.
+        """
         return background_loop()
 
     def __enter__(self) -> Self:
@@ -64,7 +66,7 @@ class Facade(Generic[C]):
 
 
 def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Facade[Any], P], R]:
-    """Return a method for a facade that runs this coroutine method of its client, and waits for the result."""
+    """Return a method for a facade that runs a coroutine method of its client, and waits for the result."""
 
     @functools.wraps(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -74,7 +76,7 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Cal
 
 
 def on_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Facade[Any], P], R]:
-    """Return a method for a facade that calls this plain method of its client in the event loop's thread."""
+    """Return a method for a facade that calls a plain method of its client in the event loop's thread."""
 
     @functools.wraps(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:

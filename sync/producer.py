@@ -19,16 +19,16 @@ from .facade import Facade, blocking
 
 
 class Delivery:
-    """The outcome of one record. Nobody has to ask for it: then `Producer.flush` raises what went wrong."""
+    """The future result of a sent record. If `result` is not called, `Producer.flush` raises the record's failure."""
 
     def __init__(self, background: BackgroundLoop, delivery: AsyncDelivery) -> None:
         self._background = background
         self._delivery = delivery
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait until the record is acknowledged, and return where it was written, or raise why it was not.
+        """Wait until the record is acknowledged, and return where it was written; raises the record's failure.
 
-        Raises TimeoutError after `timeout_s`; the record stays on its way then.
+        Raises TimeoutError after `timeout_s`; the producer still tries to deliver the record then.
         """
 
         if timeout_s is not None:
@@ -50,11 +50,11 @@ class Delivery:
 
 
 class Transaction:
-    """One transaction as a block: `with producer.transaction() as txn`. What is sent with `txn` belongs to it.
+    """A transaction as a block: `with producer.transaction() as txn`. Send its records with `txn`.
 
-    At the end of the block it commits. On an exception, also KeyboardInterrupt, it aborts and the exception goes on.
-    When the commit fails because the transaction can only be aborted, it is aborted and AbortableError raised: run it
-    again.
+    The transaction commits at the end of the block. An exception in the block, also KeyboardInterrupt, aborts the
+    transaction and is raised again. If the commit fails because the transaction can only be aborted, it is aborted and
+    AbortableError is raised: run the transaction again.
     """
 
     def __init__(self, background: BackgroundLoop, transaction: AsyncTransaction) -> None:
@@ -80,7 +80,7 @@ class Transaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record, as `Producer.send` does; the commit waits for it and fails with it."""
+        """Hand over a record, as `Producer.send` does. The commit waits for the record, and fails with it."""
         delivery = self._transaction.enqueue(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
@@ -93,12 +93,12 @@ class Transaction:
         self._background.run(self._transaction.send_offsets(offsets, group_metadata))
 
     def abort(self) -> None:
-        """Abort now; the block then ends without committing."""
+        """Abort the transaction now; the end of the block then commits nothing."""
         self._background.run(self._transaction.abort())
 
 
 class Producer(Facade[AsyncProducer]):
-    """Sends records; `oncelog.Producer` with blocking methods. Several threads may use it.
+    """Sends records to a Kafka cluster; `oncelog.Producer` with blocking methods. Several threads may use it.
 
     ::
 
@@ -113,7 +113,8 @@ class Producer(Facade[AsyncProducer]):
             with producer.transaction() as txn:                        # commits, or aborts on an exception
                 txn.send("topic", b"value")
 
-    Settings have Kafka's names: in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see ProducerConfig.
+    Settings have Kafka's names. Give them in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see
+    ProducerConfig.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[ProducerKeywords]) -> None:
@@ -121,18 +122,18 @@ class Producer(Facade[AsyncProducer]):
 
     @property
     def config(self) -> ProducerConfig:
-        """The settings."""
+        """The producer's settings."""
         return self._client.config
 
     def start(self) -> None:
-        """Connect, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
         self._start(self._client.start())
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Send what is left, then disconnect. An open transaction is aborted. Safe to call twice.
+        """Send the remaining records, then disconnect. An open transaction is aborted. Safe to call twice.
 
-        Raises the first failure of a delivery that nobody asked for. What is not acknowledged within `timeout_s`
-        (default: delivery.timeout.ms) fails.
+        Raises the first failure of a delivery whose result the program did not get. Records that are not acknowledged
+        within `timeout_s` (default: delivery.timeout.ms) fail.
         """
         self._close(self._client.close(timeout_s))
 
@@ -146,12 +147,14 @@ class Producer(Facade[AsyncProducer]):
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full; it is sent in the background.
+        """Hand over a record, waiting only while the buffer is full. The record is sent in the background.
 
-        Without `partition` the key's hash chooses it. `timestamp_ms` is milliseconds since the epoch, by default now.
-        `headers` are (name, bytes or None) pairs. Raises KafkaTimeoutError when there is no room, or no metadata of
-        the topic, within max.block.ms, RecordTooLargeError, IllegalStateError outside of a transaction where the
-        producer is transactional, and TypeError for what is not bytes.
+        Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
+        (default: now). `headers` are (name, bytes or None) pairs.
+
+        Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
+        Raises RecordTooLargeError if the record is too large, IllegalStateError if the producer is transactional and no
+        transaction is open, and TypeError for values that are not bytes.
         """
         delivery = self._client.enqueue(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
@@ -168,16 +171,17 @@ class Producer(Facade[AsyncProducer]):
     abort_transaction = blocking(AsyncProducer.abort_transaction)
 
     def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
-        """Return a context manager: begins a transaction, commits it at the end of the block, aborts on an exception.
+        """Return a context manager that begins a transaction, commits it at the end of the block, and aborts it on an
+        exception.
 
-        The first one initialises the producer if `init_transactions` was not called, or only without an assignment.
-        With `partitions` the transaction may write to these only, apart from offsets.
+        The producer's first transaction initialises the producer if `init_transactions` was not called. With
+        `partitions` the transaction may write to these partitions only, apart from offsets.
         """
         return Transaction(self._background, self._client.transaction(partitions))
 
     @property
     def transactional_id(self) -> str | None:
-        """The transactional id: the one that is set, or that the broker assigned; None before it has."""
+        """The configured transactional id, else the id that the broker has assigned; None before it assigns an id."""
         return self._client.transactional_id
 
     @property

@@ -1,4 +1,4 @@
-"""The admin client, `Admin`: topics, configs, groups and their offsets, transactions."""
+"""The admin client: topics, configs, groups and their offsets, transactions."""
 
 from .admin import Admin
 from .claims import GroupClaim

@@ -1,4 +1,4 @@
-"""`Admin`, the admin client. The modules `topics`, `groups`, `claims` and `transactions` make its requests.
+"""`Admin`: the admin client. The modules `topics`, `groups`, `claims` and `transactions` send its requests.
 
 A call about several items returns {item: None or the exception}, or raises the first exception where its docstring says
 so. Every call retries retriable failures, for default.api.timeout.ms at most.
@@ -46,7 +46,7 @@ from .values import ClusterDescription, ConfigEntry, ConfigResource, GroupDescri
 T = TypeVar("T")
 
 LONGEST_TRANSACTION_MS: Final = 900_000
-"""Kafka's default of transaction.max.timeout.ms: a transaction that is open for longer is suspect."""
+"""Kafka's default of transaction.max.timeout.ms. A transaction that is open for longer is suspected to hang."""
 
 
 class Admin:
@@ -114,10 +114,11 @@ class Admin:
     async def create_topics(
         self, new_topics: Iterable[NewTopic], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Create topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic.
+        """Create topics. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
 
-        A request whose response was lost is sent again. If it turns out then that a topic exists, which did not exist
-        when the call began and has the wanted number of partitions, this call has created it.
+        A request whose response was lost is sent again. If the second response says that a topic exists, the call
+        counts the topic as created by itself, provided that the topic did not exist when the call began and has the
+        wanted number of partitions.
         """
         outcomes = await topics.create_topics(self._calls, topics_to_create(new_topics), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
@@ -129,11 +130,11 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; raises KafkaError if that fails, with TOPIC_ALREADY_EXISTS if it exists."""
+        """Create a topic; raises KafkaError if that fails, with code TOPIC_ALREADY_EXISTS if the topic exists."""
         await self.create_topics([NewTopic(name, partitions, replication_factor, configs or {})])
 
     async def delete_topics(self, names: Iterable[str], *, raise_errors: bool = True) -> dict[str, KafkaError | None]:
-        """Delete topics; raises the first failure, or with `raise_errors=False` returns every outcome by topic.
+        """Delete topics. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
 
         A request whose response was lost is sent again; a topic that does not exist then counts as deleted.
         """
@@ -141,14 +142,16 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of all topics, sorted; internal topics only with `internal`."""
+        """Return the names of all topics, sorted; internal topics only with `internal=True`."""
         calls = self._calls
         calls.cluster.track_all()
         metadata = await calls.retrying(calls.cluster.refresh, "list topics")
         return sorted(name for name, topic in metadata.topics.items() if internal or not topic.is_internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Return partitions, leaders and replicas of topics; raises InvalidTopicError if a topic does not exist."""
+        """Return partitions, leaders and replicas of topics by name; raises InvalidTopicError if a topic does not
+        exist.
+        """
         calls, wanted = self._calls, names_of(names, "topics")
         try:
             metadata = await calls.retrying(lambda: calls.cluster.refresh(wanted), "describe topics")
@@ -168,16 +171,17 @@ class Admin:
     async def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Add partitions to topics: {topic: new total}. The partition of a key changes.
+        """Add partitions to topics: {topic: new total}. Keys may then belong to other partitions than before.
 
-        `validate_only` adds none. A request whose response was lost is sent again; a topic that has the wanted total
-        then counts as done. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
+        With `validate_only` no partition is added. A request whose response was lost is sent again; a topic that has
+        the wanted total then counts as done. Raises the first failure, or with `raise_errors=False` returns every
+        outcome by topic.
         """
         outcomes = await topics.create_partitions(self._calls, partition_totals(totals), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_records(self, before: ByPartition[int]) -> dict[TopicPartition, int]:
-        """Delete the records below an offset per partition (-1: all); returns the new first offsets.
+        """Delete the records below an offset in each partition (-1: all records); returns the new log start offsets.
 
         Raises the first failure; records of other partitions may be deleted by then.
         """
@@ -186,11 +190,11 @@ class Admin:
     async def list_offsets(
         self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
-        """Look up an offset per partition: since a time in ms, or -1 for the end, -2 for the start, -3 for the latest
-        timestamp.
+        """Look up one offset in each partition: the first at or after a time in ms since the epoch, or -1 for the end,
+        -2 for the start, -3 for the record with the latest timestamp.
 
-        The offset is -1 where no record is that young. With `isolation_level="read_committed"` the end is the last
-        stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
+        The returned offset is -1 where no record is at or after the time. With `isolation_level="read_committed"` the
+        end is the last stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
         """
         cluster, asked = self._calls.cluster, times_to_look_up(wanted)
         read_committed = is_read_committed(isolation_level)
@@ -218,9 +222,10 @@ class Admin:
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Set configs, and leave the others as they are (KIP-339); the value None removes what was set.
+        """Set configs and leave the others as they are (KIP-339). The value None removes a config's own value.
 
-        `validate_only` changes nothing. Raises the first failure, or with `raise_errors=False` returns every outcome.
+        With `validate_only` nothing changes. Raises the first failure, or with `raise_errors=False` returns every
+        outcome by resource.
         """
         outcomes = await topics.alter_configs(self._calls, config_changes(changes), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
@@ -228,11 +233,11 @@ class Admin:
     # -- groups
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """Return the groups of all brokers, only those in `states` if given (Kafka 2.6 and newer)."""
+        """Return the groups of all brokers; with `states`, only groups in these states (Kafka 2.6 and newer)."""
         return await groups.list_groups(self._calls, names_of(states, "states"))
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return state and members of groups; a group that does not exist has the state Dead."""
+        """Return the state and the members of each group; a group that does not exist has the state Dead."""
         calls = self._calls
         return {group_id: await groups.describe_group(calls, group_id) for group_id in names_of(group_ids, "groups")}
 
@@ -279,15 +284,15 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def group_claims(self, group_id: str) -> list[GroupClaim]:
-        """Return the producers that alone may commit the group's offsets, by input partition (group-aware
-        transactions).
+        """Return the claims of a group: for each input partition, the only producer that may commit its offsets
+        (group-aware transactions).
 
-        Raises UnsupportedVersionError where the broker does not have the feature (Apache Kafka).
+        Raises UnsupportedVersionError where the broker does not have the feature, as Apache Kafka does not.
         """
         return await claims.group_claims(self._calls, name_of(group_id, "group_id"))
 
     async def unfence_group(self, group_id: str) -> list[GroupClaim]:
-        """Drop all claims of the group, so that any producer may commit its offsets, and return the dropped claims.
+        """Remove all claims of a group, so that any producer may commit its offsets; returns the removed claims.
 
         A producer that is still running claims its partitions again only when it is initialised again. Raises
         UnsupportedVersionError as `group_claims` does.
@@ -301,10 +306,10 @@ class Admin:
     ) -> dict[str, FencedProducer]:
         """Fence the current producers of transactional ids, and abort their open transactions (KIP-618).
 
-        Each id gets a new epoch: older producers can neither write nor commit. A producer started later with the id
-        works as usual. Returns by id its producer id and new epoch, or the error; nothing is raised for a single id.
-        `timeout_ms` (default.api.timeout.ms) bounds the call. It also becomes the id's transaction timeout for the time
-        being, so the broker's transaction.max.timeout.ms limits it.
+        Each id gets a new epoch, so older producers can neither write nor commit. A producer that starts later with the
+        id works as usual. Returns, by id, the producer id and the new epoch, or the error; a failure of a single id is
+        not raised. `timeout_ms` (default: default.api.timeout.ms) bounds the call. Until the next producer initialises
+        the id, `timeout_ms` is also the id's transaction timeout, so the broker's transaction.max.timeout.ms limits it.
         """
         return await transactions.fence(
             self._calls_within(timeout_ms), names_of(transactional_ids, "transactional ids")
@@ -320,9 +325,9 @@ class Admin:
     ) -> list[TransactionListing]:
         """Return the transactional ids of all coordinators that match every given filter.
 
-        `states`: Kafka's names (Empty, Ongoing, PrepareCommit, …). `min_duration_ms`: the transaction began longer ago
-        (Kafka 3.8). `pattern`: a regular expression in RE2's syntax that matches the whole id (Kafka 4.1). Raises
-        UnsupportedVersionError where a broker is too old for a filter.
+        `states`: Kafka's names of states (Empty, Ongoing, PrepareCommit, …). `min_duration_ms`: only transactions that
+        began longer ago than this (Kafka 3.8). `pattern`: a regular expression in RE2's syntax that matches the whole
+        id (Kafka 4.1). Raises UnsupportedVersionError where a broker is too old for a filter.
         """
         return await transactions.list_transactions(
             self._calls,
@@ -333,9 +338,9 @@ class Admin:
         )
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Return state, producer, timeout, start and partitions by transactional id; raises the first failure.
+        """Return state, producer, timeout, start and partitions by transactional id. Raises the first failure.
 
-        An unknown id raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND.
+        An unknown id raises KafkaError with code TRANSACTIONAL_ID_NOT_FOUND.
         """
         wanted, described = names_of(transactional_ids, "transactional ids"), {}
         for transactional_id, one in (await transactions.describe_transactions(self._calls, wanted)).items():
@@ -347,14 +352,15 @@ class Admin:
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
-        """Return the producers that each partition's leader knows; raises the first failure."""
+        """Return, by partition, the producers that the partition's leader knows. Raises the first failure."""
         return await transactions.describe_producers(self._calls, sorted(partitions_of(partitions)))
 
     async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
-        """End a hanging transaction in one partition: its leader writes an abort marker. Raises the leader's error.
+        """End a hanging transaction in one partition: the partition's leader writes an abort marker. Raises the
+        leader's error.
 
-        No coordinator takes part. Do not abort a transaction that a coordinator has open, because its commit would
-        leave this partition out: `fence_producers` ends it.
+        No coordinator takes part. Do not abort a transaction that a coordinator still has open, because its later
+        commit would leave this partition out: end it with `fence_producers` instead.
         """
         await transactions.abort(self._calls, abort_spec(spec))
 
@@ -366,8 +372,9 @@ class Admin:
     ) -> list[HangingTransaction]:
         """Return transactions that are open in a partition and unknown to every coordinator (KIP-664).
 
-        Looks at all partitions of the cluster unless `partitions` are given. Transactions with a record younger than
-        `older_than_ms` are left out; 0 leaves none out, and the default is Kafka's transaction.max.timeout.ms.
+        Checks all partitions of the cluster unless `partitions` are given. A transaction whose producer's last record
+        is younger than `older_than_ms` is left out. 0 leaves none out; the default is Kafka's
+        transaction.max.timeout.ms.
         """
         calls = self._calls
         if partitions is None:

@@ -1,7 +1,7 @@
-"""Claims of group-aware producers on the input partitions of a consumer group: read, and removed by hand.
+"""Claims of group-aware producers on the input partitions of a consumer group: reads and removes them.
 
-They are the config `transaction.claims` of a resource of type GROUP. A broker without the transaction extension does
-not have that config.
+The claims are the config `transaction.claims` of a resource of type GROUP. A broker without the transaction extension
+does not have that config.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CONFIG: Final = "transaction.claims"
 
 
 class GroupClaim(NamedTuple):
-    """A claimed input partition, and the producer that alone may commit the group's offsets on it.
+    """A claimed input partition, and the only producer that may commit the group's offsets on it.
 
-    Producers with an older `generation_id`, or without one, are refused.
+    Producers with an older `generation_id`, or without a generation, are refused.
     """
 
     partition: TopicPartition
@@ -32,18 +32,20 @@ class GroupClaim(NamedTuple):
 
 
 async def group_claims(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
-    """DescribeConfigs of the group; raises UnsupportedVersionError where the broker has no claims."""
+    """Return the group's claims, read with DescribeConfigs; raises UnsupportedVersionError where the broker has no
+    claims.
+    """
     resource = ConfigResource(ResourceType.GROUP, group_id)
     try:
         entry = (await describe_configs(calls, [resource]))[resource].get(CONFIG)
     except KafkaError as error:
         if error.code is not ErrorCode.INVALID_REQUEST:
             raise
-        entry = None  # before Kafka 3.9 there are no configs of groups
+        entry = None  # before Kafka 3.9, groups have no configs
     if entry is None:
         raise UnsupportedVersionError(
             ErrorCode.UNSUPPORTED_VERSION,
-            "the broker keeps no claims of groups: that needs oncelog at inter.broker.protocol.version 4.1 or above",
+            "the broker keeps no claims of groups: use oncelog with inter.broker.protocol.version 4.1 or above",
         )
     return sorted(
         GroupClaim(
@@ -57,7 +59,7 @@ async def group_claims(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
 
 
 async def unfence_group(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
-    """Delete the claims with IncrementalAlterConfigs, and return those that were deleted."""
+    """Delete the group's claims with IncrementalAlterConfigs, and return the deleted claims."""
     claims = await group_claims(calls, group_id)
     if claims:
         resource = ConfigResource(ResourceType.GROUP, group_id)

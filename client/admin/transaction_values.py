@@ -10,7 +10,7 @@ from ..values import TopicPartition
 
 
 class FencedProducer(NamedTuple):
-    """The outcome of fencing a transactional id: its producer id and new epoch, or -1 and -1 with an `error`.
+    """The outcome of fencing a transactional id: the id's producer id and new epoch, or -1 and -1 with an `error`.
 
     Every producer with an older epoch is fenced, and its open transaction is aborted.
     """
@@ -21,7 +21,9 @@ class FencedProducer(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """A listed transactional id; `state` is Kafka's name ("Ongoing"), `coordinator` the id of its broker."""
+    """A listed transactional id. `state` is Kafka's name ("Ongoing"); `coordinator` is the id of the coordinating
+    broker.
+    """
 
     transactional_id: str
     producer_id: int
@@ -32,8 +34,8 @@ class TransactionListing(NamedTuple):
 class TransactionDescription(NamedTuple):
     """The coordinator's view of a transactional id.
 
-    `started_ms` and `partitions` describe the transaction that is open or being ended; without one they are None and
-    empty.
+    `started_ms` and `partitions` describe the transaction that is open or being ended. Without a transaction they are
+    None and empty.
     """
 
     transactional_id: str
@@ -47,17 +49,17 @@ class TransactionDescription(NamedTuple):
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the coordinator will abort the transaction; None unless it is undecided."""
+        """The time when the coordinator will abort the transaction; None unless the transaction is undecided."""
         if self.state != "Ongoing" or self.started_ms is None:
             return None
         return self.started_ms + self.timeout_ms
 
 
 class ProducerDescription(NamedTuple):
-    """A producer as a partition's leader knows it.
+    """The state of a producer that a partition's leader knows.
 
-    `transaction_start_offset` is the first offset of its open transaction, or None. `coordinator_epoch` is that of the
-    last marker, -1 before the first. `last_timestamp_ms` is that of its last record, -1 if it is unknown.
+    `transaction_start_offset` is the first offset of the producer's open transaction, or None. `coordinator_epoch` is
+    that of the last marker, -1 before the first. `last_timestamp_ms` is that of the last record, -1 if it is unknown.
     """
 
     producer_id: int
@@ -69,7 +71,7 @@ class ProducerDescription(NamedTuple):
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Identifies an open transaction of a partition with everything that an abort marker needs (Kafka's name)."""
+    """Identifies an open transaction of a partition, with all values that its abort marker needs (Kafka's name)."""
 
     partition: TopicPartition
     producer_id: int
@@ -84,14 +86,14 @@ class AbortTransactionSpec(NamedTuple):
 
 
 class WhyHanging(Enum):
-    """Why no coordinator will ever end a transaction."""
+    """The reason why no coordinator will ever end a transaction."""
 
     NO_TRANSACTIONAL_ID = "no transactional id has its producer id any more"
     NOT_ITS_TRANSACTION = "the transactional id has no transaction open on this partition"
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that is open in a partition and unknown to every coordinator: it blocks read_committed readers."""
+    """A transaction that is open in a partition but unknown to all coordinators: it blocks read_committed consumers."""
 
     partition: TopicPartition
     producer: ProducerDescription
@@ -100,5 +102,5 @@ class HangingTransaction(NamedTuple):
 
     @property
     def abort_spec(self) -> AbortTransactionSpec:
-        """The argument for `Admin.abort_transaction` that ends it."""
+        """The argument for `Admin.abort_transaction` that ends this transaction."""
         return AbortTransactionSpec.of(self.partition, self.producer)

@@ -1,4 +1,4 @@
-"""The consumer, `Consumer`: subscription, group membership, fetching, committed offsets."""
+"""The consumer client: subscription, group membership, fetching, committed offsets."""
 
 from .consumer import CommitCallback, Consumer, OffsetLike
 from .errors import (

@@ -1,11 +1,11 @@
 """`Consumer`: reads records of topics, alone or as a member of a group.
 
-It joins the parts, which do the work: subscription, coordinator (group membership), fetcher (records), committed
-offsets, offset look-ups. One task polls at a time; other calls may be made beside it.
+`Consumer` connects the parts that do the work: subscription, coordinator (group membership), fetcher (records),
+committed offsets and offset look-ups. Only one task may poll at a time; other tasks may make other calls meanwhile.
 
 Delivery: records that `poll`, `getmany` or the iteration returned count as processed at the next of these calls. Only
-then are they committed automatically, or their partitions given up in a rebalance. The position moves with each record
-that the iteration returns.
+then are their offsets committed automatically, or their partitions given up in a rebalance. The iteration moves the
+position with each record that it returns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 OffsetLike = int | OffsetAndMetadata
 
 YIELD_EVERY: Final = 128
-"""Records that the iteration hands out before it lets the event loop do something else."""
+"""Number of records after which the iteration lets other tasks of the event loop run."""
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], BaseException | None], None]
 
@@ -64,10 +64,10 @@ class Consumer:
             async for record in consumer:
                 print(record.value)
 
-    Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. `topics`, or a `pattern` that has
-    to match the whole topic name, subscribe from the start. Raises ConfigError for invalid settings, and
-    IllegalStateError for a listener that cannot be called. At the end of the block offsets are committed, if
-    enable.auto.commit, unless an exception ends it.
+    Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. `topics`, or a `pattern` that
+    must match the whole topic name, subscribes the consumer when it starts. Raises ConfigError for invalid settings,
+    and IllegalStateError for a listener without the methods of RebalanceListener. With enable.auto.commit the end of
+    the block commits the offsets, unless an exception ends the block.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception it is not known what was processed: committing could lose records.
+        # After an exception it is unknown which records were processed: a commit could skip unprocessed ones.
         await self.close(commit=kind is None, timeout_s=grace_s(self.config, error))
 
     async def start(self) -> None:
@@ -141,9 +141,10 @@ class Consumer:
         """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
-        default.api.timeout.ms). After that, records that were not committed come again, and the group waits for the
-        session timeout. A rebalance listener has as long, and max.poll.interval.ms in addition unless `timeout_s` is
-        given; then it is cancelled. Raises IllegalStateError in a rebalance listener that a poll has called.
+        default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
+        the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms unless
+        `timeout_s` is given; then it is cancelled. Raises IllegalStateError in a rebalance listener that a poll has
+        called.
         """
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
@@ -154,7 +155,7 @@ class Consumer:
             return
         self._awake.set()
         usual_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
-        # A listener that takes longer than the application may take between two polls does not return at all.
+        # A listener that runs longer than max.poll.interval.ms is expected never to return.
         scope = asyncio.timeout(usual_s + self.config.max_poll_interval_ms / 1000 if timeout_s is None else timeout_s)
         try:
             async with scope:
@@ -170,7 +171,7 @@ class Consumer:
             self._open = False
             self._repeated_refresh.close()
             if self._coordinator is not None:
-                await self._coordinator.stop()  # the time may have been over before it was closed
+                await self._coordinator.stop()  # the timeout may have ended the block before close() was called
             await self._fetcher.close()
             await self._cluster.close()
 
@@ -183,9 +184,10 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share these topics, or those that match the pattern, with the group; replaces the former subscription.
+        """Subscribe to these topics, or to the topics that match the pattern; replaces the former subscription.
 
-        Raises IllegalStateError for a listener without the methods of RebalanceListener, or with a generator as one.
+        The members of the group share the partitions of the topics. Raises IllegalStateError for a listener without the
+        methods of RebalanceListener, or with a generator as a method.
         """
         self._check_open()
         check_listener(listener)
@@ -216,7 +218,7 @@ class Consumer:
         self._cluster.track_only(())
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions, without a group's assignment."""
+        """Read exactly these partitions, without an assignment by the group."""
         self._check_open()
         wanted = partitions_of(partitions)
         self._subscription.assign_manually(wanted)
@@ -224,7 +226,7 @@ class Consumer:
         self._look_again()
 
     def subscription(self) -> set[str]:
-        """Return the topics of the subscription; with a pattern those that match now."""
+        """Return the subscribed topics; with a pattern, the topics that match now."""
         return set(self._subscription.topics)
 
     def assignment(self) -> set[TopicPartition]:
@@ -234,11 +236,11 @@ class Consumer:
     # -- reading
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Return the next records, at most `max_records` (max.poll.records), or [] after the timeout.
+        """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
-        Records of a partition are in order. A timeout of 0 does not wait for records; one that is negative, infinite or
-        not a number is a ValueError. Raises NoOffsetForPartitionError, OffsetOutOfRangeError,
-        RecordCorruptError, FencedInstanceError, AuthorizationError, and what a rebalance listener raised.
+        The records of each partition are in order. A timeout of 0 does not wait for records. Raises ValueError for a
+        timeout that is negative, infinite or not a number; NoOffsetForPartitionError, OffsetOutOfRangeError,
+        RecordCorruptError, FencedInstanceError or AuthorizationError; and the exceptions of a rebalance listener.
         """
         batches = await self.getmany(timeout_ms, max_records)
         if len(batches) == 1:
@@ -248,10 +250,10 @@ class Consumer:
     async def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return the next records by partition, as `poll` does; with `partitions` only records of these."""
+        """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
         self._check_open()
         if self._polling:
-            raise IllegalStateError("another task polls this consumer: one at a time")
+            raise IllegalStateError("another task polls this consumer: only one task may poll at a time")
         if self._coordinator is not None:
             self._coordinator.refuse_in_listener("poll()")
         if not (self._subscription.automatic or self._subscription.assigned):
@@ -264,7 +266,7 @@ class Consumer:
         if max_records is not None:
             most = whole_number(max_records, "max_records", MAX_INT32, at_least=-MAX_INT32)
         if most < 1:
-            raise IllegalStateError(f"max_records={most}: ask for at least one")
+            raise IllegalStateError(f"max_records={most} must be at least 1")
         only = partitions_of(partitions)
         membership = self._coordinator.membership if self._coordinator is not None else None
         self._polling = True
@@ -281,7 +283,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record, waiting for as long as it takes; ends when the consumer is closed."""
+        """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
         if self._closed:
             raise StopAsyncIteration
         self._check_open()
@@ -311,7 +313,7 @@ class Consumer:
         self, deadline: float, most: int, only: frozenset[TopicPartition]
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         coordinator = self._coordinator
-        await asyncio.sleep(0)  # a loop of polls must not starve the tasks that fetch and keep the session
+        await asyncio.sleep(0)  # a loop of polls must not starve the tasks that fetch records and send heartbeats
         while True:
             self._awake.clear()
             may = coordinator is None or await coordinator.poll(deadline)
@@ -338,16 +340,19 @@ class Consumer:
     # -- positions
 
     async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
-        """Return the offset of the next record that will be returned; waits until it is known.
+        """Return the offset of the next record that the consumer will return; waits until it is known.
 
-        Raises KafkaTimeoutError after the timeout (default.api.timeout.ms); PendingTransactionError is one.
+        Raises KafkaTimeoutError after the timeout (default: default.api.timeout.ms), or its subclass
+        PendingTransactionError if an undecided transaction is the cause.
         """
         self._check_open()
         timeout_s = self._api_timeout_s if timeout_ms is None else duration_of(timeout_ms, "timeout_ms") / 1000
         return await self._positions.of(partition_of(partition), timeout_s)
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Continue at `offset`, which the next fetch checks. Raises IllegalStateError for an unassigned partition."""
+        """Continue at `offset`; the next fetch checks it. Raises IllegalStateError for a partition that is not
+        assigned.
+        """
         self._check_open()
         at, epoch = (offset.offset, offset.leader_epoch) if isinstance(offset, OffsetAndMetadata) else (offset, -1)
         if isinstance(at, int) and at < 0:
@@ -356,12 +361,12 @@ class Consumer:
         self._look_again()
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Continue at the first record of these partitions; without any, of all assigned ones."""
+        """Continue at the first record of these partitions; without arguments, of all assigned partitions."""
         await self._seek_to(partitions, EARLIEST)
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Continue at the end (read_committed: last stable offset) of these partitions; without any, of all assigned
-        ones.
+        """Continue at the end of these partitions (with read_committed: at the last stable offset); without arguments,
+        of all assigned partitions.
         """
         await self._seek_to(partitions, LATEST)
 
@@ -374,21 +379,21 @@ class Consumer:
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
-        """Return the position to commit after the returned records; raises IllegalStateError before the first."""
+        """Return the position to commit after the returned records; raises IllegalStateError before the first one."""
         self._check_open()
         state = self._subscription.state(partition)
         if state.position is None:
-            raise IllegalStateError(f"nothing of {TopicPartition(*partition)} was returned yet")
+            raise IllegalStateError(f"no record of {TopicPartition(*partition)} was returned yet")
         return OffsetAndMetadata(state.position, "", state.leader_epoch)
 
     def wakeup(self) -> None:
-        """Make the waiting poll, or else the next one, return without records."""
+        """Make the waiting poll return without records; if no poll is waiting, the next one does."""
         self._woken = True
         if self._open:
             self._awake.set()
 
     def forget_positions(self) -> None:
-        """Drop what is buffered and go on from the committed offsets: after a transaction was aborted."""
+        """Drop the buffered records and continue from the committed offsets. Use it after a transaction was aborted."""
         self._check_open()
         for state in self._subscription.assigned.values():
             state.forget_position()
@@ -396,7 +401,7 @@ class Consumer:
         self._look_again()
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Return no records of these partitions; they stay assigned."""
+        """Stop returning records of these partitions; they stay assigned."""
         self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = True
@@ -414,7 +419,7 @@ class Consumer:
         return {one for one, state in self._subscription.assigned.items() if state.paused}
 
     async def lag(self, partition: tuple[str, int]) -> int:
-        """Return the offsets between the position and the end (read_committed: the last stable offset)."""
+        """Return the number of offsets from the position to the end (with read_committed: the last stable offset)."""
         partition = partition_of(partition)
         position = await self.position(partition)
         state = self._subscription.state(partition)
@@ -426,10 +431,10 @@ class Consumer:
     # -- offsets
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit these offsets, or the positions, and wait until they are durable.
+        """Commit these offsets, by default the current positions, and wait until they are durable.
 
-        Commits that were begun in the background before end first, so that the last call decides. Raises
-        CommitFailedError if the partitions may belong to another member now, RebalanceInProgressError, and
+        First waits for earlier commits in the background, so that this commit is the last. Raises CommitFailedError if
+        the partitions may belong to another member now, RebalanceInProgressError if the group rebalances, and
         KafkaTimeoutError after default.api.timeout.ms.
         """
         coordinator = self._with_group("commit()")
@@ -442,9 +447,9 @@ class Consumer:
     def commit_async(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Future[None]:
-        """Commit in the background without retries; the future and the callback receive the outcome.
+        """Commit in the background without retries. The returned future and the callback receive the outcome.
 
-        Without a callback, a failure of a future that nobody awaits is reported by the event loop.
+        Without a callback, the event loop reports the failure of a future that is not awaited.
         """
         coordinator = self._with_group("commit_async()")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
@@ -460,7 +465,7 @@ class Consumer:
         return task
 
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset of each partition, or None; by default of all assigned partitions."""
+        """Return the group's committed offset of each partition, or None; by default, of all assigned partitions."""
         coordinator = self._with_group("committed()")
         wanted = partitions_of(partitions) or list(self._subscription.assigned)
         return await coordinator.offsets.fetch(wanted, timeout_s=self._api_timeout_s)
@@ -470,7 +475,7 @@ class Consumer:
         return await self._offsets_at(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the end of each partition: its high watermark, or with read_committed its last stable offset."""
+        """Return the end offset of each partition: the high watermark, with read_committed the last stable offset."""
         return await self._offsets_at(partitions, LATEST)
 
     async def _offsets_at(self, partitions: Iterable[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
@@ -482,7 +487,7 @@ class Consumer:
         return {one: listed.offset for one, listed in found.items()}
 
     async def offsets_for_times(self, timestamps: ByPartition[int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record since a time (ms since the epoch) for each partition, or None if there is none."""
+        """Return, for each partition, the first record at or after a time (ms since the epoch), or None if none is."""
         self._check_open()
         wanted = {partition_of(one): whole_number(at, "timestamp", MAX_INT64) for one, at in timestamps.items()}
         found = await list_offsets(
@@ -495,28 +500,30 @@ class Consumer:
             for one, listed in found.items()
         }
 
-    # -- around it
+    # -- group membership and metadata
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return who this member is, for `Producer.send_offsets` (KIP-447)."""
+        """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447)."""
         return self._with_group("group_metadata()").group_metadata()
 
     def group_assignment(self) -> ConsumerAssignment:
         """Return this member's partitions and the generation that assigned them, for `Producer.init_transactions`.
 
-        The right moment is `RebalanceListener.on_partitions_assigned`, before the committed offsets are read. Raises
-        RebalanceInProgressError when this consumer is no member of its group now: poll first.
+        Call it in `RebalanceListener.on_partitions_assigned`, before you read the committed offsets. Raises
+        RebalanceInProgressError if this consumer is not a member of its group now: poll first.
         """
         return self._with_group("group_assignment()").group_assignment()
 
     def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
-        """Have the group rebalance at the next poll."""
+        """Make the group rebalance at this member's next poll."""
         self._with_group("enforce_rebalance()").membership.request_rejoin(reason)
 
     async def until_rebalance(self) -> None:
-        """Wait until the group rebalances, or this membership is over: the next poll is what goes on with it.
+        """Wait until the group rebalances or this consumer has lost its membership. The next poll then rejoins the
+        group.
 
-        For who does long work between two polls, and would rather drop it than hold up the group. Not beside a poll.
+        Use it to interrupt long work between two polls, so that the work does not delay the group's rebalance. Do not
+        call it while a poll is running.
         """
         coordinator = self._with_group("until_rebalance()")
         while not coordinator.rebalance_due:
@@ -525,9 +532,10 @@ class Consumer:
             self._check_open()
 
     async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """Return the partitions of a topic; raises UnknownTopicError, soon, if it does not exist and is not created.
+        """Return the partitions of a topic. Raises UnknownTopicError, soon, if the topic does not exist and is not
+        created.
 
-        Raises KafkaTimeoutError after default.api.timeout.ms where the cluster does not say.
+        Raises KafkaTimeoutError after default.api.timeout.ms if the cluster does not respond.
         """
         self._check_open()
         return (await self._cluster.topic(topic, self._api_timeout_s, patient=False)).partitions
@@ -535,7 +543,7 @@ class Consumer:
     # -- inside
 
     def _with_group(self, what: str) -> ConsumerCoordinator:
-        if not self._open:  # not once it is closing: a rebalance listener may commit then
+        if not self._open:  # while closing, `_open` is still true: a rebalance listener may commit then
             self._check_open()
         if self._coordinator is None:
             raise IllegalStateError(f"{what} needs a group.id")

@@ -1,4 +1,4 @@
-"""Errors of the consumer, besides the client's common ones; the `remedy` of each says what to do."""
+"""The consumer's own errors, besides those of all clients. The `remedy` of each says what to do."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..values import TopicPartition
 class CommitFailedError(KafkaError):
     """The offsets were not committed: the member has left the group, and its partitions may belong to another member.
 
-    The partitions' new owner processes again what was processed since the last commit. If processing took too long,
-    poll more often, or raise max.poll.interval.ms.
+    The partitions' new owner processes the records since the last commit again. If processing took too long, poll
+    more often, or raise max.poll.interval.ms.
     """
 
 
 class RebalanceInProgressError(RetriableError):
-    """The offsets were not committed because the group rebalances: poll, then commit what is still assigned."""
+    """The offsets were not committed because the group rebalances: poll, then commit the partitions still assigned."""
 
-    remedy = "call poll() so that the rebalance can end, then commit what is still assigned"
+    remedy = "call poll() so that the rebalance can end, then commit the partitions that are still assigned"
 
 
 class FencedInstanceError(FatalError):
-    """Another consumer with the same group.instance.id has taken this one's place."""
+    """Another consumer with the same group.instance.id has taken this consumer's place."""
 
     remedy = "close this consumer; give each instance its own group.instance.id"
 
@@ -36,7 +36,7 @@ class _OfPartitions(KafkaError):
 
 
 class NoOffsetForPartitionError(_OfPartitions):
-    """There is no committed offset and auto.offset.reset is none: `seek`, or commit an offset first."""
+    """A partition has no committed offset, and auto.offset.reset is none: `seek`, or commit an offset first."""
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         names = ", ".join(map(str, sorted(partitions)))
@@ -48,8 +48,8 @@ class NoOffsetForPartitionError(_OfPartitions):
 
 
 class OffsetOutOfRangeError(_OfPartitions):
-    """The position is not in the log, because records were deleted or the topic was made anew, and auto.offset.reset is
-    none: `seek` elsewhere.
+    """The position is not in the log, because records were deleted or the topic was recreated, and auto.offset.reset is
+    none: `seek` to another offset.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, why: str = "out of range") -> None:
@@ -62,13 +62,13 @@ class OffsetOutOfRangeError(_OfPartitions):
 
 
 class RecordCorruptError(KafkaError):
-    """A batch cannot be read from `offset` on; the position stays there.
+    """A batch cannot be read from `offset` on; the position stays at `offset`.
 
     To skip the rest of the batch on purpose, `seek` to `next_offset`; it is -1 if the end of the batch is unknown.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, reason: str, next_offset: int = -1) -> None:
-        remedy = "seek() beyond it" if next_offset < 0 else f"seek() to offset {next_offset}"
+        remedy = "seek() beyond the batch" if next_offset < 0 else f"seek() to offset {next_offset}"
         super().__init__(
             ErrorCode.CORRUPT_MESSAGE, f"{partition}, batch at offset {offset}: {reason}; {remedy} to skip it"
         )

@@ -1,4 +1,4 @@
-"""The application's part in a rebalance: `RebalanceListener`."""
+"""`RebalanceListener`: the application's callbacks in a rebalance."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partiti
 
 
 class RebalanceListener:
-    """Base class of rebalance listeners: override what you need, as plain or `async` methods. They run inside `poll()`.
+    """Base class of rebalance listeners. Override its methods as plain or `async` methods. They run inside `poll()`.
 
-    While `on_partitions_revoked` runs, this member still owns the partitions: commit what was processed, finish or
-    abort a transaction. In `on_partitions_lost` it does not: another member may own them, and a commit would fail. With
-    the cooperative protocol only partitions that really move are named. An exception ends the poll in which it is
-    raised. A method must not be a generator: nothing would run its body, so `subscribe` refuses it.
+    While `on_partitions_revoked` runs, this member still owns the partitions: commit the processed records, finish or
+    abort a transaction. While `on_partitions_lost` runs, it no longer owns them: another member may, and a commit would
+    fail. With the cooperative protocol only the partitions that change their owner are named. An exception of a method
+    ends the poll that has called it. A method must not be a generator, because its body would never run; `subscribe`
+    refuses generators.
     """
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
@@ -33,7 +34,7 @@ class RebalanceListener:
 
 
 def check_listener(listener: object) -> None:
-    """Raise IllegalStateError for a listener without one of the methods, or with one whose body nothing would run."""
+    """Raise IllegalStateError for a listener that lacks one of the methods, or whose method is a generator."""
     if listener is None:
         return
     for name in METHODS:
@@ -47,7 +48,7 @@ def check_listener(listener: object) -> None:
 
 
 async def settle(method: Callable[..., object], result: object) -> None:
-    """Await what a listener's method returned, if it is awaitable; raises IllegalStateError for a generator."""
+    """Await the result of a listener's method if it is awaitable; raises IllegalStateError for a generator."""
     if inspect.isawaitable(result):
         await result
     elif inspect.isgenerator(result) or inspect.isasyncgen(result):
@@ -56,4 +57,4 @@ async def settle(method: Callable[..., object], result: object) -> None:
 
 def _is_generator(method: Callable[..., object]) -> str:
     name = getattr(method, "__qualname__", repr(method))
-    return f"rebalance listener: {name} returns a generator, and nothing runs its body: remove the yield"
+    return f"rebalance listener: {name} returns a generator, whose body would never run: remove the yield"

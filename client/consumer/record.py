@@ -1,7 +1,6 @@
-"""`ConsumerRecord`: one small object per record, which shares with its batch what all records of a batch have in
-common.
+"""`ConsumerRecord`: a small object per record, which shares the values that all records of a batch have in common.
 
-Key, value and header values are bytes of their own, not views of a buffer: a record may be kept for any time.
+Key, value and header values are copies, not views of a buffer, so a record may be kept for any time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..values import TopicPartition
 
 
 class BatchOrigin(NamedTuple):
-    """What all records of one batch share."""
+    """The values that all records of a batch share."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -27,7 +26,8 @@ class ConsumerRecord(tuple[Any, ...]):
     """A record of a topic. `timestamp` is in ms since the epoch; `leader_epoch` is -1 where the broker does not send
     it.
 
-    Immutable. It is a tuple because tuples are made quickly, see `records_of`. A record is equal only to itself.
+    A record is immutable, and equal only to itself. The class is a tuple because tuples are created quickly; see
+    `records_of`.
     """
 
     __slots__ = ()
@@ -58,12 +58,12 @@ class ConsumerRecord(tuple[Any, ...]):
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """(name, value) pairs in the record's order."""
+        """The headers as (name, value) pairs, in the record's order."""
         return self[4] or []
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record comes from."""
+        """The topic and partition from which the record was read."""
         return self.origin.partition
 
     @property
@@ -78,12 +78,12 @@ class ConsumerRecord(tuple[Any, ...]):
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the record's batch, -1 where the broker does not send it."""
+        """The leader epoch of the record's batch; -1 where the broker does not send it."""
         return self.origin.leader_epoch
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who has set the timestamp: the producer, or the broker."""
+        """Whether the producer or the broker has set the timestamp."""
         return self.origin.timestamp_type
 
     def __repr__(self) -> str:
@@ -97,12 +97,12 @@ _new: Final = partial(tuple.__new__, ConsumerRecord)
 
 
 def records_of(rows: Iterable[Row]) -> list[ConsumerRecord]:
-    """Make the records of one batch, whose rows end with their `BatchOrigin`."""
-    return list(map(_new, rows))  # without a step in Python: a tenth of a microsecond for each
+    """Return the records of one batch, whose rows end with their `BatchOrigin`."""
+    return list(map(_new, rows))  # without Python code per record: a tenth of a microsecond for each
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record since a time: its offset, and its own timestamp in ms."""
+    """The first record at or after a time: its offset, and its own timestamp in ms."""
 
     offset: int
     timestamp: int

@@ -1,4 +1,4 @@
-"""Concurrent transactions with a fixed set of transactional ids: `TransactionalProducerPool`."""
+"""The producer pool: concurrent transactions with a fixed set of transactional ids (`TransactionalProducerPool`)."""
 
 from .errors import PoolExhaustedError
 from .pool import PoolStatus, TransactionalProducerPool

@@ -1,11 +1,11 @@
-"""`TransactionalProducerPool`: concurrent transactions, each with a producer and a transactional id of its own.
+"""`TransactionalProducerPool`: concurrent transactions, each with its own producer and transactional id.
 
 A transactional id has one transaction at a time. Random ids would defeat fencing: a transaction that a dead process
-left open would stay open until its timeout. So the ids are few and fixed, `{prefix}0` to `{prefix}{size - 1}`, and
-producers are kept and lent. `leases.py` decides which process uses which suffix.
+left open would stay open until its timeout. So the ids are few and fixed, `{prefix}0` to `{prefix}{size - 1}`, and the
+pool keeps the producers and lends them. `leases.py` decides which process uses which suffix.
 
-Invariants: a suffix is used by one task at a time, and only while the process holds it; a returned producer is lent
-again only if it is ready for a transaction; everything is bounded: producers by `size`, waiting tasks by `max_waiting`,
+Invariants: only one task uses a suffix at a time, and only while the process holds the suffix. A returned producer is
+lent again only if it is ready for a transaction. Producers are bounded by `size`, waiting tasks by `max_waiting`, and
 their wait by `max_wait_s`.
 """
 
@@ -35,7 +35,9 @@ from .waiting import TooManyWaitingError, WaitingLine
 log = logging.getLogger(__name__)
 
 RENEW_AFTER_S: Final = 86_400.0
-"""Brokers forget a transactional id after transactional.id.expiration.ms without use, by default seven days."""
+"""Seconds of idleness after which a producer is initialised again. Brokers forget a transactional id that is unused for
+transactional.id.expiration.ms, by default seven days.
+"""
 
 
 class PoolStatus(NamedTuple):
@@ -46,7 +48,7 @@ class PoolStatus(NamedTuple):
     in_use: int
     """Producers that are lent, or whose last transaction is still being aborted."""
     idle: int
-    """Producers that wait, connected, for their next task."""
+    """Connected producers that are ready to be lent."""
     waiting: int
     """Tasks that wait for a producer."""
 
@@ -67,16 +69,17 @@ class TransactionalProducerPool:
                 txn.send("topic", b"value")
 
     A transaction commits at the end of its block, and aborts on an exception. `async with pool.producer() as producer`
-    lends a producer for several transactions. Both raise PoolExhaustedError if none is free within `max_wait_s`, or if
-    `max_waiting` tasks wait already, and the errors of `Producer.start` and `init_transactions` when a producer has to
-    be made.
+    lends a producer for several transactions. Both raise PoolExhaustedError if no producer is free within `max_wait_s`,
+    or if `max_waiting` tasks are already waiting. If the pool has to make a producer, they also raise the errors of
+    `Producer.start` and `init_transactions`.
 
-    `size` is the number of transactional ids, `{prefix}0` and so on, of all processes with this prefix together. They
-    divide them through the consumer group `{prefix}producer-pool`. With `exclusive=True` there is no group, and no
-    other process may use the prefix. An idle producer is initialised again after `renew_after_s`, which must be below
-    the brokers' transactional.id.expiration.ms. `settings` are those of `Producer`.
+    `size` is the number of transactional ids (`{prefix}0` and so on) of all processes with this prefix together. The
+    processes divide the ids among themselves through the consumer group `{prefix}producer-pool`. With `exclusive=True`
+    no group is used, and no other process may use the prefix. An idle producer is initialised again after
+    `renew_after_s`, which must be below the brokers' transactional.id.expiration.ms. `settings` are those of
+    `Producer`.
 
-    All calls must be made on the event loop on which the pool was started, and a producer is used by the task that took
+    All calls must be made on the event loop on which the pool was started. Only the task that took a producer may use
     it.
     """
 
@@ -95,7 +98,7 @@ class TransactionalProducerPool:
         **settings: Unpack[PoolKeywords],
     ) -> None:
         if not prefix:
-            raise ConfigError("prefix", "is empty: it begins the transactional ids of this application")
+            raise ConfigError("prefix", "is empty: give a prefix for the transactional ids of this application")
         size = count_setting(size, "size", at_most=MAX_SIZE)
         max_wait_s = duration_setting(max_wait_s, "max_wait_s")
         max_waiting = count_setting(max_waiting, "max_waiting", at_least=0)
@@ -110,7 +113,7 @@ class TransactionalProducerPool:
         self._max_wait_s = max_wait_s
         self._renew_after_s = renew_after_s
         self._settings = both
-        first = Producer({**both, "transactional_id": f"{prefix}0"})  # refuses wrong settings here, not in some task
+        first = Producer({**both, "transactional_id": f"{prefix}0"})  # wrong settings raise here, not in a task
         common = {name: getattr(first.config, name) for name in first.config.explicit & _COMMON}
         self._leases: Leases
         holder = LeaseHolder(lambda: self._busy, self._gained, self._withdraw, self._lose)
@@ -130,13 +133,14 @@ class TransactionalProducerPool:
         self._loans: dict[int, Loan] = {}
         self._idle: dict[int, _Idle] = {}
         self._busy: set[int] = set()
-        """Suffixes that are lent, or of which a producer is being settled, renewed or closed."""
+        """Suffixes in use: lent, or with a producer that is being aborted, renewed or closed."""
         self._settling: set[int] = set()
-        """Suffixes that were given back with a transaction that is still to be aborted."""
+        """Suffixes that were given back while their transaction is still to be aborted."""
         self._producer_config = first.config
         self._withdrawn: set[int] = set()
         self._lost: set[int] = set()
-        """Suffixes in use that were lost meanwhile: their producers are closed when they come back."""
+        """Suffixes that the process lost while they were in use. Their producers are closed when they are given back.
+        """
         self._waiting = WaitingLine(max_waiting, max_wait_s)
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = self._was_closed = False
@@ -144,7 +148,7 @@ class TransactionalProducerPool:
     # -- life
 
     async def start(self) -> None:
-        """Connect to the cluster, and begin to get suffixes; raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster and begin to acquire suffixes; raises KafkaTimeoutError after max.block.ms."""
         if self._open or self._was_closed:
             raise IllegalStateError("a pool is started once: make a new one")
         self._loop = asyncio.get_running_loop()
@@ -156,8 +160,9 @@ class TransactionalProducerPool:
     async def close(self, timeout_s: float | None = None) -> None:
         """Abort open transactions, close all producers, give the suffixes back.
 
-        What the brokers have not answered within `timeout_s` (default: max.block.ms) is left to timeouts: transactions
-        to their own, suffixes to the session's. If the call is cancelled, it waits for cancel.grace.ms more at most.
+        If the brokers do not respond within `timeout_s` (default: max.block.ms), open transactions end with their own
+        timeout, and the suffixes become free with the session timeout. If the call is cancelled, it waits for
+        cancel.grace.ms more at most.
         """
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
@@ -173,7 +178,7 @@ class TransactionalProducerPool:
             with bound:
                 await asyncio.wait(tasks, timeout=bound.left_s())
                 await asyncio.gather(*(_close(producer, bound.left_s()) for producer in self._producers()))
-        finally:  # a close that is cancelled must not leave a member behind that keeps the suffixes for ever
+        finally:  # even a cancelled close must leave the group, or its member would keep the suffixes for ever
             try:
                 for task in tasks:
                     task.cancel()
@@ -186,7 +191,9 @@ class TransactionalProducerPool:
                 await self._leases.close(bound.left_s())
 
     def _producers(self) -> list[Producer]:
-        """Return the idle and the lent producers; those that are lent cannot be used any more."""
+        """Return the idle and the lent producers, and end their loans, so that the lent producers cannot be used any
+        more.
+        """
         producers = [idle.producer for idle in self._idle.values()]
         for loan in self._loans.values():
             loan.end()
@@ -215,17 +222,17 @@ class TransactionalProducerPool:
     async def transaction(
         self, partitions: Collection[tuple[str, int]] | None = None
     ) -> AsyncIterator[PooledTransaction]:
-        """Return a context manager for a transaction with a producer of its own.
+        """Return a context manager for a transaction with a producer that only this transaction uses.
 
-        It commits at the end of the block and aborts on an exception. `partitions` are registered at once, as by
-        `Producer.begin_transaction`. Raises PoolExhaustedError if no producer becomes free.
+        The transaction commits at the end of the block and aborts on an exception. `partitions` are registered at once,
+        as by `Producer.begin_transaction`. Raises PoolExhaustedError if no producer becomes free.
         """
         producer = await self.take()
         try:
             async with producer.transaction(partitions) as transaction:
                 yield transaction
         finally:
-            producer.give_back()  # what is still to be aborted after that is not waited for
+            producer.give_back()  # does not wait for a transaction that is still being aborted
 
     @contextlib.asynccontextmanager
     async def producer(self) -> AsyncIterator[PooledProducer]:
@@ -237,10 +244,11 @@ class TransactionalProducerPool:
             yield producer
 
     async def take(self) -> PooledProducer:
-        """Lend a producer to this task until `close`. If the task ends without closing it, the pool takes it back.
+        """Lend a producer to this task until `close`. If the task ends without closing the producer, the pool takes it
+        back.
 
-        Raises PoolExhaustedError, and IllegalStateError in a task that has a producer already: it could wait for
-        itself.
+        Raises PoolExhaustedError if no producer becomes free. Raises IllegalStateError in a task that already has a
+        producer of this pool, because the task could wait for itself.
         """
         self._check()
         task = asyncio.current_task()
@@ -257,23 +265,25 @@ class TransactionalProducerPool:
             self._loans.pop(loan.suffix, None)
             self._done_with(loan.suffix)
             raise
-        if not self._open:  # closed meanwhile
+        if not self._open:  # the pool was closed meanwhile
             await _close(loan.producer, 0.0)
             self._check()
         loan.on_task_end(self._forgotten)
         return PooledProducer(loan, self._take_back)
 
     async def _free_suffix(self) -> int:
-        """Return a free suffix, which the caller now uses; waits for its turn."""
+        """Wait until it is this task's turn, then mark a free suffix as in use and return it."""
         try:
             return await self._waiting.wait(self._choose)
         except TooManyWaitingError:
-            raise self._exhausted(f"{len(self._waiting)} tasks wait for one already") from None
+            raise self._exhausted(f"{len(self._waiting)} tasks are already waiting for a producer") from None
         except TimeoutError:
             raise self._exhausted(f"none became free within max_wait_s = {self._max_wait_s:g}") from None
 
     def _choose(self) -> int | None:
-        """Return a free suffix: that of the most recently used idle producer, else one without a producer."""
+        """Mark a free suffix as in use and return it, or return None. The suffix of the most recently used idle
+        producer comes first, then the lowest suffix without a producer.
+        """
         free = [suffix for suffix in self._leases.held if suffix not in self._busy]
         if not free:
             return None
@@ -314,7 +324,7 @@ class TransactionalProducerPool:
         self._take_back(loan)
 
     def _take_back(self, loan: Loan) -> asyncio.Task[None] | None:
-        """End a loan at once; return the task that aborts the open transaction, if there is one."""
+        """End a loan at once. Return the task that aborts its open transaction, or None if no transaction is open."""
         if loan.over:
             return None
         loan.end()
@@ -335,7 +345,7 @@ class TransactionalProducerPool:
         self._idle[suffix] = _Idle(producer, self._loop.time())
 
     async def _settle(self, suffix: int, producer: Producer) -> None:
-        """Abort the open transaction within max.block.ms; then the producer is ready for the next task, or closed."""
+        """Abort the open transaction within max.block.ms. Then the producer is kept if it is ready, else closed."""
         kept = False
         try:
             if not producer.ready:
@@ -347,7 +357,7 @@ class TransactionalProducerPool:
                 self._keep(suffix, producer)
         finally:
             try:
-                if not kept:  # the next producer with this suffix, or the transaction's timeout, ends what is open
+                if not kept:  # the suffix's next producer, or the transaction's timeout, ends an open transaction
                     await _close(producer, 0.0)
             finally:
                 self._settling.discard(suffix)
@@ -362,7 +372,7 @@ class TransactionalProducerPool:
             self._leases.release(suffix)
         self._waiting.wake()
 
-    # -- what the leases say
+    # -- callbacks of the leases
 
     def _gained(self) -> None:
         self._waiting.wake()
@@ -382,7 +392,7 @@ class TransactionalProducerPool:
                 self._drop(suffix)
 
     def _drop(self, suffix: int) -> None:
-        """Close the idle producer of a suffix, if there is one, in the background."""
+        """Close the idle producer of a suffix, if any, in the background."""
         self._busy.add(suffix)
         self._spawn(self._close_idle(suffix), f"close {self._prefix}{suffix}")
 
@@ -397,7 +407,7 @@ class TransactionalProducerPool:
     # -- renewal
 
     async def _renew_idle(self) -> None:
-        """Initialise producers again that are idle for long, so that the brokers do not forget their ids."""
+        """Initialise producers again that were idle for `renew_after_s`, so that brokers do not forget their ids."""
         while True:
             now = self._loop.time()
             due = [suffix for suffix, idle in self._idle.items() if idle.since <= now - self._renew_after_s]
@@ -413,7 +423,7 @@ class TransactionalProducerPool:
         try:
             await idle.producer.init_transactions()
         except KafkaError as error:
-            log.warning("%s%d could not be renewed, its next use makes a new producer: %s", self._prefix, suffix, error)
+            log.warning("%s%d could not be renewed; its next use makes a new producer: %s", self._prefix, suffix, error)
             await _close(idle.producer, 0.0)
             self._done_with(suffix)
         except BaseException:
@@ -430,7 +440,7 @@ class TransactionalProducerPool:
             what = "is closed" if self._was_closed else "is not started: use `async with`, or await start()"
             raise IllegalStateError(f"the pool {what}")
         if asyncio.get_running_loop() is not self._loop:
-            raise IllegalStateError("the pool belongs to another event loop: make one for each")
+            raise IllegalStateError("the pool belongs to another event loop: make a pool for each event loop")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self._loop.create_task(work, name=name)
@@ -448,7 +458,9 @@ _COMMON: Final = frozenset(ConsumerConfig.__dataclass_fields__) - {"explicit"}
 
 
 async def _close(producer: Producer, timeout_s: float | None) -> None:
-    """Close a producer; what is open and not aborted in time, its transaction's timeout ends, or the next of its id."""
+    """Close a producer. A transaction that is not aborted in time ends with its timeout, or when the next producer with
+    the id is initialised.
+    """
     try:
         await producer.close(timeout_s)
     except KafkaError as error:

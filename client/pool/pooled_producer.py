@@ -1,7 +1,7 @@
 """`PooledProducer`: a producer on loan from a pool, bound to the task that took it, until `close` gives it back.
 
-Use by another task, or after it was given back, raises IllegalStateError: a late task must never write into the
-transaction of the producer's next user.
+Use by another task, or use after the producer was given back, raises IllegalStateError. Otherwise a late task could
+write into the transaction of the producer's next user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, Heade
 
 
 class Loan:
-    """Who uses a producer now; shared by all objects that are made for a loan."""
+    """The loan of a producer to a task. All objects made for the loan share it."""
 
     __slots__ = ("__weakref__", "_forgotten", "over", "producer", "suffix", "task")
 
@@ -35,20 +35,22 @@ class Loan:
         self.task.add_done_callback(self._forgotten)
 
     def end(self) -> None:
-        """End the loan. The task may live long, and take many more: it keeps nothing of this one."""
+        """End the loan, and remove its callback from the task: a long-lived task may take many producers."""
         self.over = True
         if self._forgotten is not None:
             self.task.remove_done_callback(self._forgotten)
             self._forgotten = None
 
     def check(self) -> Producer:
-        """Return the producer; raises IllegalStateError unless the calling task took it."""
+        """Return the producer. Raise IllegalStateError if the loan is over or the calling task did not take the
+        producer.
+        """
         if self.over or self.producer is None:
             raise IllegalStateError("the producer was given back to its pool: take another one")
         try:
             current = asyncio.current_task()
         except RuntimeError:
-            current = None  # another thread
+            current = None  # called in another thread
         if current is not self.task:
             raise IllegalStateError(
                 f"the producer belongs to task {self.task.get_name()!r}, which took it from the pool: "
@@ -58,7 +60,7 @@ class Loan:
 
 
 class PooledTransaction:
-    """A transaction of a pooled producer: a `Transaction` for the task that took the producer."""
+    """A transaction of a pooled producer. Like `Transaction`, but only the task that took the producer may use it."""
 
     def __init__(self, loan: Loan, transaction: Transaction) -> None:
         self._loan = loan
@@ -66,7 +68,7 @@ class PooledTransaction:
 
     @property
     def transactional_id(self) -> str:
-        """The transactional id of its producer."""
+        """The transactional id of the transaction's producer."""
         return str(self._loan.check().config.transactional_id)
 
     def send(
@@ -79,7 +81,9 @@ class PooledTransaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record at once, as `Producer.send` does; the commit waits for it and fails with it."""
+        """Hand over a record without waiting, as `Producer.send` does. The commit waits for the record, and fails with
+        it.
+        """
         self._loan.check()
         return self._transaction.send(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
@@ -109,13 +113,13 @@ class PooledTransaction:
         await self._transaction.send_offsets(offsets, group_metadata)
 
     async def abort(self) -> None:
-        """Abort now; the block then ends without committing."""
+        """Abort the transaction now; the end of the block then commits nothing."""
         self._loan.check()
         await self._transaction.abort()
 
 
 class _Block(AbstractAsyncContextManager[PooledTransaction]):
-    """`async with` around a transaction."""
+    """The context manager of a pooled producer's transaction."""
 
     def __init__(self, loan: Loan, transaction: Transaction) -> None:
         self._loan = loan
@@ -133,7 +137,7 @@ class _Block(AbstractAsyncContextManager[PooledTransaction]):
         try:
             await self._transaction.__aexit__(kind, error, trace)
         except CommitUnknownError as unknown:
-            # The pool replaces this producer, which has no connection to ask with any more.
+            # The pool replaces this producer, so nothing can ask for the result any more.
             raise CommitUnknownError(unknown.code, unknown.message, can_ask_again=False) from unknown
 
 
@@ -146,7 +150,7 @@ class PooledProducer:
 
     @property
     def transactional_id(self) -> str:
-        """Its transactional.id: prefix and suffix."""
+        """The producer's transactional.id, made of prefix and suffix."""
         return str(self._loan.check().config.transactional_id)
 
     def transaction(
@@ -156,8 +160,8 @@ class PooledProducer:
         return _Block(self._loan, self._loan.check().transaction(partitions))
 
     def give_back(self) -> None:
-        """Give the producer back at once: the pool aborts an open transaction in the background before it lends it
-        again.
+        """Give the producer back without waiting. The pool aborts an open transaction in the background, before it
+        lends the producer again.
         """
         self._take_back(self._loan)
 
@@ -165,7 +169,7 @@ class PooledProducer:
         """Give the producer back, and wait until an open transaction is aborted. Any task may call it, also twice."""
         settling = self._take_back(self._loan)
         if settling is not None:
-            await asyncio.wait({settling})  # it goes on when this is cancelled
+            await asyncio.wait({settling})  # the abort goes on if this wait is cancelled
 
     async def __aenter__(self) -> Self:
         self._loan.check()

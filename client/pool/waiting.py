@@ -1,4 +1,4 @@
-"""The queue of tasks that wait for a producer: `WaitingLine`. First come, first served; its length and wait are
+"""`WaitingLine`: a first-in, first-out queue of the tasks that wait for a producer. Its length and the wait are
 bounded.
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 
 class TooManyWaitingError(Exception):
-    """The queue is full."""
+    """The queue already has `max_waiting` tasks."""
 
 
 class WaitingLine:
-    """`await line.wait(choose)` returns the first result of `choose` that is not None when it is this task's turn.
+    """A queue of tasks. `await line.wait(choose)` calls `choose` when it is the task's turn, until the result is not
+    None.
 
     Call `wake` whenever `choose` may succeed; it lets the first task in the queue try.
     """
@@ -28,7 +29,9 @@ class WaitingLine:
         return len(self._turns)
 
     async def wait(self, choose: Callable[[], int | None]) -> int:
-        """Wait for a result of `choose`. Raises TooManyWaitingError at once, TimeoutError, or the error given to
+        """Wait until `choose` returns a value that is not None, and return the value.
+
+        Raises TooManyWaitingError at once if the queue is full, TimeoutError after `max_wait_s`, or the error given to
         `close`.
         """
         if not self._turns and (chosen := choose()) is not None:
@@ -44,7 +47,7 @@ class WaitingLine:
                     await turn
                     if (chosen := choose()) is not None:
                         return chosen
-                    # Another task was quicker: this one stays first in the queue.
+                    # Another task took the free value first: this task stays first in the queue.
                     self._turns.remove(turn)
                     turn = loop.create_future()
                     self._turns.appendleft(turn)
@@ -53,7 +56,7 @@ class WaitingLine:
             self.wake()
 
     def wake(self) -> None:
-        """Let the first task in the queue try."""
+        """Let the first task in the queue call its `choose`."""
         if self._turns and not self._turns[0].done():
             self._turns[0].set_result(None)
 

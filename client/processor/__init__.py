@@ -1,4 +1,4 @@
-"""Consume, transform, produce, exactly once: `Processor` runs a function over topics, in one transaction per batch."""
+"""Consume-transform-produce with exactly-once: `Processor` runs a function over topics, one transaction per batch."""
 
 from .metrics import Metrics
 from .options import GroupAware, Process, Transform

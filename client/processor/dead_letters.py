@@ -1,4 +1,5 @@
-"""Poisonous records: which errors make a record one, how it is found in a batch, and what is written about it.
+"""Dead-letter records: decides which errors a record has caused, finds the record in a failed batch, and builds
+headers.
 
 A record on which the function fails goes to the dead-letter topic with its key, value and headers, and with headers
 that name its source and the error. The same transaction commits the offset behind it.
@@ -35,8 +36,8 @@ _REFUSED_BY_THE_BROKER: Final = frozenset(
 
 
 def is_poison(error: BaseException) -> bool:
-    """Whether an error is the record's fault: any exception except those about the cluster, the group or the
-    transaction.
+    """Return whether the record has caused the error: true for exceptions, except those about the cluster, the group or
+    the transaction.
     """
     if isinstance(error, KafkaError):
         return isinstance(error, RecordTooLargeError) or error.code in _REFUSED_BY_THE_BROKER
@@ -44,7 +45,7 @@ def is_poison(error: BaseException) -> bool:
 
 
 def error_headers(record: ConsumerRecord, error: BaseException) -> list[tuple[str, bytes | None]]:
-    """Return the record's headers, with those that name its source and the error."""
+    """Return the record's headers, followed by headers that name its source and the error."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return [
@@ -60,9 +61,9 @@ def error_headers(record: ConsumerRecord, error: BaseException) -> list[tuple[st
 class Isolation:
     """Finds the record at fault in a failed batch, by halving the size of the next batches.
 
-    Until the positions are behind the failed batch, only its partitions are read, so that records of others do not come
-    between. If no records arrive for some time, the others are read as well, in batches as small, so that they are not
-    held up. When a batch of one record fails, that record is at fault.
+    Until the positions are behind the failed batch, only its partitions are read, so that no records of other
+    partitions come between. If no records arrive for some time, other partitions are read as well, in batches of the
+    same small size, so that they are not held up. When a batch of one record fails, that record is at fault.
     """
 
     def __init__(self, max_records: int) -> None:
@@ -70,7 +71,7 @@ class Isolation:
         self._ends: dict[TopicPartition, int] = {}
         self._with_others = False
         self.limit = max_records
-        """How many records to gather at most."""
+        """Maximum number of records in the next batch."""
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
@@ -78,13 +79,13 @@ class Isolation:
         return () if self._with_others else self._ends.keys()
 
     def failed(self, batch: Batch) -> None:
-        """Narrow the search down to a batch that was aborted."""
+        """Narrow the search down to the partitions and half the size of a batch that was aborted."""
         self._with_others = False
         self._ends.update({partition: position.offset for partition, position in batch.offsets.items()})
         self.limit = max(1, min(self.limit, len(batch.records) // 2))
 
     def passed(self, batch: Batch) -> None:
-        """Note that a batch was committed."""
+        """Note that a batch was committed: end the search in partitions that are now read beyond the failed batch."""
         if not self._ends:
             return
         for partition, position in batch.offsets.items():
@@ -93,12 +94,15 @@ class Isolation:
         self._reset_if_done()
 
     def waited(self, read_to_end: Collection[TopicPartition]) -> None:
-        """Note that no records of `partitions` arrived for some time; `read_to_end` are those that have no more."""
+        """Read other partitions as well, because the partitions under search had no records for some time.
+
+        `read_to_end` are the partitions that have no more records; the search in them ends.
+        """
         self.drop(read_to_end)
         self._with_others = bool(self._ends)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Leave out partitions that are given up, or read to their end."""
+        """End the search in partitions that are given up, or read to their end."""
         for partition in list(partitions):
             self._ends.pop(partition, None)
         self._reset_if_done()

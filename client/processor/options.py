@@ -1,4 +1,4 @@
-"""Options of a processor: `ProcessorOptions`, checked once and shared by all of its workers."""
+"""`ProcessorOptions`: the options of a processor, checked once and shared by all of its workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .transaction import OutputRecord, ProcessorTransaction
 
 Process: TypeAlias = Callable[[list[ConsumerRecord], ProcessorTransaction], Awaitable[None] | None]
 Outputs: TypeAlias = Iterable[OutputRecord] | None
-"""What is made of one record; None and an empty list: nothing, the record is filtered out."""
+"""The output records of one input record. None and an empty list both filter the record out."""
 Transform: TypeAlias = Callable[[ConsumerRecord], Outputs | Awaitable[Outputs] | AsyncIterable[OutputRecord]]
 GroupAware: TypeAlias = bool | Literal["require"]
 
@@ -25,7 +25,7 @@ _INSTANCE = "group_instance_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorOptions:
-    """The arguments of `Processor`, checked."""
+    """The checked arguments of `Processor`."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -56,7 +56,7 @@ class ProcessorOptions:
 
     def _check_topics(self) -> None:
         if bool(self.topics) == (self.pattern is not None):
-            raise ConfigError("topics", "give either topics or a pattern: what is there to process?", "pattern")
+            raise ConfigError("topics", "give either topics or a pattern", "pattern")
         wrong = next((name for name in self.topics if not isinstance(name, str)), None)
         if wrong is not None:
             raise ConfigError("topics", f"{wrong!r} is not a topic's name")
@@ -68,11 +68,13 @@ class ProcessorOptions:
                 raise ConfigError("pattern", f"{self.pattern!r} is not a regular expression: {error}") from None
         if dead is not None and (dead in self.topics or (pattern is not None and pattern.fullmatch(dead))):
             raise ConfigError(
-                "dead_letter_topic", f"{dead!r} is read from as well: its records would come again and again", "topics"
+                "dead_letter_topic",
+                f"{dead!r} is an input topic as well, so its records would be processed again: choose another topic",
+                "topics",
             )
 
     def of_worker(self, number: int) -> Self:
-        """Return the options of one of several workers: its ids end with its number."""
+        """Return the options of worker `number`. Its transactional.id and group.instance.id end with the number."""
         names: dict[str, object] = {}
         if self.transactional_id:
             names["transactional_id"] = f"{self.transactional_id}-{number}"
@@ -84,9 +86,9 @@ class ProcessorOptions:
 
 
 def shared_settings(settings: Mapping[str, object], kind: type[ClientConfig]) -> dict[str, object]:
-    """Return the settings for one of the two clients, without those that only the other one knows.
+    """Return the settings for one kind of client, without the settings that only the other kind knows.
 
-    A setting that neither knows is left for the client to refuse.
+    A setting that neither kind knows is kept, so that the client refuses it.
     """
     other = ProducerConfig if kind is ConsumerConfig else ConsumerConfig
     mine, its = ({row.name for row in config.settings()} for config in (kind, other))
@@ -94,7 +96,7 @@ def shared_settings(settings: Mapping[str, object], kind: type[ClientConfig]) ->
 
 
 def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]) -> dict[str, object]:
-    """Return a copy of settings; raises ConfigError for one that the processor sets itself."""
+    """Return a copy of settings; raises ConfigError for a setting that the processor sets itself."""
     given = dict(settings or {})
     for name in given:
         if name.replace(".", "_") in fixed:
@@ -105,8 +107,8 @@ def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]
 def each(transform: Transform, *, dead_letters: bool) -> Process:
     """Return a processing function that transforms record by record.
 
-    With `dead_letters` a record whose transformation raises goes to the dead-letter topic at once: nothing of it was
-    sent.
+    With `dead_letters`, a record whose transformation raises goes to the dead-letter topic at once, because none of its
+    output was sent yet.
     """
 
     async def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
@@ -138,13 +140,13 @@ async def _transformed(transform: Transform, record: ConsumerRecord) -> list[Out
     if made is None:
         return []
     if isinstance(made, OutputRecord):
-        raise TypeError("transform returned one OutputRecord: it has to return a list of them, or be a generator")
+        raise TypeError("transform returned an OutputRecord: return a list of them, or make transform a generator")
     if isinstance(made, str | bytes | Mapping) or not isinstance(made, Iterable):
         raise TypeError(f"transform returned {made!r:.100}, {_WANTED}")
     return [_output(output) for output in made]
 
 
-_WANTED = "and not a list of OutputRecord; it may also be a generator of them, or return None to send nothing"
+_WANTED = "not a list of OutputRecords: return a list, make transform a generator, or return None to send nothing"
 
 
 def _output(made: object) -> OutputRecord:
@@ -152,7 +154,7 @@ def _output(made: object) -> OutputRecord:
         return made
     if isinstance(made, tuple) and 2 <= len(made) <= len(OutputRecord._fields):
         return OutputRecord(*made)
-    raise TypeError(f"transform returned a list with {made!r:.100} in it, {_WANTED}")
+    raise TypeError(f"transform returned a list that contains {made!r:.100}, {_WANTED}")
 
 
 def _note_origin(error: Exception, record: ConsumerRecord) -> None:

@@ -1,8 +1,9 @@
-"""Worker processes: `WorkerProcesses` starts them, replaces those that die, and ends them together.
+"""`WorkerProcesses`: starts worker processes, restarts those that die, and ends them together.
 
-When `run` returns or raises, no child process is left. A child that dies is started again, which is safe because of its
-consumer group and its transactional id: its open transaction is aborted. Beyond the restart budget, or when its factory
-fails, the others are stopped and WorkerDiedError says why. Children end when their parent is killed.
+When `run` returns or raises, no child process is left. A child that dies is started again, which is safe because its
+consumer group and its transactional id fence the dead process and abort its open transaction. If a child dies beyond
+the restart budget, or its factory fails, the other children are stopped and WorkerDiedError gives the reason. Children
+end when their parent is killed.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ RESTART_BACKOFF_MAX_MS: Final = 5_000
 
 
 class WorkerDiedError(FatalError):
-    """A worker process died and is not started again; the message says which, how, and what its last error was."""
+    """A worker process died and is not restarted. The message names the worker, its exit and its last error."""
 
-    remedy = "see the worker's own log, mend the cause, and start the processes again"
+    remedy = "see the worker's own log, correct the cause, and start the processes again"
 
     def __init__(self, message: str, worker: int, exit_code: int | None) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
@@ -56,13 +57,13 @@ class _Child:
 
 
 class WorkerProcesses:
-    """`await WorkerProcesses("jobs:make_processor", workers=4).run()`
+    """Runs workers in processes: `await WorkerProcesses("jobs:make_processor", workers=4).run()`
 
-    `factory` names a callable as module:callable. Each process calls it with its number, from 0 to workers - 1, and
-    `arguments` as keywords (they are pickled), and runs the Processor that it returns; the number belongs into the
-    transactional_id. `run` returns after `stop()`, or after SIGTERM or SIGINT, when all workers have finished their
-    transactions; those that take longer than `stop_timeout_s` are killed, and their transactions time out. At most
-    `restarts` are made within `restart_window_s`.
+    `factory` names a callable as module:callable. Each process calls it with the worker's number, from 0 to workers -
+    1, and with `arguments` as keywords, which must be picklable. The factory returns a Processor, which the process
+    runs; its transactional_id must contain the number. `run` returns after `stop()`, SIGTERM or SIGINT, when all
+    workers have finished their transactions. Workers that take longer than `stop_timeout_s` are killed, and their
+    transactions time out. At most `restarts` restarts are made within `restart_window_s`.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class WorkerProcesses:
 
     @property
     def pids(self) -> dict[int, int]:
-        """The process id of each worker that runs now, by its number."""
+        """The process id of each running worker, by the worker's number."""
         return {
             child.number: child.process.pid
             for child in self._children
@@ -126,7 +127,7 @@ class WorkerProcesses:
     # -- one child
 
     async def _keep(self, child: _Child) -> None:
-        """Run a worker until it is stopped, in as many processes as it takes."""
+        """Run a worker until it is stopped; start a new process whenever the worker's process dies."""
         try:
             while not self._stopping.is_set():
                 self._start(child)
@@ -134,7 +135,7 @@ class WorkerProcesses:
                 if self._stopping.is_set():
                     return
                 if code == 0:
-                    log.info("worker %d was stopped from outside: it is not started again", child.number)
+                    log.info("worker %d ended with exit code 0: it is not started again", child.number)
                     return
                 self._check_budget(child, code)
                 with contextlib.suppress(TimeoutError):
@@ -158,7 +159,7 @@ class WorkerProcesses:
             ours.close()
             raise
         finally:
-            theirs.close()  # the child's end of the pipe lives in the child only, so that either sees the other's death
+            theirs.close()  # only the child may hold its end of the pipe: then each process notices that the other died
         child.report = Report(Stage.STARTING)
         child.died.clear()
         child.process, child.pipe = process, ours
@@ -194,7 +195,7 @@ class WorkerProcesses:
         log.warning("%s: it is started again", what)
 
     async def _end(self, child: _Child) -> None:
-        """Ask the process to end, wait, kill it if it does not."""
+        """Ask the process to end, wait for `stop_timeout_s`, and kill it if it has not ended."""
         process = child.process
         if process is None:
             return
@@ -222,7 +223,7 @@ class WorkerProcesses:
             while pipe.poll():
                 child.report = pipe.recv()
         except (EOFError, OSError):
-            pass  # it died with half a word, or with none
+            pass  # the process died while it sent its last report, or before it sent any
         pipe.close()
         process.close()
         return code

@@ -1,6 +1,7 @@
-"""`Processor`: consume, transform, produce, with the offsets in the same transaction: every input counts exactly once.
+"""`Processor`: consume-transform-produce with the input offsets in the same transaction, so that every input counts
+once.
 
-It owns its workers. `worker.py` has the order of their work, `producers.py` the producers.
+A processor owns its workers. `worker.py` has the steps of a worker, `producers.py` its producers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .worker import Worker
 
 
 class Processor:
-    """Reads topics, runs a function on the records, and writes its results, exactly once.
+    """Reads topics, runs a function on the records, and writes the function's results, exactly once.
 
     ::
 
@@ -35,26 +36,28 @@ class Processor:
         ) as processor:
             await processor.run()
 
-    `process(records, transaction)` is called once per transaction and sends with `transaction.send`. Instead,
-    `transform(record)` returns the output records of one record: a list, a generator, or None to filter the record out.
-    Both may be plain or async. They may be called again with the same records after an abort, so they must have no
-    effects outside of the transaction. An async function is cancelled, and its transaction aborted, when the group
-    rebalances.
+    Give one of two functions. `process(records, transaction)` is called once per transaction and sends with
+    `transaction.send`. `transform(record)` returns the output records of one record: a list, a generator, or None to
+    filter the record out. Both may be plain or async. They may be called again with the same records after an abort, so
+    they must have no effects outside of the transaction. When the group rebalances, an async function is cancelled and
+    its transaction aborted.
 
-    `consumer_group_aware_transaction`: with True (default) each worker has one producer, named `transactional_id`,
-    which must be its own and stay the same over restarts; on a broker without that feature it works by KIP-447.
-    "require" raises UnsupportedVersionError there. With False there is a producer for each input partition, named
-    `{application_id}-{topic}-{partition}` (`application_id` is by default the group's id); then the function gets the
-    records of one partition, and an async one runs for several partitions at the same time. During an upgrade members
-    of both kinds may share a group.
+    `consumer_group_aware_transaction`: with True (default) each worker has one producer, named `transactional_id`. Each
+    worker needs its own `transactional_id`, which must stay the same over restarts. On a broker without group-aware
+    transactions the worker uses KIP-447 instead; "require" raises UnsupportedVersionError there. With False each input
+    partition has a producer, named `{application_id}-{topic}-{partition}` (`application_id` defaults to the group's
+    id). The function then gets the records of one partition, and an async function runs for several partitions at the
+    same time. During an upgrade, members with True and with False may share a group.
 
     An exception of the function ends `run()`, with a note that names topic, partition and offsets of its records. With
-    a `dead_letter_topic`, records on which the function raises go there, in the same transaction as their offsets.
+    a `dead_letter_topic`, records on which the function raises are sent to this topic, in the same transaction as their
+    offsets.
 
-    `workers` of them run as tasks, with `transactional_id` and group.instance.id followed by their number;
-    `run_processes` runs them as processes. A batch ends with `max_batch_records`, or `max_batch_ms` after its first
-    record. `settings` are for the clients that know them, `consumer_settings` and `producer_settings` for one of them.
-    Without committed offsets it begins with the earliest record, unless auto.offset.reset says otherwise.
+    `workers` is the number of workers that run as tasks; each adds its number to `transactional_id` and
+    group.instance.id. `run_processes` runs workers as processes instead. A batch ends with `max_batch_records`, or
+    `max_batch_ms` after its first record. `settings` go to the clients that know them; `consumer_settings` and
+    `producer_settings` go to one kind of client. Without committed offsets the processor begins with the earliest
+    record, unless auto.offset.reset says otherwise.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Processor:
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": group_id}
         reading = shared_settings(both, ConsumerConfig) | settings_without(consumer_settings, fixed) | fixed
         if not {"auto.offset.reset", "auto_offset_reset"} & reading.keys():
-            reading["auto_offset_reset"] = "earliest"  # every input counts
+            reading["auto_offset_reset"] = "earliest"  # the earliest record, so that every input counts
         own = ("transactional_id", "consumer_group_aware_transaction")
         options = ProcessorOptions(
             topics=tuple(topics),
@@ -115,7 +118,7 @@ class Processor:
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Connect to the cluster, and initialise the producers; raises KafkaTimeoutError when that takes too long."""
+        """Connect to the cluster and initialise the producers; raises KafkaTimeoutError if that takes too long."""
         started: list[Worker] = []
         try:
             for worker in self._workers:
@@ -129,7 +132,7 @@ class Processor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close everything; a running `run()` is cancelled.
+        """Cancel a running `run()` and close all workers.
 
         When a cancellation ends the block, each step waits for the broker for cancel.grace.ms only.
         """
@@ -169,11 +172,10 @@ class Processor:
             worker.stop()
 
     async def run(self) -> None:
-        """Process until `stop()` is called.
+        """Process records until `stop()` is called.
 
-        Raises the error of the first worker that fails: what the function raised, ProducerFencedError,
-        FencedInstanceError, AuthorizationError and so on. Then, and when it is cancelled, open transactions are
-        aborted.
+        Raises the error of the first worker that fails: the exception of the function, ProducerFencedError,
+        FencedInstanceError, AuthorizationError and so on. A failure or a cancellation aborts the open transactions.
         """
         if self._running:
             raise IllegalStateError("run() is running already")

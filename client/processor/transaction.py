@@ -1,4 +1,7 @@
-"""`ProcessorTransaction`: what a processing function writes to. Its records commit together with the input offsets."""
+"""`ProcessorTransaction`: the object that a processing function sends records with.
+
+The records commit together with the offsets of the input records.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from .dead_letters import error_headers, is_poison
 
 
 class OutputRecord(NamedTuple):
-    """A record to send. Without `partition` the key's hash chooses it; `timestamp` in ms since the epoch, None: now."""
+    """A record to send. Without `partition` the key's hash chooses it. `timestamp` is in ms since the epoch; None means
+    now.
+    """
 
     topic: str
     value: BytesLike | None
@@ -24,7 +29,7 @@ class OutputRecord(NamedTuple):
 
 
 class ProcessorTransaction:
-    """The open transaction of one batch. Records go out in the order of the calls."""
+    """The open transaction of one batch. Records are sent in the order of the calls."""
 
     def __init__(self, producer: Producer, dead_letter_topic: str | None = None) -> None:
         self._producer = producer
@@ -32,9 +37,9 @@ class ProcessorTransaction:
         self._held: list[OutputRecord] = []
         self._over = False
         self.records = 0
-        """How many records were sent so far."""
+        """The number of records sent so far."""
         self.dead_letters = 0
-        """How many of them to the dead-letter topic."""
+        """The number of records sent to the dead-letter topic so far."""
 
     def send(
         self,
@@ -45,13 +50,13 @@ class ProcessorTransaction:
         timestamp: int | None = None,
         headers: HeadersLike = (),
     ) -> None:
-        """Send a record in this transaction; the commit fails if it does not arrive.
+        """Send a record in this transaction; the commit fails if the record cannot be delivered.
 
-        Raises RecordTooLargeError, TypeError for values that are not bytes, IllegalStateError after the function has
-        returned.
+        Raises RecordTooLargeError, TypeError for values that are not bytes, and IllegalStateError after the function
+        has returned.
         """
         if self._over:
-            raise IllegalStateError("the transaction is over: send() only while the function of the batch runs")
+            raise IllegalStateError("the transaction is over: call send() only while the processing function runs")
         if type(headers) is not tuple and type(headers) is not list:
             headers = read_once(headers)
         self.records += 1
@@ -60,14 +65,14 @@ class ProcessorTransaction:
                 self._producer.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp, headers=headers)
                 return
             except BufferFullError:
-                pass  # the function may be plain and cannot wait: the rest goes out when it has returned
+                pass  # a plain function cannot wait: `finish` sends this and all later records
         self._held.append(OutputRecord(topic, value, key, partition, timestamp, headers))
 
     def dead_letter(self, record: ConsumerRecord, error: BaseException) -> None:
         """Send an input record that cannot be processed to the dead-letter topic, in this transaction.
 
-        Key, value and headers stay as they are; headers `__oncelog.errors.…` name its source and the error. Raises
-        IllegalStateError if the processor has no dead_letter_topic.
+        Key, value and headers stay as they are. Added headers `__oncelog.errors.…` name the record's source and the
+        error. Raises IllegalStateError if the processor has no dead_letter_topic.
         """
         if self._dead_letter_topic is None:
             raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")
@@ -76,7 +81,7 @@ class ProcessorTransaction:
         self.dead_letters += 1
 
     def is_poison(self, error: BaseException) -> bool:
-        """Whether an error is a record's own fault, and there is a topic for such records."""
+        """Return whether a record has caused the error, and the processor has a dead-letter topic for the record."""
         return self._dead_letter_topic is not None and is_poison(error)
 
     def close(self) -> None:
@@ -84,7 +89,7 @@ class ProcessorTransaction:
         self._over = True
 
     async def finish(self) -> None:
-        """Send the records for which there was no room; called by the processor."""
+        """Send the records for which the buffer had no room. The processor calls it when the function has returned."""
         self.close()
         for record in self._held:
             await self._producer.enqueue(

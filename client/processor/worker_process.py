@@ -1,7 +1,7 @@
-"""What runs in a worker process: `main`, called by `multiprocessing` in a new interpreter.
+"""Entry point of a worker process: `multiprocessing` calls `main` in a new interpreter.
 
-It makes the processor with the factory, runs it until SIGTERM or SIGINT, or until its parent is gone, and reports the
-outcome to the parent through a pipe. The open transaction is finished first.
+`main` makes the processor with the factory, runs it until SIGTERM or SIGINT, or until the parent process ends, and
+reports the outcome to the parent through a pipe. The open transaction is finished first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import ConfigError
 
 
 class Stage(Enum):
-    """How far a worker process has come."""
+    """The state of a worker process."""
 
     STARTING = "starting"
     UNUSABLE = "the factory failed"
@@ -37,7 +37,7 @@ class Report(NamedTuple):
 
 
 class Runnable(Protocol):
-    """The result of a factory: a Processor."""
+    """The interface of a factory's result, a Processor."""
 
     async def __aenter__(self) -> Any: ...
     async def __aexit__(self, *error: Any) -> None: ...
@@ -59,7 +59,7 @@ def load(factory: str) -> Callable[..., Any]:
 
 
 def main(factory: str, number: int, arguments: Mapping[str, object], parent: Connection) -> None:
-    """Run a worker; exits with 0 when it was stopped, and with 1 after an error, which it reports to its parent."""
+    """Run a worker. Exit with 0 when it was stopped, and with 1 after an error, which is reported to the parent."""
     try:
         asyncio.run(_Child(parent).run(factory, number, arguments))
     except Exception as error:
@@ -73,7 +73,7 @@ def main(factory: str, number: int, arguments: Mapping[str, object], parent: Con
 
 
 class _FactoryFailed(Exception):
-    """The factory failed: starting the process again would not help."""
+    """The factory failed; starting the process again would not help."""
 
 
 class _Child:
@@ -114,7 +114,7 @@ class _Child:
                 made = await made
             for method in ("__aenter__", "run", "stop"):
                 if not hasattr(made, method):
-                    raise TypeError(f"{factory} made a {type(made).__name__}, not a Processor")
+                    raise TypeError(f"{factory} returned a {type(made).__name__}, not a Processor")
         except Exception as error:
             raise _FactoryFailed from error
         return made  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The producer: batches, order-keeping retries, transactions."""
+"""The producer client: batching, retries that keep the order of records, and transactions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`Producer`: sends records.
+"""`Producer`: sends records to a Kafka cluster.
 
-It joins its parts (cluster, accumulator, placement, sender, transactions), starts and closes them. `placement.py`
-decides where a record goes, `sender.py` how it travels, `transaction_manager.py` what a transaction is.
+`Producer` connects, starts and closes its parts: cluster, accumulator, placement, sender and transactions.
+`placement.py` chooses each record's partition and batch, `sender.py` sends the batches, and `transaction_manager.py`
+has the rules of transactions.
 
 All calls must be made on the event loop on which `start` was called.
 """
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class Producer:
-    """Sends records to a Kafka cluster: idempotent unless told otherwise, transactional with a `transactional_id`.
+    """Sends records to a Kafka cluster. It is idempotent by default, and transactional with a `transactional_id`.
 
     ::
 
@@ -60,7 +61,8 @@ class Producer:
             async with producer.transaction() as txn:                          # commits, or aborts on an exception
                 txn.send("topic", b"value")
 
-    Settings have Kafka's names: in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see ProducerConfig.
+    Settings have Kafka's names. Give them in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see
+    ProducerConfig.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[ProducerKeywords]) -> None:
@@ -73,7 +75,7 @@ class Producer:
         self._open = False
         self._was_closed = False
         self._broken: FatalError | None = None
-        """Why nothing can be sent any more: a part of the producer has failed."""
+        """The failure of an internal part after which the producer cannot send any more, or None."""
         self._accumulator: RecordAccumulator
         self._sender: Sender
         self._placement: RecordPlacement
@@ -81,7 +83,7 @@ class Producer:
     # -- life
 
     async def start(self) -> None:
-        """Connect, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
         if self._started or self._was_closed:
             raise IllegalStateError("a producer is started once: make a new one")
         self._started = True
@@ -111,12 +113,12 @@ class Producer:
         self._open = self._placement.open = True
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Send what is left, then disconnect. A commit under way is waited for; an open transaction is aborted.
+        """Send the remaining records, then disconnect. Wait for a commit under way, and abort an open transaction.
 
-        Raises the first failure of a delivery that nobody awaited. Records that are not acknowledged within `timeout_s`
-        (default: delivery.timeout.ms) fail. A transaction that is not decided by then is left to its coordinator, which
-        aborts it after transaction.timeout.ms. When a cancellation ends the `async with` block, it waits for
-        cancel.grace.ms only. Safe to call twice.
+        Raises the first failure of a delivery that the program did not await. Records that are not acknowledged within
+        `timeout_s` (default: delivery.timeout.ms) fail. A transaction that is undecided by then is left to its
+        coordinator, which aborts it after transaction.timeout.ms. If a cancellation ends the `async with` block,
+        closing waits for cancel.grace.ms only. Safe to call twice.
         """
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
@@ -159,7 +161,7 @@ class Producer:
         except KafkaError as failure:
             if error is None:
                 raise
-            log.error("while closing: %s", failure)  # the exception under way says more
+            log.error("while closing: %s", failure)  # the exception under way is more important
 
     # -- records
 
@@ -173,14 +175,15 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record at once. Await the returned Delivery for its RecordMetadata, or let `flush` raise
-        failures.
+        """Hand over a record without waiting, and return its Delivery. Await the Delivery to get the RecordMetadata, or
+        call `flush`, which raises failures of deliveries that were not awaited.
 
-        Without `partition` the key's hash chooses it. `timestamp_ms` is milliseconds since the epoch, by default now.
-        `headers` are (name, bytes or None) pairs. The record leaves when the event loop runs: a program that sends many
-        should use `enqueue`, which waits while the buffer is full. Raises BufferFullError if the buffer is full,
-        RecordTooLargeError, IllegalStateError outside of a transaction where the producer is transactional, and
-        TypeError for values that are not bytes.
+        Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
+        (default: now). `headers` are (name, bytes or None) pairs. The record is sent when the event loop runs next. A
+        program that sends many records should use `enqueue`, which waits while the buffer is full.
+
+        Raises BufferFullError if the buffer is full, RecordTooLargeError if the record is too large, IllegalStateError
+        if the producer is transactional and no transaction is open, and TypeError for values that are not bytes.
         """
         if not self._open:
             self._check_open()
@@ -199,10 +202,10 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full. Use this to send many records.
+        """Hand over a record, waiting only while the buffer is full. Use this method to send many records.
 
-        Arguments are those of `send`. Raises KafkaTimeoutError if there is no room, or no metadata of the topic, within
-        max.block.ms.
+        The arguments are those of `send`. Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata
+        stays unknown, for max.block.ms.
         """
         if not self._open:
             self._check_open()
@@ -213,14 +216,14 @@ class Producer:
             delivery = await self._placement.append_waiting(topic, value, key, partition, timestamp_ms, headers)
         elif self._accumulator.batch_filled:
             self._accumulator.batch_filled = False
-            await asyncio.sleep(0)  # a program that never waits would never let the batches go
+            await asyncio.sleep(0)  # without this, a program that never waits would keep the sender from running
         return delivery
 
     async def flush(self) -> None:
-        """Send everything now, and wait until it is acknowledged.
+        """Send all buffered records now, and wait until they are acknowledged.
 
-        Raises the first failure since the last flush of a delivery that nobody awaited; within a transaction it raises
-        the resulting AbortableError.
+        Raises the first failure, since the last flush, of a delivery that the program did not await. Within a
+        transaction it raises the AbortableError that results from the failure.
         """
         self._check_open()
         await self._accumulator.flush()
@@ -229,7 +232,7 @@ class Producer:
         self._raise_unobserved()
 
     async def partitions_for(self, topic: str) -> int:
-        """Return how many partitions a topic has; raises KafkaTimeoutError after max.block.ms."""
+        """Return the number of partitions of a topic; raises KafkaTimeoutError after max.block.ms."""
         self._check_open()
         known = await self._cluster.topic(topic, self._max_block_s)
         return len(known.partitions)
@@ -238,7 +241,7 @@ class Producer:
 
     @property
     def transactional_id(self) -> str | None:
-        """The configured transactional id, or the one that the broker has assigned; None before that."""
+        """The configured transactional id, else the id that the broker has assigned; None before it assigns an id."""
         transactions = self._transactions
         return self.config.transactional_id if transactions is None else transactions.manager.transactional_id
 
@@ -251,36 +254,37 @@ class Producer:
     def group_aware(self) -> bool:
         """Whether the last `init_transactions` claimed the group's partitions at the broker (transaction extension).
 
-        False again once the producer has met a broker that was downgraded since.
+        It becomes False again when the producer finds that the broker was downgraded and no longer has the extension.
         """
         return self._transactions is not None and self._transactions.manager.group_aware
 
     async def init_transactions(
         self, assignment: GroupAssignment | None = None, *, group_id: str | None = None
     ) -> None:
-        """Fence older producers of this transactional.id, and finish their open transactions. Call it before the first
-        transaction.
+        """Fence older producers with this transactional.id, and finish their open transactions. Call it before the
+        first transaction.
 
         With an `assignment`, from `consumer.group_assignment()`, it also fences every producer that works for the group
         on the same partitions with the same or an older generation. Call it after each rebalance, and read the
         committed offsets only afterwards. It may be called again at any time between transactions, and after
         ProducerFencedError or ConcurrentProducerCommitError. The group is that of the assignment, else `group_id`, else
-        transactional.group.id. Without a transactional.id the broker assigns one.
+        transactional.group.id. Without a transactional.id the broker assigns an id.
 
-        Where the broker does not have this feature, the group coordinator fences by member and generation (KIP-447),
-        unless consumer.group.aware.transaction=require: then UnsupportedVersionError is raised. Raises ConfigError if
-        the fallback needs a member id or a transactional.id that is missing, and IllegalGenerationError for an outdated
-        assignment; the producer has to be initialised again before it is used.
+        If the broker does not have this feature, the group coordinator fences by member and generation instead
+        (KIP-447). With consumer.group.aware.transaction=require, UnsupportedVersionError is raised then. Raises
+        ConfigError if the fallback needs a member id or a transactional.id that is missing. Raises
+        IllegalGenerationError for an outdated assignment; initialise the producer again before you use it.
         """
         if self._transactions is None and (assignment is not None or group_id is not None):
             self._become_transactional()
         await self._transactional("init_transactions").init(assignment, group_id)
 
     async def begin_transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
-        """Begin a transaction, to which all records sent from now on belong.
+        """Begin a transaction. All records sent from now on belong to the transaction.
 
-        With `partitions` it may write to these only, apart from offsets. They are registered at once, a send to another
-        one raises PartitionNotRegisteredError, and records without a key go to one of them.
+        With `partitions` the transaction may write to these partitions only, apart from offsets. The partitions are
+        registered at once. Records without a key go to one of them, and a send to another partition raises
+        PartitionNotRegisteredError.
         """
         await self._transactional("begin_transaction").begin(partitions)
 
@@ -289,17 +293,18 @@ class Producer:
         offsets: Offsets,
         group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
     ) -> None:
-        """Commit consumed offsets (of the next records to read) in the transaction, on behalf of a group.
+        """Commit consumed offsets in the transaction, on behalf of a group. An offset is that of the next record to
+        read.
 
         Without `group_metadata` the group and assignment are those of the last `init_transactions`, or
-        transactional.group.id. A plain group id fences nothing and is deprecated.
+        transactional.group.id. A plain group id fences no other producer and is deprecated.
         """
         await self._transactional("send_offsets").send_offsets(offsets, group_metadata)
 
     send_offsets_to_transaction = send_offsets
 
     async def commit_transaction(self) -> None:
-        """Send what is left, then commit.
+        """Send the remaining records of the transaction, then commit it.
 
         Raises AbortableError if the transaction can only be aborted, ProducerFencedError if another producer has taken
         over, and CommitUnknownError if the commit was requested and its result is unknown.
@@ -307,22 +312,22 @@ class Producer:
         await self._transactional("commit_transaction").commit()
 
     async def abort_transaction(self) -> None:
-        """Abort: read_committed consumers see nothing of the transaction. The producer stays usable."""
+        """Abort the transaction: read_committed consumers see none of its records. The producer stays usable."""
         await self._transactional("abort_transaction").abort()
 
     def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
         """Return a context manager that begins a transaction, commits it at the end of the block, and aborts it on an
         exception.
 
-        The first one initialises the producer if `init_transactions` was not called. `partitions` as in
-        `begin_transaction`.
+        The producer's first transaction initialises the producer if `init_transactions` was not called. `partitions`
+        has the same meaning as in `begin_transaction`.
         """
         return Transaction(self, self._transactional("transaction"), partitions)
 
     # -- inside
 
     def _become_transactional(self) -> None:
-        """Make a producer without a transactional.id transactional: the broker will assign an id."""
+        """Make a producer without a transactional.id transactional. The broker will assign the id."""
         self._check_open()
         if not self.config.enable_idempotence:
             raise ConfigError("enable.idempotence", "transactions need an idempotent producer: leave it out")
@@ -383,10 +388,10 @@ class Producer:
             self._crashed(f"the task {task.get_name()!r}", failure)
 
     def _crashed(self, what: str, cause: Exception) -> None:
-        """Fail all pending records and refuse new ones: without this part nothing would ever be sent."""
+        """Fail all pending records and refuse new ones, because without the failed part no record can be sent."""
         if self._broken is not None:
             return
-        log.error("%s of a producer failed, close it and make a new one", what, exc_info=cause)
+        log.error("%s of a producer failed: close the producer and make a new one", what, exc_info=cause)
         self._broken = FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what} of the producer failed: {cause!r}")
         self._broken.__cause__ = cause
         self._placement.open = False

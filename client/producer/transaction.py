@@ -1,4 +1,4 @@
-"""`Transaction`: a transaction as a block. `transaction_steps.py` does its work."""
+"""`Transaction`: a transaction as an `async with` block. `transaction_steps.py` implements its steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .transaction_steps import Transactions
 
 
 class RecordSink(Protocol):
-    """The producer, as far as a transaction needs it."""
+    """The two methods of a producer that a transaction sends records with."""
 
     def send(
         self,
@@ -28,7 +28,7 @@ class RecordSink(Protocol):
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Take a record at once."""
+        """Hand over a record without waiting."""
 
     async def enqueue(
         self,
@@ -40,16 +40,17 @@ class RecordSink(Protocol):
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Take a record, waiting for room."""
+        """Hand over a record; wait while the buffer is full."""
 
 
 class Transaction:
-    """A transaction as a block: `async with producer.transaction() as txn`. Only what is sent with `txn` belongs to it;
-    using `txn` after the block raises IllegalStateError.
+    """A transaction as a block: `async with producer.transaction() as txn`. Send its records with `txn`; using `txn`
+    after the block raises IllegalStateError.
 
-    At the end of the block it commits. On an exception, also on a cancellation, it aborts, and the exception goes on.
-    After a cancellation, as by asyncio.timeout, it waits for the abort for cancel.grace.ms at most. If the commit fails
-    because the transaction can only be aborted, it is aborted and AbortableError raised: run it again.
+    The transaction commits at the end of the block. An exception in the block, also a cancellation, aborts the
+    transaction and is raised again. After a cancellation, for example by asyncio.timeout, the block waits for the abort
+    for cancel.grace.ms at most. If the commit fails because the transaction can only be aborted, it is aborted and
+    AbortableError is raised: run the transaction again.
     """
 
     def __init__(
@@ -77,10 +78,10 @@ class Transaction:
     ) -> None:
         manager = self._transactions.manager
         if manager.number != self._number:
-            return  # it was ended in the block, and another one begun that is not this one's to end
+            return  # the block ended its transaction and began another, which this block must not end
         if error is None:
             if manager.state is State.READY:
-                return  # it was committed or aborted in the block
+                return  # the block has committed or aborted its transaction
             try:
                 await self._transactions.commit()
             except AbortableError as failure:
@@ -89,20 +90,21 @@ class Transaction:
             except CommitUnknownError:
                 raise
             except asyncio.CancelledError as cancelled:
-                if manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):  # the decision was never sent
+                if manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):  # the commit was never requested
                     await self._abort_after(cancelled)
                 raise
             except KafkaError as failure:
-                if manager.state is State.IN_TRANSACTION:  # the decision was never sent
+                if manager.state is State.IN_TRANSACTION:  # the commit was never requested
                     await self._abort_after(failure)
                 raise
         elif manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             await self._abort_after(error)
 
     async def _abort_after(self, error: BaseException) -> None:
-        """Abort because of `error`. If that fails, the coordinator aborts when it times out, and `error` gets a note.
+        """Abort because of `error`. If the abort fails, add a note to `error`; the coordinator aborts after the
+        timeout.
 
-        After a cancellation this waits for cancel.grace.ms only. Then the abort goes on in the background, and the
+        After a cancellation, wait for cancel.grace.ms only. The abort then goes on in the background, and the
         producer's next transaction waits for it.
         """
         transactions = self._transactions
@@ -116,7 +118,7 @@ class Transaction:
             raise
         if not aborting.done():
             transactions.leave_abort_behind()
-            error.add_note(f"and the transaction is still being aborted, after cancel.grace.ms = {grace_ms}")
+            error.add_note(f"and the transaction is still being aborted after cancel.grace.ms = {grace_ms}")
             return
         failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
         if not aborting.cancelled():
@@ -140,7 +142,9 @@ class Transaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record at once, as `Producer.send` does; the commit waits for it and fails with it."""
+        """Hand over a record without waiting, as `Producer.send` does. The commit waits for the record, and fails with
+        it.
+        """
         self._transactions.manager.check_same(self._number)
         return self._records.send(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
@@ -172,6 +176,6 @@ class Transaction:
         await self._transactions.send_offsets(offsets, group_metadata)
 
     async def abort(self) -> None:
-        """Abort now; the block then ends without committing."""
+        """Abort the transaction now; the end of the block then commits nothing."""
         self._transactions.manager.check_same(self._number)
         await self._transactions.abort()
