@@ -12,111 +12,111 @@ class ClientKeywords(TypedDict, total=False):
     """Settings of every client."""
 
     bootstrap_servers: str | Iterable[str]
-    """host:port of one or more brokers from which the client learns of the others. Kafka has no default here."""
+    """Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default."""
     cancel_grace_ms: int
-    """How long a transaction or a client still waits for the broker after a cancellation, as by asyncio.timeout, to
-    abort, to commit or to leave the group. What is not finished by then goes on in the background or is left to the
-    broker's timeouts. Not a setting of Kafka's Java client.
+    """Maximum wait for the broker after a cancellation, for example by asyncio.timeout, until a transaction is
+    committed or aborted, or the group is left. Unfinished work goes on in the background or is left to the broker's
+    timeouts. Not a setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
-    """Accepted for compatibility; all addresses of a host name are tried, in turn."""
+    """Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other."""
     client_id: str
     """Name of this client in the broker's logs and metrics."""
     connections_max_idle_ms: int
-    """A connection that is idle this long is closed; -1: never."""
+    """Idle time after which a connection is closed; -1: never."""
     metadata_max_age_ms: int
-    """Metadata older than this is refreshed."""
+    """Age at which metadata is refreshed."""
     metadata_recovery_rebootstrap_trigger_ms: int
-    """Accepted for compatibility: bootstrap.servers are tried as soon as no known broker answers."""
+    """Accepted for compatibility and ignored: bootstrap.servers are tried as soon as no known broker responds."""
     metadata_recovery_strategy: Literal["rebootstrap", "none"]
-    """What to do when no known broker can be reached: start again from bootstrap.servers, or keep trying (none)."""
+    """When no known broker can be reached: start again from bootstrap.servers (rebootstrap), or keep trying (none)."""
     receive_buffer_bytes: int
-    """SO_RCVBUF; -1: the system's default."""
+    """Size of the TCP receive buffer (SO_RCVBUF); -1: the system's default."""
     receive_message_max_bytes: int
-    """Largest response; a larger one closes the connection. Not a setting of Kafka's Java client."""
+    """Maximum size of a response; a larger response closes the connection. Not a setting of Kafka's Java client."""
     reconnect_backoff_max_ms: int
-    """Longest wait before a new attempt to connect (without the jitter of 20 %)."""
+    """Maximum wait before a new attempt to connect, without the jitter of 20 %."""
     reconnect_backoff_ms: int
-    """Wait before the first new attempt to connect to a node; doubles with each further one."""
+    """Wait before the first new attempt to connect to a broker. It doubles with each further attempt."""
     request_timeout_ms: int
-    """Longest wait for a response; then the connection is closed."""
+    """Maximum wait for a response. After it, the connection is closed."""
     retries: int
-    """Most retries of one request; delivery.timeout.ms is the better bound."""
+    """Maximum number of retries of a request. Prefer delivery.timeout.ms to bound retries."""
     retry_backoff_max_ms: int
-    """Longest wait before a retry (without the jitter of 20 %)."""
+    """Maximum wait before a retry, without the jitter of 20 %."""
     retry_backoff_ms: int
-    """Wait before the first retry; doubles with each further one."""
+    """Wait before the first retry. It doubles with each further retry."""
     security_protocol: Literal["PLAINTEXT"]
-    """Only PLAINTEXT is offered."""
+    """Protocol of the connections. Only PLAINTEXT is supported."""
     send_buffer_bytes: int
-    """SO_SNDBUF; -1: the system's default."""
+    """Size of the TCP send buffer (SO_SNDBUF); -1: the system's default."""
     socket_connection_setup_timeout_max_ms: int
-    """Bound of the above as it doubles with each failure in a row."""
+    """Maximum of socket.connection.setup.timeout.ms, which doubles with each consecutive failure."""
     socket_connection_setup_timeout_ms: int
-    """Longest wait for a TCP connection."""
+    """Maximum wait for a TCP connection."""
 
 
 class AdminKeywords(ClientKeywords, total=False):
     """Settings of `Admin`."""
 
     default_api_timeout_ms: int
-    """Longest wait of the calls that have no timeout of their own."""
+    """Maximum wait of calls that have no timeout argument."""
 
 
 class SendingKeywords(ClientKeywords, total=False):
     """Settings of a producer, without those that make it transactional."""
 
     acks: Literal["all", -1, 0, 1]
-    """When the broker answers: all (or -1), when every in-sync replica has the records; 1, when the leader has
-    them; 0, never.
+    """When the broker acknowledges records: all (or -1) when every in-sync replica has them; 1 when the leader has
+    them; 0 never.
     """
     batch_size: int
-    """Bytes of records that make a batch full; 0: one record each."""
+    """Bytes of records at which a batch is full; 0: each batch has one record."""
     buffer_memory: int
-    """Bytes of unacknowledged records; beyond it enqueue() waits and send() raises BufferFullError."""
+    """Maximum bytes of unacknowledged records. At the maximum, enqueue() waits and send() raises BufferFullError."""
     compression_gzip_level: int
-    """1 to 9; -1: the codec's default."""
+    """Compression level of gzip, 1 to 9; -1: the codec's default."""
     compression_lz4_level: int
-    """1 to 17; 9: the codec's default."""
+    """Compression level of lz4, 1 to 17; the codec's default is 9."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
     """Codec of the batches."""
     compression_zstd_level: int
-    """-131072 to 22."""
+    """Compression level of zstd, -131072 to 22."""
     delivery_timeout_ms: int
-    """Longest time from send() to its result, waiting and retries included."""
+    """Maximum time from send() to its result, including waiting and retries."""
     enable_idempotence: bool
-    """Retries neither duplicate nor reorder records."""
+    """Make sure that retries neither duplicate nor reorder records."""
     linger_ms: int
-    """Longest wait for a batch to fill; batches of other partitions may go earlier."""
+    """Maximum wait for more records before a batch is sent; batches of other partitions may be sent earlier."""
     max_block_ms: int
-    """Longest wait of enqueue() for metadata or memory, and of the transaction calls for a response."""
+    """Maximum wait of enqueue() for metadata or memory, and of transaction calls for a response."""
     max_in_flight_requests_per_connection: int
-    """Most unanswered Produce requests per broker; at most 5 with idempotence."""
+    """Maximum number of unanswered Produce requests per broker; with idempotence at most 5."""
     max_request_size: int
-    """Bytes of the largest record and of the largest request."""
+    """Maximum bytes of a record, and of a request."""
     metadata_max_idle_ms: int
-    """The metadata of a topic that is unused this long is no longer refreshed."""
+    """Time after which the metadata of an unused topic is no longer refreshed."""
     partitioner_class: Partitioner | None
-    """A callable (topic, key, number of partitions) → partition. None: by Kafka's hash of the key; records without
-    a key stay with one partition for batch.size bytes, then move to another (KIP-794).
+    """A callable (topic, key, number of partitions) → partition. None: Kafka's hash of the key; records without a
+    key go to one partition for batch.size bytes, then to another (KIP-794).
     """
     partitioner_ignore_keys: bool
-    """Choose partitions as if no record had a key."""
+    """Whether to choose partitions as if no record had a key."""
     transaction_timeout_ms: int
-    """The coordinator aborts a transaction that stays open longer."""
+    """Time after which the coordinator aborts an open transaction."""
 
 
 class PoolKeywords(SendingKeywords, total=False):
     """Settings of the producers of a `TransactionalProducerPool`."""
 
     consumer_group_aware_transaction: bool | Literal["require"]
-    """true: init_transactions(assignment) fences by partition where the broker has the feature
-    group.aware.transaction, else by member and generation (KIP-447); false: always the latter; require: raise
-    UnsupportedVersionError where the feature is missing. Not a setting of Kafka's Java client.
+    """true: init_transactions(assignment) fences by partition if the broker has the feature
+    group.aware.transaction, else by member and generation (KIP-447); false: always by member and generation;
+    require: raise UnsupportedVersionError if the broker lacks the feature. Not a setting of Kafka's Java client.
     """
     transactional_group_id: str | None
-    """The consumer group that transactions commit offsets for: then send_offsets(offsets) needs no group. Without a
-    transactional.id the producer is transactional as well, and the broker assigns an id. Not a setting of Kafka's
+    """The consumer group for which transactions commit offsets; send_offsets(offsets) then needs no group. Without
+    a transactional.id the producer is transactional as well, and the broker assigns an id. Not a setting of Kafka's
     Java client.
     """
 
@@ -125,61 +125,61 @@ class ProducerKeywords(PoolKeywords, total=False):
     """Settings of `Producer`."""
 
     transactional_id: str | None
-    """Makes the producer transactional; a newer one with the same id fences it."""
+    """Name that makes the producer transactional. A newer producer with the same id fences it."""
 
 
 class ReadingKeywords(ClientKeywords, total=False):
     """Settings of a consumer, without those that a `Processor` sets itself."""
 
     allow_auto_create_topics: bool
-    """Let the broker create topics to which the consumer subscribes."""
+    """Whether the broker may create topics to which the consumer subscribes."""
     auto_commit_interval_ms: int
     """Time between automatic commits."""
     auto_offset_reset: Literal["earliest", "latest", "none"]
-    """Where to start without a committed offset; with none the consumer raises NoOffsetForPartitionError."""
+    """Where to start without a committed offset; none: the consumer raises NoOffsetForPartitionError."""
     check_crcs: bool
-    """Verify the checksum of every batch."""
+    """Whether to verify the checksum of every batch."""
     client_rack: str
-    """The rack of this client, for assignors. Records are fetched from leaders."""
+    """The rack of this client, for assignors. Records are always fetched from leaders."""
     default_api_timeout_ms: int
-    """Longest wait of the calls that have no timeout of their own."""
+    """Maximum wait of calls that have no timeout argument."""
     exclude_internal_topics: bool
-    """Exclude internal topics from a subscription by pattern."""
+    """Whether to exclude internal topics from a subscription by pattern."""
     fetch_max_bytes: int
-    """Bytes of one fetch, but always at least one batch."""
+    """Maximum bytes of a fetch response, which has at least one batch."""
     fetch_max_wait_ms: int
-    """Longest wait of the broker for fetch.min.bytes."""
+    """Maximum wait of the broker for fetch.min.bytes."""
     fetch_min_bytes: int
-    """The broker answers when it has this much, or after fetch.max.wait.ms."""
+    """Bytes of records that the broker waits for before it responds, for at most fetch.max.wait.ms."""
     group_protocol: Literal["classic"]
-    """Only classic is offered."""
+    """Protocol of the group. Only classic is supported."""
     heartbeat_interval_ms: int
-    """Time between heartbeats; a third of the session timeout at most."""
+    """Time between heartbeats. It should be at most a third of session.timeout.ms."""
     max_batch_objects: int
-    """Most records and headers of one batch that are read; more raise RecordCorruptError."""
+    """Maximum number of records and headers in a batch; a batch with more raises RecordCorruptError."""
     max_decompressed_bytes: int
-    """Largest batch, decompressed, that is read; a larger one raises RecordCorruptError."""
+    """Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError."""
     max_partition_fetch_bytes: int
-    """Bytes of one partition in a fetch, but at least one batch."""
+    """Maximum bytes per partition in a fetch response, which has at least one batch."""
     max_poll_interval_ms: int
-    """A member that does not poll for this long leaves the group."""
+    """Time without a poll after which the member leaves the group."""
     max_poll_records: int
-    """Most records that one poll returns."""
+    """Maximum number of records that a poll returns."""
     partition_assignment_strategy: str | Iterable[str]
     """Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, or Kafka's class names."""
     session_timeout_ms: int
-    """A member without heartbeats this long is removed from the group."""
+    """Time without heartbeats after which a member is removed from the group."""
 
 
 class ConsumerKeywords(ReadingKeywords, total=False):
     """Settings of `Consumer`."""
 
     enable_auto_commit: bool
-    """Commit the position every auto.commit.interval.ms and at close."""
+    """Whether to commit the positions every auto.commit.interval.ms and at close."""
     group_id: str | None
-    """The group that the consumer joins, and for which it commits."""
+    """The group that the consumer joins and commits offsets for."""
     group_instance_id: str | None
-    """Makes it a static member, which keeps its partitions over a restart."""
+    """Name that makes the consumer a static member, which keeps its partitions over a restart."""
     isolation_level: Literal["read_uncommitted", "read_committed"]
     """read_committed hides records of open and of aborted transactions."""
 
@@ -188,4 +188,4 @@ class ProcessorKeywords(SendingKeywords, ReadingKeywords, total=False):
     """Settings that a `Processor` passes on to its consumers and producers."""
 
     group_instance_id: str | None
-    """Makes it a static member, which keeps its partitions over a restart."""
+    """Name that makes the consumer a static member, which keeps its partitions over a restart."""
