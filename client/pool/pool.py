@@ -276,7 +276,7 @@ class TransactionalProducerPool:
         try:
             return await self._waiting.wait(self._choose)
         except TooManyWaitingError:
-            raise self._exhausted(f"{len(self._waiting)} tasks are already waiting for a producer") from None
+            raise self._exhausted(f"{len(self._waiting)} tasks wait for one already") from None
         except TimeoutError:
             raise self._exhausted(f"none became free within max_wait_s = {self._max_wait_s:g}") from None
 
