@@ -1,1 +1,3 @@
-"""Every message of the protocol: one file per API, request and response; see `protocol/schema.py` for the notation."""
+"""Define every message of the protocol: one file per API, with its request and response, in the notation of
+`protocol/schema.py`.
+"""

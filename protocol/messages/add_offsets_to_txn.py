@@ -1,4 +1,4 @@
-"""AddOffsetsToTxnRequest and AddOffsetsToTxnResponse."""
+"""Define AddOffsetsToTxnRequest and AddOffsetsToTxnResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, int16, int32, int64, request, response, 
 
 @response(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnResponse(Response):
-    """Says whether the offsets partition belongs to the transaction now; the registration is durable when it does."""
+    """Tells whether the offsets partition now belongs to the transaction. If so, the registration is durable."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -15,10 +15,10 @@ class AddOffsetsToTxnResponse(Response):
 
 @request(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest(Request[AddOffsetsToTxnResponse]):
-    """Registers, in the producer's ongoing transaction, the partition of `__consumer_offsets` that holds a group's
-    offsets, before TxnOffsetCommit writes to it (KIP-98). Since v5 of TxnOffsetCommit the group coordinator registers
-    it by itself and this request is not needed (KIP-890). v2 may be answered with PRODUCER_FENCED (KIP-588), v4 with
-    TRANSACTION_ABORTABLE.
+    """Registers the partition of `__consumer_offsets` that holds a group's offsets in the producer's ongoing
+    transaction, before TxnOffsetCommit writes to it (KIP-98). Clients of TxnOffsetCommit v5 do not need this request,
+    because the group coordinator registers the partition (KIP-890). v2 may be answered with PRODUCER_FENCED (KIP-588),
+    v4 with TRANSACTION_ABORTABLE.
     """
 
     transactional_id: str = string("0+")

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxnRequest and AddPartitionsToTxnResponse."""
+"""Define AddPartitionsToTxnRequest and AddPartitionsToTxnResponse."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AddPartitionsToTxnResult(Struct):
 
 @response(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse(Response):
-    """Answers per partition, and from v4 per transaction. It is all or nothing: where one partition fails, the others
-    say OPERATION_NOT_ATTEMPTED.
+    """The result of each partition, from v4 grouped by transaction. All partitions of a transaction are registered, or
+    none: if one fails, the others have the error OPERATION_NOT_ATTEMPTED.
     """
 
     throttle_time_ms: int = int32("0+")
@@ -53,11 +53,11 @@ class AddPartitionsToTxnTransaction(Struct):
 
 @request(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
-    """Registers partitions in a producer's transaction before it writes to them (KIP-98); the first one begins the
-    transaction. Up to v3 it speaks for one transaction, in the `v3_and_below_` fields; from v4, for brokers, it is a
-    batch of transactions, in which `verify_only` asks whether the partitions are registered and adds nothing (KIP-890).
-    v2 may be answered with PRODUCER_FENCED, v5 with TRANSACTION_ABORTABLE. Tag 9000 `session` keeps the partitions
-    registered beyond this transaction.
+    """Registers partitions in a producer's transaction before the producer writes to them (KIP-98). The first partition
+    begins the transaction. Up to v3 the request is about one transaction, in the `v3_and_below_` fields. From v4, which
+    brokers use, it holds several transactions, and `verify_only` asks whether the partitions are registered without
+    adding any (KIP-890). v2 may be answered with PRODUCER_FENCED, v5 with TRANSACTION_ABORTABLE. Tag 9000 `session`
+    keeps the partitions registered after this transaction.
     """
 
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")

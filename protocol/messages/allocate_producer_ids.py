@@ -1,4 +1,4 @@
-"""AllocateProducerIdsRequest and AllocateProducerIdsResponse."""
+"""Define AllocateProducerIdsRequest and AllocateProducerIdsResponse."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ..schema import Request, Response, int16, int32, int64, request, response
 
 @response(key=67, versions="0", flexible="0+")
 class AllocateProducerIdsResponse(Response):
-    """The block granted: `producer_id_len` ids from `producer_id_start` on. The controller made it durable before it
-    answered.
+    """The granted block: `producer_id_len` producer ids from `producer_id_start` on. The controller made it durable
+    before it sent the response.
     """
 
     throttle_time_ms: int = int32("0+")
@@ -19,8 +19,8 @@ class AllocateProducerIdsResponse(Response):
 
 @request(key=67, versions="0", flexible="0+")
 class AllocateProducerIdsRequest(Request[AllocateProducerIdsResponse]):
-    """A broker asks the controller for a block of producer ids that no other broker will ever hand out (KIP-730).
-    Between brokers only.
+    """Asks the controller for a block of producer ids that no other broker ever hands out (KIP-730). Only brokers send
+    it.
     """
 
     broker_id: int = int32("0+")

@@ -1,4 +1,4 @@
-"""AlterClientQuotasRequest and AlterClientQuotasResponse."""
+"""Define AlterClientQuotasRequest and AlterClientQuotasResponse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EntryData(Struct):
 
 @response(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasResponse(Response):
-    """Answers per entity. v1 only made the encoding flexible."""
+    """The result of each entity. v1 only made the encoding flexible."""
 
     throttle_time_ms: int = int32("0+")
     entries: list[EntryData] = array(EntryData, "0+")
@@ -41,8 +41,8 @@ class RequestEntryData(Struct):
 
 @request(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest(Request[AlterClientQuotasResponse]):
-    """Sets or removes quotas for users, client ids and addresses (KIP-546); rates are bytes per second or a percentage,
-    by the quota's key. `validate_only` changes nothing.
+    """Sets or removes quotas of users, client ids and addresses (KIP-546). The quota's key decides whether a value is
+    in bytes per second or a percentage. `validate_only` changes nothing.
     """
 
     entries: list[RequestEntryData] = array(RequestEntryData, "0+")

@@ -1,4 +1,4 @@
-"""AlterConfigsRequest and AlterConfigsResponse."""
+"""Define AlterConfigsRequest and AlterConfigsResponse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AlterConfigsResourceResponse(Struct):
 
 @response(key=33, versions="0-2", flexible="2+")
 class AlterConfigsResponse(Response):
-    """Answers per resource; the configs of a resource change together or not at all."""
+    """The result of each resource. All configs of a resource are changed, or none."""
 
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")
@@ -36,8 +36,8 @@ class AlterConfigsResource(Struct):
 
 @request(key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest(Request[AlterConfigsResponse]):
-    """Replaces all dynamic configs of each resource by those given; what is not named falls back to its default.
-    Superseded by IncrementalAlterConfigs (KIP-339), which changes single keys.
+    """Replaces all dynamic configs of each resource. A config that the request does not name gets its default again.
+    Superseded by IncrementalAlterConfigs (KIP-339), which changes single configs.
     """
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")

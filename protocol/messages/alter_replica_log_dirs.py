@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirsRequest and AlterReplicaLogDirsResponse."""
+"""Define AlterReplicaLogDirsRequest and AlterReplicaLogDirsResponse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 @response(key=34, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsResponse(Response):
-    """Answers per partition whether the move was begun; copying goes on afterwards."""
+    """Tells for each partition whether the move has begun. The broker copies the replica after the response."""
 
     throttle_time_ms: int = int32("0+")
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult, "0+")

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsetsRequest and AlterShareGroupOffsetsResponse."""
+"""Define AlterShareGroupOffsetsRequest and AlterShareGroupOffsetsResponse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
 
 @response(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsResponse(Response):
-    """Answers per partition, with one more code for the whole request."""
+    """The result of each partition, and an error code of the whole request."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -43,7 +43,9 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 @request(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsRequest(Request[AlterShareGroupOffsetsResponse]):
-    """Sets the start offsets of a share group without members (KIP-932). Partitions are given by name and index."""
+    """Sets the start offsets of a share group that has no members (KIP-932). Partitions are given by topic name and
+    index.
+    """
 
     group_id: str = string("0+")
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic, "0+")

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentialsRequest and AlterUserScramCredentialsResponse."""
+"""Define AlterUserScramCredentialsRequest and AlterUserScramCredentialsResponse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class AlterUserScramCredentialsResult(Struct):
 
 @response(key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsResponse(Response):
-    """Answers per user; the changes of one user are made together or not at all."""
+    """The result of each user. All changes of a user are made, or none."""
 
     throttle_time_ms: int = int32("0+")
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult, "0+")

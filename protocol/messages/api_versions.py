@@ -1,4 +1,4 @@
-"""ApiVersionsRequest and ApiVersionsResponse."""
+"""Define ApiVersionsRequest and ApiVersionsResponse."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class FinalizedFeatureKey(Struct):
 
 @response(key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse(Response):
-    """The range of versions per API key, and from v3 the features that the broker supports and the cluster has
-    finalized (KIP-584). Its header is always v0, as the client cannot know yet what the broker understands. Up to v3 a
-    supported feature whose minimum is 0 must be left out, because old Java clients fail on it; v4 lists it.
+    """The range of versions of each API, and from v3 the features that the broker supports and the cluster has
+    finalized (KIP-584). The response's header is always v0, because the client does not know yet which versions the
+    broker understands. Up to v3 a supported feature whose minimum is 0 must be left out, because old Java clients fail
+    on it. v4 includes it.
     """
 
     error_code: int = int16("0+")
@@ -44,9 +45,9 @@ class ApiVersionsResponse(Response):
 
 @request(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
-    """The first request on a connection: which APIs, and which of their versions, does the broker speak? v3 names the
-    client's software (KIP-511) and is flexible; a broker that does not know the version answers with v0 and
-    UNSUPPORTED_VERSION, so that the client can try again lower.
+    """Asks which APIs and versions the broker supports. It is the first request on a connection. v3 adds the name and
+    version of the client's software (KIP-511) and is flexible. A broker that does not know the request's version
+    answers with v0 and UNSUPPORTED_VERSION, so that the client can retry with a lower version.
     """
 
     client_software_name: str = string("3+", ignorable=True)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribeRequest and ConsumerGroupDescribeResponse."""
+"""Define ConsumerGroupDescribeRequest and ConsumerGroupDescribeResponse."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class DescribedGroup(Struct):
 
 @response(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeResponse(Response):
-    """Per group: state, epochs, assignor, and per member its subscription, its present assignment and the target one.
-    v1 adds the member type, for groups under migration from the classic protocol (KIP-1099).
+    """The state, epochs and assignor of each group, and of each member its subscription, its current assignment and its
+    target assignment. v1 adds the member type, for groups that migrate from the classic protocol (KIP-1099).
     """
 
     throttle_time_ms: int = int32("0+")
@@ -72,7 +72,7 @@ class ConsumerGroupDescribeResponse(Response):
 
 @request(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest(Request[ConsumerGroupDescribeResponse]):
-    """Describes groups of the consumer protocol, whose assignment the broker makes (KIP-848)."""
+    """Describes groups of the consumer protocol, in which the broker computes the assignment (KIP-848)."""
 
     group_ids: list[str] = array("string", "0+")
     include_authorized_operations: bool = boolean("0+")

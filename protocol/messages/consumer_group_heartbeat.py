@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeatRequest and ConsumerGroupHeartbeatResponse."""
+"""Define ConsumerGroupHeartbeatRequest and ConsumerGroupHeartbeatResponse."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Assignment(Struct):
 
 @response(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse(Response):
-    """The member's epoch, how long it may wait until its next heartbeat, in ms, and its assignment, which is null while
-    it has not changed.
+    """The member's epoch, the time in ms until its next heartbeat is due, and its assignment, which is null if it has
+    not changed.
     """
 
     throttle_time_ms: int = int32("0+")
@@ -33,9 +33,9 @@ class ConsumerGroupHeartbeatResponse(Response):
 
 @request(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse]):
-    """A member of the consumer protocol joins (epoch 0), stays (its epoch) or leaves (epoch -1; -2 for a static member
-    that will be back) in one request (KIP-848). Null or -1 means "as before". v1 adds subscription by regular
-    expression, and the member brings its own id.
+    """Lets a member of a consumer protocol group join (epoch 0), stay (the member's epoch) or leave (epoch -1, or -2
+    for a static member that will return), all in one request (KIP-848). Null or -1 in a field means "unchanged". v1
+    adds subscriptions by regular expression, and lets the member choose its own id.
     """
 
     group_id: str = string("0+")

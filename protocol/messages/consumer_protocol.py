@@ -1,4 +1,4 @@
-"""ConsumerProtocolAssignment and ConsumerProtocolSubscription."""
+"""Define ConsumerProtocolAssignment and ConsumerProtocolSubscription."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class TopicPartition(Struct):
 
 @data(versions="0-3", flexible="none")
 class ConsumerProtocolAssignment(Message):
-    """What the leader of a classic group assigns to one member, opaque to the broker: partitions, and the assignor's
-    own bytes. Travels in SyncGroup. The versions go with those of the subscription.
+    """The assignment that the leader of a classic group gives to one member: partitions, and opaque bytes of the
+    assignor. SyncGroup carries it, and the broker does not interpret it. Its versions match those of the subscription.
     """
 
     assigned_partitions: list[TopicPartition] = array(TopicPartition, "0+")
@@ -29,9 +29,9 @@ class OwnedTopicPartition(Struct):
 
 @data(versions="0-3", flexible="none")
 class ConsumerProtocolSubscription(Message):
-    """What a member of a classic group tells the leader, opaque to the broker: topics and the assignor's own bytes.
-    Travels in JoinGroup. v1 adds the partitions it owns (KIP-429, cooperative rebalancing), v2 the generation in which
-    it owned them (KIP-792), v3 its rack (KIP-881).
+    """The subscription that a member of a classic group sends to the leader: topics, and opaque bytes of the assignor.
+    JoinGroup carries it, and the broker does not interpret it. v1 adds the partitions that the member owns (KIP-429,
+    cooperative rebalancing), v2 the generation in which it owned them (KIP-792), v3 its rack (KIP-881).
     """
 
     topics: list[str] = array("string", "0+")

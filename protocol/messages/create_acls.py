@@ -1,4 +1,4 @@
-"""CreateAclsRequest and CreateAclsResponse."""
+"""Define CreateAclsRequest and CreateAclsResponse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class AclCreationResult(Struct):
 
 @response(key=30, versions="1-3", flexible="2+")
 class CreateAclsResponse(Response):
-    """Answers per rule, in the order of the request."""
+    """The result of each rule, in the order of the request."""
 
     throttle_time_ms: int = int32("0+")
     results: list[AclCreationResult] = array(AclCreationResult, "0+")
@@ -32,6 +32,6 @@ class AclCreation(Struct):
 
 @request(key=30, versions="1-3", flexible="2+")
 class CreateAclsRequest(Request[CreateAclsResponse]):
-    """Creates access rules. Resource, pattern, operation and permission types are Kafka's numbers."""
+    """Creates access rules. Resource types, pattern types, operations and permission types are Kafka's numbers."""
 
     creations: list[AclCreation] = array(AclCreation, "0+")

@@ -1,4 +1,4 @@
-"""CreateDelegationTokenRequest and CreateDelegationTokenResponse."""
+"""Define CreateDelegationTokenRequest and CreateDelegationTokenResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, Struct, array, binary, int16, int32, int
 
 @response(key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenResponse(Response):
-    """The token and its HMAC, the secret to authenticate with; times are ms since the epoch."""
+    """The token and its HMAC, which is the secret for authentication. Times are in ms since the epoch."""
 
     error_code: int = int16("0+")
     principal_type: str = string("0+")
@@ -30,8 +30,8 @@ class CreatableRenewers(Struct):
 
 @request(key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest(Request[CreateDelegationTokenResponse]):
-    """Asks for a delegation token (KIP-48). `max_lifetime_ms` of -1 takes the broker's default. v3 lets a superuser ask
-    on behalf of another principal (KIP-373).
+    """Creates a delegation token (KIP-48). `max_lifetime_ms` of -1 means the broker's default. v3 lets a superuser
+    create one for another principal (KIP-373).
     """
 
     owner_principal_type: str | None = string("3+", nullable="3+")

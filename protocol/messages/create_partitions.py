@@ -1,4 +1,4 @@
-"""CreatePartitionsRequest and CreatePartitionsResponse."""
+"""Define CreatePartitionsRequest and CreatePartitionsResponse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CreatePartitionsTopicResult(Struct):
 
 @response(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsResponse(Response):
-    """Answers per topic."""
+    """The result of each topic."""
 
     throttle_time_ms: int = int32("0+")
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult, "0+")
@@ -34,8 +34,8 @@ class CreatePartitionsTopic(Struct):
 
 @request(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest(Request[CreatePartitionsResponse]):
-    """Raises the number of partitions of topics: `count` is the new total. `validate_only` changes nothing. From v3 it
-    may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """Raises the number of partitions of topics. `count` is the new total. `validate_only` changes nothing. v3 may be
+    answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic, "0+")

@@ -1,4 +1,4 @@
-"""CreateTopicsRequest and CreateTopicsResponse."""
+"""Define CreateTopicsRequest and CreateTopicsResponse."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class CreatableTopicResult(Struct):
 
 @response(key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse(Response):
-    """Answers per topic; v5 adds partitions, replication factor and configs of what was created (KIP-525), v7 the
-    topic's id (KIP-516). oncelog answers when the topic is durable.
+    """The result of each topic. v5 adds the partitions, the replication factor and the configs of the created topic
+    (KIP-525), v7 its id (KIP-516). oncelog sends the response after the topic is durable.
     """
 
     throttle_time_ms: int = int32("2+", ignorable=True)
@@ -73,8 +73,8 @@ class CreatableTopic(Struct):
 
 @request(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
-    """Creates topics by number of partitions and replication factor (-1 for the broker's defaults, KIP-464, v4) or by
-    an explicit assignment of replicas. `validate_only` creates nothing. From v6 it may be answered with
+    """Creates topics. A topic has either a number of partitions and a replication factor (from v4 -1 for the broker's
+    defaults, KIP-464) or an explicit assignment of replicas. `validate_only` creates nothing. v6 may be answered with
     THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
 

@@ -1,4 +1,4 @@
-"""DefaultPrincipalData."""
+"""Define DefaultPrincipalData."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Message, boolean, data, string
 
 @data(versions="0", flexible="0+")
 class DefaultPrincipalData(Message):
-    """A principal, as one broker tells it another in a forwarded request (KIP-590). Between brokers only."""
+    """The principal of a request that a broker forwards to another broker (KIP-590). Only brokers send it."""
 
     type: str = string("0+")
     name: str = string("0+")

@@ -1,4 +1,4 @@
-"""DeleteAclsRequest and DeleteAclsResponse."""
+"""Define DeleteAclsRequest and DeleteAclsResponse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DeleteAclsFilterResult(Struct):
 
 @response(key=31, versions="1-3", flexible="2+")
 class DeleteAclsResponse(Response):
-    """Per filter the rules that it matched, and whether each was deleted."""
+    """The rules that each filter matched, and whether each rule was deleted."""
 
     throttle_time_ms: int = int32("0+")
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")

@@ -1,4 +1,4 @@
-"""DeleteGroupsRequest and DeleteGroupsResponse."""
+"""Define DeleteGroupsRequest and DeleteGroupsResponse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class DeletableGroupResult(Struct):
 
 @response(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsResponse(Response):
-    """Answers per group: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or done."""
+    """The result of each group: success, NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND."""
 
     throttle_time_ms: int = int32("0+")
     results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")

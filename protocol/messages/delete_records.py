@@ -1,4 +1,4 @@
-"""DeleteRecordsRequest and DeleteRecordsResponse."""
+"""Define DeleteRecordsRequest and DeleteRecordsResponse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DeleteRecordsTopicResult(Struct):
 
 @response(key=21, versions="0-2", flexible="2+")
 class DeleteRecordsResponse(Response):
-    """Per partition the new log start offset (low watermark), or -1 with an error."""
+    """The new log start offset (low watermark) of each partition, or -1 with an error."""
 
     throttle_time_ms: int = int32("0+")
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, "0+")
@@ -40,7 +40,7 @@ class DeleteRecordsTopic(Struct):
 
 @request(key=21, versions="0-2", flexible="2+")
 class DeleteRecordsRequest(Request[DeleteRecordsResponse]):
-    """Raises the log start offset of partitions, so that older records can no longer be read (KIP-107); an offset of -1
+    """Raises the log start offset of partitions, so that older records can no longer be read (KIP-107). An offset of -1
     means the high watermark. The timeout is in ms.
     """
 

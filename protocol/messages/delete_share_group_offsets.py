@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsetsRequest and DeleteShareGroupOffsetsResponse."""
+"""Define DeleteShareGroupOffsetsRequest and DeleteShareGroupOffsetsResponse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DeleteShareGroupOffsetsResponseTopic(Struct):
 
 @response(key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsResponse(Response):
-    """Answers per topic, with one more code for the whole request."""
+    """The result of each topic, and an error code of the whole request."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -30,7 +30,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 
 @request(key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsRequest(Request[DeleteShareGroupOffsetsResponse]):
-    """Deletes a share group's offsets of whole topics (KIP-932); the group must have no members."""
+    """Deletes a share group's offsets of whole topics (KIP-932). The group must have no members."""
 
     group_id: str = string("0+")
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic, "0+")

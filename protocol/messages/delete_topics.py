@@ -1,4 +1,4 @@
-"""DeleteTopicsRequest and DeleteTopicsResponse."""
+"""Define DeleteTopicsRequest and DeleteTopicsResponse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DeletableTopicResult(Struct):
 
 @response(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsResponse(Response):
-    """Answers per topic; v5 adds a message, v6 the topic's id."""
+    """The result of each topic. v5 adds an error message, v6 the topic's id."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")
@@ -29,7 +29,7 @@ class DeleteTopicState(Struct):
 
 @request(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Request[DeleteTopicsResponse]):
-    """Deletes topics by name, or from v6 by name or id (KIP-516); the timeout is in ms. From v5 it may be answered with
+    """Deletes topics by name, or from v6 by name or id (KIP-516). The timeout is in ms. v5 may be answered with
     THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
 

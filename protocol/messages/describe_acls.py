@@ -1,4 +1,4 @@
-"""DescribeAclsRequest and DescribeAclsResponse."""
+"""Define DescribeAclsRequest and DescribeAclsResponse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DescribeAclsResponse(Response):
 
 @request(key=29, versions="1-3", flexible="2+")
 class DescribeAclsRequest(Request[DescribeAclsResponse]):
-    """Asks for the access rules that match one filter; null matches any name."""
+    """Asks for the access rules that match one filter. A null name matches any name."""
 
     resource_type_filter: int = int8("0+")
     resource_name_filter: str | None = string("0+", nullable="0+")

@@ -1,4 +1,4 @@
-"""DescribeClientQuotasRequest and DescribeClientQuotasResponse."""
+"""Define DescribeClientQuotasRequest and DescribeClientQuotasResponse."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EntryData(Struct):
 
 @response(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasResponse(Response):
-    """The quotas, as key and value, of each matching entity; null entries on error."""
+    """The quotas of each matching entity, as keys and values. `entries` is null if the request failed."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -56,8 +56,8 @@ class ComponentData(Struct):
 
 @request(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest(Request[DescribeClientQuotasResponse]):
-    """Asks for the quotas of the entities that match all components; `strict` leaves out entities with further
-    components (KIP-546).
+    """Asks for the quotas of the entities that match all components (KIP-546). `strict` excludes entities that have
+    further components.
     """
 
     components: list[ComponentData] = array(ComponentData, "0+")

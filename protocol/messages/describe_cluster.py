@@ -1,4 +1,4 @@
-"""DescribeClusterRequest and DescribeClusterResponse."""
+"""Define DescribeClusterRequest and DescribeClusterResponse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DescribeClusterBroker(Struct):
 
 @response(key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse(Response):
-    """The cluster's id, controller and brokers with their addresses."""
+    """The cluster's id, its controller, and its brokers with their addresses."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -1,4 +1,4 @@
-"""DescribeConfigsRequest and DescribeConfigsResponse."""
+"""Define DescribeConfigsRequest and DescribeConfigsResponse."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class DescribeConfigsResult(Struct):
 
 @response(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResponse(Response):
-    """Per resource the configs, each with its value (null if sensitive), source and flags. Sources and types are
-    Kafka's numbers.
+    """The configs of each resource, with value (null if sensitive), source and flags. Sources and types are Kafka's
+    numbers.
     """
 
     throttle_time_ms: int = int32("0+")
@@ -52,8 +52,8 @@ class DescribeConfigsResource(Struct):
 
 @request(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
-    """Asks for configs of topics, brokers and other resources: all, or the keys named. v1 adds synonyms (KIP-226), v3
-    documentation and type (KIP-569).
+    """Asks for configs of topics, brokers and other resources: all of them, or those named. v1 adds synonyms (KIP-226),
+    v3 documentation and type (KIP-569).
     """
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource, "0+")

@@ -1,4 +1,4 @@
-"""DescribeDelegationTokenRequest and DescribeDelegationTokenResponse."""
+"""Define DescribeDelegationTokenRequest and DescribeDelegationTokenResponse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DescribedDelegationToken(Struct):
 
 @response(key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenResponse(Response):
-    """The tokens, each with its HMAC and renewers; times are ms since the epoch."""
+    """The tokens with their HMACs and renewers. Times are in ms since the epoch."""
 
     error_code: int = int16("0+")
     tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken, "0+")
@@ -42,6 +42,6 @@ class DescribeDelegationTokenOwner(Struct):
 
 @request(key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenRequest(Request[DescribeDelegationTokenResponse]):
-    """Asks for the delegation tokens of some owners, or of all (null), that the caller may see (KIP-48)."""
+    """Asks for the delegation tokens of the given owners, or of all owners (null), that the caller may see (KIP-48)."""
 
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, "0+", nullable="0+")

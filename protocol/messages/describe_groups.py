@@ -1,4 +1,4 @@
-"""DescribeGroupsRequest and DescribeGroupsResponse."""
+"""Define DescribeGroupsRequest and DescribeGroupsResponse."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class DescribedGroup(Struct):
 
 @response(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse(Response):
-    """Per group: state, protocol, and members with their subscription and assignment as opaque bytes. v4 adds the group
-    instance id (KIP-345); v6 says GROUP_ID_NOT_FOUND with a message, where older versions report a Dead group
-    (KIP-1043).
+    """The state, protocol and members of each group. Subscriptions and assignments of members are opaque bytes. v4 adds
+    the group instance id (KIP-345). For a missing group, v6 has the error GROUP_ID_NOT_FOUND with a message, and older
+    versions have the state Dead (KIP-1043).
     """
 
     throttle_time_ms: int = int32("1+", ignorable=True)

@@ -1,4 +1,4 @@
-"""DescribeLogDirsRequest and DescribeLogDirsResponse."""
+"""Define DescribeLogDirsRequest and DescribeLogDirsResponse."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class DescribeLogDirsResult(Struct):
 
 @response(key=35, versions="1-4", flexible="2+")
 class DescribeLogDirsResponse(Response):
-    """Per log directory its error, and per partition size and lag in bytes; v4 adds total and usable bytes of the
-    volume (KIP-827).
+    """The error of each log directory, and size and lag in bytes of each partition. v4 adds the total and usable bytes
+    of the volume (KIP-827).
     """
 
     throttle_time_ms: int = int32("0+")
@@ -47,6 +47,6 @@ class DescribableLogDirTopic(Struct):
 
 @request(key=35, versions="1-4", flexible="2+")
 class DescribeLogDirsRequest(Request[DescribeLogDirsResponse]):
-    """Asks for the size of partitions in this broker's log directories; null topics for all (KIP-113)."""
+    """Asks for the sizes of partitions in this broker's log directories (KIP-113). Null `topics` means all."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, "0+", nullable="0+")

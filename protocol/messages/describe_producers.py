@@ -1,4 +1,4 @@
-"""DescribeProducersRequest and DescribeProducersResponse."""
+"""Define DescribeProducersRequest and DescribeProducersResponse."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TopicResponse(Struct):
 
 @response(key=61, versions="0", flexible="0+")
 class DescribeProducersResponse(Response):
-    """Per producer its epoch, last sequence and time of its last record (ms since the epoch), and where its open
-    transaction starts, or -1.
+    """The epoch, last sequence and last timestamp (ms since the epoch) of each producer, and the offset at which its
+    open transaction starts, or -1.
     """
 
     throttle_time_ms: int = int32("0+")
@@ -47,6 +47,6 @@ class TopicRequest(Struct):
 
 @request(key=61, versions="0", flexible="0+")
 class DescribeProducersRequest(Request[DescribeProducersResponse]):
-    """Asks a partition's leader for the producers that it knows (KIP-664): to find transactions that hang."""
+    """Asks a partition's leader for the producers that it knows (KIP-664), to find hanging transactions."""
 
     topics: list[TopicRequest] = array(TopicRequest, "0+")

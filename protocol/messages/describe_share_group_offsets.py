@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsetsRequest and DescribeShareGroupOffsetsResponse."""
+"""Define DescribeShareGroupOffsetsRequest and DescribeShareGroupOffsetsResponse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
 
 @response(key=90, versions="0", flexible="0+")
 class DescribeShareGroupOffsetsResponse(Response):
-    """Per group and partition the share-partition start offset, or -1 when there is none."""
+    """The start offset of each share partition, by group, or -1 if it has none."""
 
     throttle_time_ms: int = int32("0+")
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(DescribeShareGroupOffsetsResponseGroup, "0+")
@@ -55,6 +55,6 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 @request(key=90, versions="0", flexible="0+")
 class DescribeShareGroupOffsetsRequest(Request[DescribeShareGroupOffsetsResponse]):
-    """Asks for the start offsets of share groups (KIP-932); null topics for all of a group."""
+    """Asks for the start offsets of share groups (KIP-932). `topics` is null for all topics of a group."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(DescribeShareGroupOffsetsRequestGroup, "0+")

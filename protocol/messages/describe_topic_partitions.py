@@ -1,4 +1,4 @@
-"""DescribeTopicPartitionsRequest and DescribeTopicPartitionsResponse."""
+"""Define DescribeTopicPartitionsRequest and DescribeTopicPartitionsResponse."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Cursor(Struct):
 
 @response(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsResponse(Response):
-    """One page of topics and partitions in order of name and index; `next_cursor` is null at the end."""
+    """One page of topics and partitions, ordered by name and index. `next_cursor` is null on the last page."""
 
     throttle_time_ms: int = int32("0+", ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic, "0+")
@@ -64,7 +64,9 @@ class TopicRequest(Struct):
 
 @request(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse]):
-    """Describes topics page by page: at most `response_partition_limit` partitions, from the cursor on (KIP-966)."""
+    """Describes topics page by page (KIP-966). A page has at most `response_partition_limit` partitions and begins at
+    the cursor.
+    """
 
     topics: list[TopicRequest] = array(TopicRequest, "0+")
     response_partition_limit: int = int32("0+", default=2000)

@@ -1,4 +1,4 @@
-"""DescribeTransactionsRequest and DescribeTransactionsResponse."""
+"""Define DescribeTransactionsRequest and DescribeTransactionsResponse."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TransactionState(Struct):
 
 @response(key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse(Response):
-    """Per transactional id: state by name, producer id and epoch, timeout and start in ms, and the partitions of the
-    ongoing transaction.
+    """The state of each transactional id: name of the state, producer id and epoch, timeout in ms, start in ms since
+    the epoch, and the partitions of the ongoing transaction.
     """
 
     throttle_time_ms: int = int32("0+")

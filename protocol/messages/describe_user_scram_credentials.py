@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentialsRequest and DescribeUserScramCredentialsResponse."""
+"""Define DescribeUserScramCredentialsRequest and DescribeUserScramCredentialsResponse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DescribeUserScramCredentialsResult(Struct):
 
 @response(key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse(Response):
-    """Per user the mechanisms and iterations; never salts or passwords."""
+    """The mechanisms and iterations of each user, never salts or passwords."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -36,6 +36,6 @@ class UserName(Struct):
 
 @request(key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest(Request[DescribeUserScramCredentialsResponse]):
-    """Asks which SCRAM credentials users have (KIP-554); null for all users."""
+    """Asks which SCRAM credentials users have (KIP-554). `users` is null for all users."""
 
     users: list[UserName] | None = array(UserName, "0+", nullable="0+")

@@ -1,4 +1,4 @@
-"""ElectLeadersRequest and ElectLeadersResponse."""
+"""Define ElectLeadersRequest and ElectLeadersResponse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReplicaElectionResult(Struct):
 
 @response(key=43, versions="0-2", flexible="2+")
 class ElectLeadersResponse(Response):
-    """Answers per partition; ELECTION_NOT_NEEDED where the right replica leads already."""
+    """The result of each partition. It is ELECTION_NOT_NEEDED if the right replica leads already."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("1+")
@@ -35,8 +35,8 @@ class TopicPartitions(Struct):
 
 @request(key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request[ElectLeadersResponse]):
-    """Elects the preferred replica (type 0) or, accepting the loss of records, any live one (type 1) as the leader of
-    partitions (KIP-183, KIP-460); null for all partitions.
+    """Elects a leader of partitions: the preferred replica (type 0), or any live replica (type 1), which may lose
+    records (KIP-183, KIP-460). A null list of partitions means all partitions.
     """
 
     election_type: int = int8("1+")

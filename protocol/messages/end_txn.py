@@ -1,4 +1,4 @@
-"""EndTxnRequest and EndTxnResponse."""
+"""Define EndTxnRequest and EndTxnResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, Struct, array, boolean, int16, int32, in
 
 @response(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse(Response):
-    """Says that the decision is durable; markers may still be on their way. v5 carries the producer id and epoch of the
+    """Confirms that the decision is durable. The markers may be written later. v5 has the producer id and epoch of the
     next transaction.
     """
 
@@ -26,9 +26,8 @@ class EndTxnTopic(Struct):
 @request(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest(Request[EndTxnResponse]):
     """Commits or aborts the producer's ongoing transaction (KIP-98). v2 may be answered with PRODUCER_FENCED (KIP-588),
-    v4 with TRANSACTION_ABORTABLE; by v5 a client says that it follows KIP-890, and each of its transactions ends with a
-    new producer epoch. Tag 9000 `topics` names the partitions that the transaction wrote, so that markers go to them
-    alone.
+    v4 with TRANSACTION_ABORTABLE. A client that sends v5 follows KIP-890: each of its transactions ends with a new
+    producer epoch. Tag 9000 `topics` names the partitions that the transaction wrote, so that only they get markers.
     """
 
     transactional_id: str = string("0+")

@@ -1,4 +1,4 @@
-"""ExpireDelegationTokenRequest and ExpireDelegationTokenResponse."""
+"""Define ExpireDelegationTokenRequest and ExpireDelegationTokenResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, binary, int16, int32, int64, request, re
 
 @response(key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenResponse(Response):
-    """The new expiry, in ms since the epoch."""
+    """The new expiry time, in ms since the epoch."""
 
     error_code: int = int16("0+")
     expiry_timestamp_ms: int = int64("0+")
@@ -16,7 +16,7 @@ class ExpireDelegationTokenResponse(Response):
 
 @request(key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenRequest(Request[ExpireDelegationTokenResponse]):
-    """Moves a token's expiry; a negative period, in ms, expires it at once (KIP-48)."""
+    """Changes a delegation token's expiry time (KIP-48). A negative period, in ms, expires the token at once."""
 
     hmac: bytes = binary("0+")
     expiry_time_period_ms: int = int64("0+")

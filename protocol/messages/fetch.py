@@ -1,4 +1,4 @@
-"""FetchRequest and FetchResponse."""
+"""Define FetchRequest and FetchResponse."""
 
 from __future__ import annotations
 
@@ -80,10 +80,11 @@ class NodeEndpoint(Struct):
 
 @response(key=1, versions="4-18", flexible="12+")
 class FetchResponse(Response):
-    """Per partition: record batches, high watermark, last stable offset and log start offset. `records` may end in a
-    partial batch, to be dropped. With isolation level 1 `aborted_transactions` says whose records from which offset on
-    are to be skipped (KIP-98). Tags tell of a diverged log (KIP-595), a new leader, and from v16 the leaders' endpoints
-    (KIP-951).
+    """The record batches, high watermark, last stable offset and log start offset of each partition. `records` may end
+    with a partial batch, which the reader drops. At isolation level 1, `aborted_transactions`
+    lists the producers of aborted transactions, and for each producer the offset from which on its records must be
+    skipped (KIP-98). Tags report a diverged log (KIP-595), a new
+    leader, and from v16 the leaders' endpoints (KIP-951).
     """
 
     throttle_time_ms: int = int32("1+", ignorable=True)
@@ -127,12 +128,12 @@ class ForgottenTopic(Struct):
 
 @request(key=1, versions="4-18", flexible="12+")
 class FetchRequest(Request[FetchResponse]):
-    """Reads record batches from partitions at an offset each; waits up to `max_wait_ms` for `min_bytes`. `max_bytes`
-    and `partition_max_bytes` bound the answer, except that a first batch always comes whole. Isolation level 1 reads no
-    further than the last stable offset. v7 adds incremental sessions (KIP-227), v9 leader epochs (KIP-320), v11 the
-    client's rack (KIP-392), v12 the epoch of the last record fetched (KIP-595), v13 topic ids instead of names
-    (KIP-516), v15 moves the replica's state into a tag (KIP-903), v17 adds the replica's directory and v18 its high
-    watermark.
+    """Reads record batches from partitions, from one offset per partition on. The broker waits up to `max_wait_ms` for
+    `min_bytes`. `max_bytes` and `partition_max_bytes` limit the response, but its first batch is always complete. At
+    isolation level 1, records are read up to the last stable offset. v7 adds incremental sessions (KIP-227), v9 leader
+    epochs (KIP-320), v11 the client's rack (KIP-392), v12 the epoch of the last fetched record (KIP-595), v13 topic ids
+    instead of names (KIP-516). v15 moves the replica's state into a tag (KIP-903), v17 adds the replica's directory,
+    and v18 its high watermark.
     """
 
     cluster_id: str | None = string("12+", default=None, nullable="12+", tag=0, tagged="12+", ignorable=True)

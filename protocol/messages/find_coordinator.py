@@ -1,4 +1,4 @@
-"""FindCoordinatorRequest and FindCoordinatorResponse."""
+"""Define FindCoordinatorRequest and FindCoordinatorResponse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Coordinator(Struct):
 
 @response(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse(Response):
-    """The coordinator: up to v3 in the top-level fields, from v4 one per key."""
+    """The coordinator. Up to v3 it is in the top-level fields. From v4 there is one coordinator per key."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")
@@ -30,8 +30,9 @@ class FindCoordinatorResponse(Response):
 
 @request(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
-    """Asks which broker coordinates a group (key type 0), a transactional id (1) or a share group (2, v6). v4 asks for
-    several keys at once (KIP-699). Key type 64 asks for the transaction coordinator that is a consumer group's home.
+    """Asks which broker coordinates a group (key type 0), a transactional id (1) or a share group (2, v6). v4 can ask
+    for several keys at once (KIP-699). Key type 64 asks for the transaction coordinator that is the home of a consumer
+    group.
     """
 
     key: str = string("0-3")

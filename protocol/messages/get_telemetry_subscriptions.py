@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptionsRequest and GetTelemetrySubscriptionsResponse."""
+"""Define GetTelemetrySubscriptionsRequest and GetTelemetrySubscriptionsResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from ..schema import Request, Response, array, boolean, int16, int32, request, r
 
 @response(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse(Response):
-    """The metrics wanted, by prefix, how often (ms) and how large at most (bytes)."""
+    """The name prefixes of the metrics that the broker wants, the interval in ms at which to push them, and their
+    maximum size in bytes.
+    """
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -22,6 +24,8 @@ class GetTelemetrySubscriptionsResponse(Response):
 
 @request(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest(Request[GetTelemetrySubscriptionsResponse]):
-    """A client asks which of its metrics the broker wants (KIP-714); a zero id asks for one."""
+    """Asks which of the client's metrics the broker wants (KIP-714). A client without an instance id sends zeros and
+    gets an id.
+    """
 
     client_instance_id: bytes = uuid("0+")

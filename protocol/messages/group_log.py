@@ -1,4 +1,4 @@
-"""LegacyOffsetCommitKey and OffsetCommitKey and OffsetCommitValue and GroupMetadataKey and GroupMetadataValue."""
+"""Define the keys and values of the records in `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Message, Struct, array, binary, int32, int64, record_key, r
 
 @record_key(id=0, versions="0", flexible="none")
 class LegacyOffsetCommitKey(Message):
-    """Key of a committed offset as brokers before 0.9 wrote it; same fields as OffsetCommitKey."""
+    """The key of a committed offset as brokers before 0.9 wrote it. Its fields are those of OffsetCommitKey."""
 
     group: str = string("0")
     topic: str = string("0")
@@ -16,7 +16,7 @@ class LegacyOffsetCommitKey(Message):
 
 @record_key(id=1, versions="0", flexible="none")
 class OffsetCommitKey(Message):
-    """Key of a committed offset in `__consumer_offsets`."""
+    """The key of a committed offset in `__consumer_offsets`."""
 
     group: str = string("0")
     topic: str = string("0")
@@ -25,9 +25,9 @@ class OffsetCommitKey(Message):
 
 @record_value(id=1, versions="0-4", flexible="4+")
 class OffsetCommitValue(Message):
-    """A committed offset: the next one to read, with leader epoch, metadata and time (ms since the epoch). v1 had an
-    expiry of its own, v3 adds the leader epoch (KIP-320), v4 is flexible. Tags from 9000 on keep the claim that a
-    group-aware producer has on the partition across a restart.
+    """A committed offset: the next offset to read, with leader epoch, metadata and commit time (ms since the epoch).
+    Only v1 has an expiry time. v3 adds the leader epoch (KIP-320), v4 is flexible. Tags from 9000 on store the claim
+    that a group-aware producer has on the partition, so that it survives a restart.
     """
 
     offset: int = int64("0+")
@@ -43,7 +43,7 @@ class OffsetCommitValue(Message):
 
 @record_key(id=2, versions="0", flexible="none")
 class GroupMetadataKey(Message):
-    """Key of a classic group's state in `__consumer_offsets`."""
+    """The key of a classic group's state in `__consumer_offsets`."""
 
     group: str = string("0")
 
@@ -62,9 +62,9 @@ class MemberMetadata(Struct):
 
 @record_value(id=2, versions="0-4", flexible="4+")
 class GroupMetadataValue(Message):
-    """A classic group after a rebalance: generation, protocol, leader and members, with subscription and assignment as
-    opaque bytes. v2 adds the time of the last change of state (ms since the epoch), v3 group instance ids (KIP-345).
-    Timeouts are in ms.
+    """The state of a classic group after a rebalance: generation, protocol, leader and members. Subscriptions and
+    assignments of members are opaque bytes. v2 adds the time of the last change of state (ms since the epoch), v3 group
+    instance ids (KIP-345). Timeouts are in ms.
     """
 
     protocol_type: str = string("0+")

@@ -1,4 +1,4 @@
-"""RequestHeader and ResponseHeader."""
+"""Define RequestHeader and ResponseHeader."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ..schema import Message, header, int16, int32, string
 
 @header(versions="1-2", flexible="2+")
 class RequestHeader(Message):
-    """Stands in front of every request: which API, which version, a number that the response repeats, and who asks. v1
-    goes with requests of plain encoding; v2, which ends with tagged fields, with flexible ones (KIP-482); the client id
-    has a plain length in both, so that a broker can read it before it knows the version. Tag 9000 announces an
-    extension-aware client.
+    """The header of every request: API key, version, correlation id, which the response repeats, and client id.
+    Requests in plain versions have v1. Requests in flexible versions have v2, which ends with tagged fields (KIP-482).
+    The client id has a plain length in both, so that a broker can read it before it knows the version. Tag 9000
+    announces an extension-aware client.
     """
 
     request_api_key: int = int16("0+")
@@ -22,7 +22,7 @@ class RequestHeader(Message):
 
 @header(versions="0-1", flexible="1+")
 class ResponseHeader(Message):
-    """Stands in front of every response. v1, with tagged fields, goes with flexible versions, except that ApiVersions
+    """The header of every response. Responses in flexible versions have v1, which ends with tagged fields. ApiVersions
     responses always have v0.
     """
 

@@ -1,4 +1,4 @@
-"""HeartbeatRequest and HeartbeatResponse."""
+"""Define HeartbeatRequest and HeartbeatResponse."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ..schema import Request, Response, int16, int32, request, response, string
 
 @response(key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse(Response):
-    """NONE, or what the member must do: REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
-    FENCED_INSTANCE_ID.
+    """The error NONE, or an error that says what the member must do: REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION,
+    UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
     """
 
     throttle_time_ms: int = int32("1+", ignorable=True)
@@ -17,7 +17,7 @@ class HeartbeatResponse(Response):
 
 @request(key=12, versions="0-4", flexible="4+")
 class HeartbeatRequest(Request[HeartbeatResponse]):
-    """A member of a classic group tells the coordinator that it lives. v3 adds the group instance id (KIP-345)."""
+    """Tells the coordinator that a member of a classic group is alive. v3 adds the group instance id (KIP-345)."""
 
     group_id: str = string("0+")
     generation_id: int = int32("0+")

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigsRequest and IncrementalAlterConfigsResponse."""
+"""Define IncrementalAlterConfigsRequest and IncrementalAlterConfigsResponse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AlterConfigsResourceResponse(Struct):
 
 @response(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse(Response):
-    """Answers per resource; the changes of a resource are made together or not at all."""
+    """The result of each resource. All changes of a resource are made, or none."""
 
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")
@@ -37,7 +37,9 @@ class AlterConfigsResource(Struct):
 
 @request(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
-    """Changes single configs of resources: set (0), delete (1), append to (2) or subtract from (3) a list (KIP-339)."""
+    """Changes single configs of resources (KIP-339). The operation is to set (0) or delete (1) the config, or to append
+    to (2) or subtract from (3) its list.
+    """
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")

@@ -1,4 +1,4 @@
-"""JoinGroupRequest and JoinGroupResponse."""
+"""Define JoinGroupRequest and JoinGroupResponse."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class JoinGroupResponseMember(Struct):
 
 @response(key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse(Response):
-    """The generation, the protocol chosen and, for the leader only, the members with their metadata. v7 adds the
-    protocol type (KIP-559), v9 `skip_assignment`: a static leader came back, and the assignment stands (KIP-814).
+    """The generation, the chosen protocol and, only for the leader, the members with their metadata. v7 adds the
+    protocol type (KIP-559). v9 adds `skip_assignment`, which is true if a static leader came back and the assignment
+    stays as it is (KIP-814).
     """
 
     throttle_time_ms: int = int32("2+", ignorable=True)
@@ -37,9 +38,10 @@ class JoinGroupRequestProtocol(Struct):
 
 @request(key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest(Request[JoinGroupResponse]):
-    """A member asks to join a classic group, with its protocols in order of preference; blocks until all members have,
-    or the rebalance timeout has passed. v1 adds the rebalance timeout, in ms; from v4 a new member is first sent its
-    id, with MEMBER_ID_REQUIRED (KIP-394); v5 adds the group instance id (KIP-345), v8 the reason (KIP-800).
+    """Lets a member join a classic group, with its protocols in order of preference. The response is sent when all
+    members have joined or the rebalance timeout has passed. v1 adds the rebalance timeout, in ms. From v4 a new member
+    first gets its id, with MEMBER_ID_REQUIRED (KIP-394). v5 adds the group instance id (KIP-345), v8 the reason
+    (KIP-800).
     """
 
     group_id: str = string("0+")

@@ -1,4 +1,4 @@
-"""LeaderChangeMessage."""
+"""Define LeaderChangeMessage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Voter(Struct):
 
 @data(versions="0-1", flexible="0+")
 class LeaderChangeMessage(Message):
-    """The value of the control record that a new KRaft leader writes. oncelog reads past it."""
+    """The value of the control record that a new KRaft leader writes. oncelog skips it."""
 
     version: int = int16("0+")
     leader_id: int = int32("0+")

@@ -1,4 +1,4 @@
-"""LeaveGroupRequest and LeaveGroupResponse."""
+"""Define LeaveGroupRequest and LeaveGroupResponse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MemberResponse(Struct):
 
 @response(key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse(Response):
-    """Whether it worked, from v3 per member."""
+    """The result of the request, and from v3 of each member."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -30,8 +30,8 @@ class MemberIdentity(Struct):
 
 @request(key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request[LeaveGroupResponse]):
-    """Takes members out of a classic group at once. Up to v2 one member; from v3 several, also by group instance id
-    (KIP-345). v5 adds the reason (KIP-800).
+    """Removes members from a classic group at once. Up to v2 it names one member, from v3 several, also by group
+    instance id (KIP-345). v5 adds the reason (KIP-800).
     """
 
     group_id: str = string("0+")

@@ -1,4 +1,4 @@
-"""ListConfigResourcesRequest and ListConfigResourcesResponse."""
+"""Define ListConfigResourcesRequest and ListConfigResourcesResponse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ConfigResource(Struct):
 
 @response(key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesResponse(Response):
-    """The resources, by name and, from v1, type."""
+    """The names of the resources, and from v1 their types."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -22,6 +22,6 @@ class ListConfigResourcesResponse(Response):
 
 @request(key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Request[ListConfigResourcesResponse]):
-    """Asks for the names of resources that have configs, by type (KIP-1142); v0 knows client metrics only."""
+    """Asks for the names of resources that have configs, by type (KIP-1142). v0 lists only client metrics resources."""
 
     resource_types: list[int] = array("int8", "1+")

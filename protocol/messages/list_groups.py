@@ -1,4 +1,4 @@
-"""ListGroupsRequest and ListGroupsResponse."""
+"""Define ListGroupsRequest and ListGroupsResponse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ListedGroup(Struct):
 
 @response(key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse(Response):
-    """Per group its id and protocol type, from v4 its state, from v5 its type."""
+    """The id and protocol type of each group, from v4 its state, from v5 its type."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -24,7 +24,7 @@ class ListGroupsResponse(Response):
 
 @request(key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest(Request[ListGroupsResponse]):
-    """Asks this broker for the groups that it coordinates. v4 filters by state (KIP-518), v5 by type (KIP-848)."""
+    """Asks a broker for the groups that it coordinates. v4 can filter by state (KIP-518), v5 by type (KIP-848)."""
 
     states_filter: list[str] = array("string", "4+")
     types_filter: list[str] = array("string", "5+")

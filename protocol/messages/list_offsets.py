@@ -1,4 +1,4 @@
-"""ListOffsetsRequest and ListOffsetsResponse."""
+"""Define ListOffsetsRequest and ListOffsetsResponse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ListOffsetsTopicResponse(Struct):
 
 @response(key=2, versions="1-10", flexible="6+")
 class ListOffsetsResponse(Response):
-    """Per partition offset and timestamp, -1 where no record qualifies; v4 adds the leader epoch (KIP-320)."""
+    """The offset and timestamp of each partition, or -1 if no record qualifies. v4 adds the leader epoch (KIP-320)."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, "0+")
@@ -43,10 +43,10 @@ class ListOffsetsTopic(Struct):
 
 @request(key=2, versions="1-10", flexible="6+")
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """Asks per partition for the offset of a point in time: the first record at or after a timestamp (ms since the
-    epoch), or for -1 the end (high watermark, or last stable offset under isolation level 1), -2 the start, -3 the
-    record with the highest timestamp (v7, KIP-734), -4 the start of the local log (v8, KIP-405), -5 the end of the
-    tiered one (v9, KIP-1005).
+    """Asks for an offset of each partition by timestamp: the first record at or after a time in ms since the epoch.
+    Negative timestamps have other meanings. -1 is the end (the high watermark, or at isolation level 1 the last stable
+    offset), -2 the start, -3 the record with the highest timestamp (v7, KIP-734), -4 the start of the local log (v8,
+    KIP-405), -5 the end of the tiered log (v9, KIP-1005).
     """
 
     replica_id: int = int32("0+")

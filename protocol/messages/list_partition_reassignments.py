@@ -1,4 +1,4 @@
-"""ListPartitionReassignmentsRequest and ListPartitionReassignmentsResponse."""
+"""Define ListPartitionReassignmentsRequest and ListPartitionReassignmentsResponse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OngoingTopicReassignment(Struct):
 
 @response(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse(Response):
-    """Per partition under reassignment its replicas, and those being added and removed."""
+    """The replicas of each partition under reassignment, with the replicas that are being added and removed."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -37,7 +37,7 @@ class ListPartitionReassignmentsTopics(Struct):
 
 @request(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest(Request[ListPartitionReassignmentsResponse]):
-    """Asks for reassignments under way (KIP-455); null topics for all."""
+    """Asks for the reassignments under way (KIP-455). `topics` is null for all topics."""
 
     timeout_ms: int = int32("0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(

@@ -1,4 +1,4 @@
-"""ListTransactionsRequest and ListTransactionsResponse."""
+"""Define ListTransactionsRequest and ListTransactionsResponse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TransactionState(Struct):
 
 @response(key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse(Response):
-    """The transactional ids with producer id and state; also the states of the filter that the broker does not know."""
+    """The transactional ids with producer id and state, and the requested states that the broker does not know."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -24,8 +24,8 @@ class ListTransactionsResponse(Response):
 
 @request(key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest(Request[ListTransactionsResponse]):
-    """Asks a coordinator for its transactional ids, filtered by state and producer id (KIP-664), from v1 by duration in
-    ms (KIP-994), from v2 by a regular expression on the id (KIP-1152).
+    """Asks a coordinator for its transactional ids, filtered by state and producer id (KIP-664). v1 can filter by
+    duration in ms (KIP-994), v2 by a regular expression on the transactional id (KIP-1152).
     """
 
     state_filters: list[str] = array("string", "0+")

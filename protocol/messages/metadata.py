@@ -1,4 +1,4 @@
-"""MetadataRequest and MetadataResponse."""
+"""Define MetadataRequest and MetadataResponse."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class MetadataResponseTopic(Struct):
 
 @response(key=3, versions="0-13", flexible="9+")
 class MetadataResponse(Response):
-    """The brokers, cluster id and controller; per topic its partitions with leader, epoch, replicas and in-sync
-    replicas. Errors per topic and partition, and from v13 for the whole.
+    """The brokers, cluster id and controller, and the partitions of each topic with leader, leader epoch, replicas and
+    in-sync replicas. Each topic and partition has an error code, and from v13 the whole response.
     """
 
     throttle_time_ms: int = int32("3+", ignorable=True)
@@ -57,9 +57,9 @@ class MetadataRequestTopic(Struct):
 
 @request(key=3, versions="0-13", flexible="9+")
 class MetadataRequest(Request[MetadataResponse]):
-    """Asks for brokers, and for topics with partitions and leaders: null topics for all (v0: an empty list). v4 says
-    whether missing topics may be created; v8 can ask for authorized operations (KIP-430), v10 by topic id (KIP-516),
-    which brokers accept from v12 on.
+    """Asks for the brokers, and for topics with their partitions and leaders. `topics` is null for all topics (in v0:
+    empty). v4 adds whether missing topics may be created. v8 can ask for authorized operations (KIP-430). v10 can name
+    topics by id (KIP-516), which brokers accept from v12 on.
     """
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, "0+", nullable="1+")

@@ -1,7 +1,8 @@
-"""The records of `__cluster_metadata`: what the broker knows of topics, features and producer ids.
+"""Define the records of `__cluster_metadata`, in which the broker keeps topics, features, producer ids and broker
+configs.
 
-Keyed like the other internal topics: the newest value of a key counts, a null value removes it. Ids from 9100, which
-no stock record uses.
+As in the other internal topics, the newest value of a key counts, and a null value removes the key. The record ids
+begin at 9100, which no record of Apache Kafka uses.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..schema import (
 
 @record_key(id=9100, versions="0", flexible="none")
 class TopicMetadataKey(Message):
-    """Key of a topic: its id, so that a name can be used again after a deletion."""
+    """The key of a topic: its id, because a deleted topic's name can be used again."""
 
     topic_id: bytes = uuid("0")
 
@@ -37,7 +38,9 @@ class TopicConfigEntry(Struct):
 
 @record_value(id=9100, versions="0", flexible="0+")
 class TopicMetadataValue(Message):
-    """A topic: name, number of partitions, configs other than defaults. `deleting`: its files may still be there."""
+    """A topic: its name, its number of partitions, and its configs other than defaults. If `deleting` is true, files of
+    the deleted topic may still exist.
+    """
 
     name: str = string("0+")
     partitions: int = int32("0+")
@@ -47,21 +50,21 @@ class TopicMetadataValue(Message):
 
 @record_key(id=9101, versions="0", flexible="none")
 class ProducerIdsKey(Message):
-    """Key of the producer ids that were handed out, by broker; -1 for all of them."""
+    """The key of the producer ids that a broker handed out. Broker id -1 stands for all brokers."""
 
     broker_id: int = int32("0", default=-1)
 
 
 @record_value(id=9101, versions="0", flexible="0+")
 class ProducerIdsValue(Message):
-    """The first producer id that was never part of a block: durable before a block is used (KIP-730)."""
+    """The first producer id that was never part of a block. It is durable before a block is used (KIP-730)."""
 
     next_producer_id: int = int64("0+")
 
 
 @record_key(id=9102, versions="0", flexible="none")
 class FeatureLevelKey(Message):
-    """Key of a finalized feature."""
+    """The key of a finalized feature."""
 
     name: str = string("0")
 
@@ -75,7 +78,7 @@ class FeatureLevelValue(Message):
 
 @record_key(id=9103, versions="0", flexible="none")
 class BrokerConfigKey(Message):
-    """Key of a dynamic broker config."""
+    """The key of a dynamic broker config."""
 
     name: str = string("0")
 

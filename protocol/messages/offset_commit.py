@@ -1,4 +1,4 @@
-"""OffsetCommitRequest and OffsetCommitResponse."""
+"""Define OffsetCommitRequest and OffsetCommitResponse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OffsetCommitResponseTopic(Struct):
 
 @response(key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse(Response):
-    """Answers per partition, after the offsets are durable."""
+    """The result of each partition. It is sent after the offsets are durable."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic, "0+")
@@ -43,10 +43,10 @@ class OffsetCommitRequestTopic(Struct):
 
 @request(key=8, versions="2-10", flexible="8+", latest_unstable=True)
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
-    """Commits a group's offsets: the next offset to read, per partition, with optional metadata. Up to v4
-    `retention_time_ms` bounds their life, later the broker's config does (KIP-211); v6 adds the leader epoch (KIP-320),
-    v7 the group instance id (KIP-345), v9 allows the consumer protocol (KIP-848); v10, unstable, has topic ids. A
-    generation of -1 commits outside of any group membership.
+    """Commits a group's offsets: for each partition the next offset to read, with optional metadata. Up to v4
+    `retention_time_ms` limits how long they are kept; later versions leave that to the broker's config (KIP-211). v6
+    adds the leader epoch (KIP-320), v7 the group instance id (KIP-345). v9 allows the consumer protocol (KIP-848). v10,
+    which is unstable, has topic ids. Generation -1 commits without group membership.
     """
 
     group_id: str = string("0+")

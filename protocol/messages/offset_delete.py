@@ -1,4 +1,4 @@
-"""OffsetDeleteRequest and OffsetDeleteResponse."""
+"""Define OffsetDeleteRequest and OffsetDeleteResponse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 @response(key=47, versions="0", flexible="none")
 class OffsetDeleteResponse(Response):
-    """Answers per partition, with one more code for the whole request."""
+    """The result of each partition, and an error code of the whole request."""
 
     error_code: int = int16("0+")
     throttle_time_ms: int = int32("0+", ignorable=True)
@@ -39,7 +39,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 @request(key=47, versions="0", flexible="none")
 class OffsetDeleteRequest(Request[OffsetDeleteResponse]):
-    """Deletes a group's offsets of some partitions (KIP-496), which no member may be subscribed to."""
+    """Deletes a group's offsets of the given partitions (KIP-496). No member may be subscribed to their topics."""
 
     group_id: str = string("0+")
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")

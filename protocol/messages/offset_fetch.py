@@ -1,4 +1,4 @@
-"""OffsetFetchRequest and OffsetFetchResponse."""
+"""Define OffsetFetchRequest and OffsetFetchResponse."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class OffsetFetchResponseGroup(Struct):
 
 @response(key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse(Response):
-    """Per partition the committed offset, -1 if there is none. Errors stand at the partition, from v2 also at the top,
-    from v8 at the group. UNSTABLE_OFFSET_COMMIT asks to come back.
+    """The committed offset of each partition, or -1 if it has none. Each partition has an error code, from v2 the whole
+    response, from v8 each group. After UNSTABLE_OFFSET_COMMIT the client retries.
     """
 
     throttle_time_ms: int = int32("3+", ignorable=True)
@@ -92,9 +92,10 @@ class OffsetFetchRequestGroup(Struct):
 
 @request(key=9, versions="1-10", flexible="6+", latest_unstable=True)
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
-    """Asks for a group's committed offsets; null topics for all (v2). v7 adds `require_stable`: do not answer while
-    transactional commits on a partition are undecided (KIP-447). v8 asks for several groups at once (KIP-709), v9
-    allows the consumer protocol (KIP-848); v10, unstable, has topic ids.
+    """Asks for a group's committed offsets. From v2 `topics` is null for all topics. v7 adds `require_stable`: for a
+    partition with pending transactional commits, the broker returns UNSTABLE_OFFSET_COMMIT instead of an offset
+    (KIP-447). v8 can ask for several groups at once (KIP-709). v9 allows the consumer protocol (KIP-848). v10, which is
+    unstable, has topic ids.
     """
 
     group_id: str = string("0-7")

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpochRequest and OffsetForLeaderEpochResponse."""
+"""Define OffsetForLeaderEpochRequest and OffsetForLeaderEpochResponse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class OffsetForLeaderTopicResult(Struct):
 
 @response(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochResponse(Response):
-    """Per partition the largest epoch not above the one asked for and its end offset, or -1 and -1."""
+    """The largest leader epoch of each partition that is not above the requested one, and its end offset. Both are -1
+    if the partition has none.
+    """
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult, "0+")
@@ -42,7 +44,7 @@ class OffsetForLeaderTopic(Struct):
 
 @request(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse]):
-    """Asks where a leader epoch ended (KIP-101, KIP-320): how a client or replica learns that its log has diverged."""
+    """Asks where a leader epoch ended (KIP-101, KIP-320), to find out whether the sender's log has diverged."""
 
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")

@@ -1,4 +1,4 @@
-"""ProduceRequest and ProduceResponse."""
+"""Define ProduceRequest and ProduceResponse."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class NodeEndpoint(Struct):
 
 @response(key=0, versions="3-13", flexible="9+")
 class ProduceResponse(Response):
-    """Per partition the offset given to the first record, the log append time (-1 if the topic keeps the producer's),
-    from v5 the log start offset, from v8 which records were refused and why (KIP-467).
+    """The offset of the first record of each partition, and the log append time (-1 if the topic keeps the producer's
+    timestamps). v5 adds the log start offset. v8 adds which records were refused and why (KIP-467).
     """
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
@@ -86,11 +86,11 @@ class TopicProduceData(Struct):
 
 @request(key=0, versions="3-13", flexible="9+")
 class ProduceRequest(Request[ProduceResponse]):
-    """Appends record batches to partitions. Acks 0 asks for no response at all, 1 for the leader's write, -1 for that
-    of all in-sync replicas; the timeout, in ms, bounds the wait for those. v3 brought the record format with producer
-    ids (KIP-98), v7 zstd (KIP-110), v9 is flexible; v10 may be told the new leader (KIP-951), v11
-    TRANSACTION_ABORTABLE; from v12 the broker registers the partition in the transaction by itself (KIP-890); v13 has
-    topic ids instead of names (KIP-516).
+    """Appends record batches to partitions. With acks 0 the broker sends no response. With acks 1 it responds after the
+    leader's write, with acks -1 after the write of all in-sync replicas, for which it waits at most the timeout, in ms.
+    v3 brought the record format with producer ids (KIP-98), v7 zstd (KIP-110). v9 is flexible. The response of v10 can
+    name the new leader (KIP-951). v11 may be answered with TRANSACTION_ABORTABLE. From v12 the broker registers the
+    partition in the transaction (KIP-890). v13 has topic ids instead of names (KIP-516).
     """
 
     transactional_id: str | None = string("3+", default=None, nullable="3+")

@@ -1,4 +1,4 @@
-"""PushTelemetryRequest and PushTelemetryResponse."""
+"""Define PushTelemetryRequest and PushTelemetryResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, binary, boolean, int8, int16, int32, req
 
 @response(key=72, versions="0", flexible="0+")
 class PushTelemetryResponse(Response):
-    """Whether the broker took them."""
+    """Tells whether the broker accepted the metrics."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -15,7 +15,7 @@ class PushTelemetryResponse(Response):
 
 @request(key=72, versions="0", flexible="0+")
 class PushTelemetryRequest(Request[PushTelemetryResponse]):
-    """A client sends the metrics that the broker subscribed to, as a compressed OTLP message (KIP-714)."""
+    """Sends the metrics to which the broker subscribed, as a compressed OTLP message (KIP-714)."""
 
     client_instance_id: bytes = uuid("0+")
     subscription_id: int = int32("0+")

@@ -1,4 +1,4 @@
-"""RenewDelegationTokenRequest and RenewDelegationTokenResponse."""
+"""Define RenewDelegationTokenRequest and RenewDelegationTokenResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, binary, int16, int32, int64, request, re
 
 @response(key=39, versions="1-2", flexible="2+")
 class RenewDelegationTokenResponse(Response):
-    """The new expiry, in ms since the epoch."""
+    """The new expiry time, in ms since the epoch."""
 
     error_code: int = int16("0+")
     expiry_timestamp_ms: int = int64("0+")
@@ -16,7 +16,7 @@ class RenewDelegationTokenResponse(Response):
 
 @request(key=39, versions="1-2", flexible="2+")
 class RenewDelegationTokenRequest(Request[RenewDelegationTokenResponse]):
-    """Extends a delegation token by a period in ms (KIP-48)."""
+    """Extends a delegation token's lifetime by a period in ms (KIP-48)."""
 
     hmac: bytes = binary("0+")
     renew_period_ms: int = int64("0+")

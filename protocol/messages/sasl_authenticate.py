@@ -1,4 +1,4 @@
-"""SaslAuthenticateRequest and SaslAuthenticateResponse."""
+"""Define SaslAuthenticateRequest and SaslAuthenticateResponse."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ..schema import Request, Response, binary, int16, int64, request, response,
 
 @response(key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse(Response):
-    """Carries the server's next message; v1 adds how long, in ms, the session lasts before the client must authenticate
-    again (KIP-368).
+    """Carries the server's next message of the SASL mechanism. v1 adds the session's lifetime in ms, after which the
+    client must authenticate again (KIP-368).
     """
 
     error_code: int = int16("0+")

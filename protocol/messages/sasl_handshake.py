@@ -1,4 +1,4 @@
-"""SaslHandshakeRequest and SaslHandshakeResponse."""
+"""Define SaslHandshakeRequest and SaslHandshakeResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, array, int16, request, response, string
 
 @response(key=17, versions="0-1", flexible="none")
 class SaslHandshakeResponse(Response):
-    """Whether the mechanism is enabled, and which ones are."""
+    """Tells whether the mechanism is enabled, and lists the enabled mechanisms."""
 
     error_code: int = int16("0+")
     mechanisms: list[str] = array("string", "0+")
@@ -15,8 +15,8 @@ class SaslHandshakeResponse(Response):
 
 @request(key=17, versions="0-1", flexible="none")
 class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
-    """Chooses the SASL mechanism. After v1 the mechanism's messages travel in SaslAuthenticate, after v0 bare on the
-    connection.
+    """Chooses the SASL mechanism. After v1 the mechanism's messages are sent in SaslAuthenticate requests, after v0
+    without any header on the connection.
     """
 
     mechanism: str = string("0+")

@@ -1,4 +1,4 @@
-"""ShareAcknowledgeRequest and ShareAcknowledgeResponse."""
+"""Define ShareAcknowledgeRequest and ShareAcknowledgeResponse."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class NodeEndpoint(Struct):
 
 @response(key=79, versions="1", flexible="0+")
 class ShareAcknowledgeResponse(Response):
-    """Answers per partition."""
+    """The result of each partition."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -79,8 +79,8 @@ class AcknowledgeTopic(Struct):
 
 @request(key=79, versions="1", flexible="0+")
 class ShareAcknowledgeRequest(Request[ShareAcknowledgeResponse]):
-    """Acknowledges records that a share group's member acquired (KIP-932): gap (0), accept (1), release (2), reject
-    (3), by ranges of offsets.
+    """Acknowledges records that a share group's member acquired (KIP-932). Ranges of offsets are marked as gap (0),
+    accepted (1), released (2) or rejected (3).
     """
 
     group_id: str | None = string("0+", default=None, nullable="0+")

@@ -1,4 +1,4 @@
-"""ShareFetchRequest and ShareFetchResponse."""
+"""Define ShareFetchRequest and ShareFetchResponse."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class NodeEndpoint(Struct):
 
 @response(key=78, versions="1", flexible="0+")
 class ShareFetchResponse(Response):
-    """Per partition the records, and which of their offsets this member acquired and how often they were delivered."""
+    """The records of each partition, the ranges of offsets that this member acquired, and their delivery counts."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -100,7 +100,9 @@ class ForgottenTopic(Struct):
 
 @request(key=78, versions="1", flexible="0+")
 class ShareFetchRequest(Request[ShareFetchResponse]):
-    """Acquires records for a member of a share group, and can acknowledge others by the way (KIP-932)."""
+    """Acquires records for a member of a share group (KIP-932). The request can also acknowledge records acquired
+    earlier.
+    """
 
     group_id: str | None = string("0+", default=None, nullable="0+")
     member_id: str | None = string("0+", nullable="0+")

@@ -1,4 +1,4 @@
-"""ShareGroupDescribeRequest and ShareGroupDescribeResponse."""
+"""Define ShareGroupDescribeRequest and ShareGroupDescribeResponse."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DescribedGroup(Struct):
 
 @response(key=77, versions="1", flexible="0+")
 class ShareGroupDescribeResponse(Response):
-    """Per group its state and epochs, and per member its subscription and assignment."""
+    """The state and epochs of each group, and the subscription and assignment of each member."""
 
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeatRequest and ShareGroupHeartbeatResponse."""
+"""Define ShareGroupHeartbeatRequest and ShareGroupHeartbeatResponse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class Assignment(Struct):
 
 @response(key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatResponse(Response):
-    """The member's epoch, its next heartbeat in ms, and its assignment, null while it has not changed."""
+    """The member's epoch, the time in ms until its next heartbeat is due, and its assignment, which is null if it has
+    not changed.
+    """
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -31,7 +33,7 @@ class ShareGroupHeartbeatResponse(Response):
 
 @request(key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest(Request[ShareGroupHeartbeatResponse]):
-    """A member of a share group joins (epoch 0), stays or leaves (epoch -1) (KIP-932)."""
+    """Lets a member of a share group join (epoch 0), stay (the member's epoch) or leave (epoch -1) (KIP-932)."""
 
     group_id: str = string("0+")
     member_id: str = string("0+")

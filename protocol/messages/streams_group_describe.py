@@ -1,4 +1,4 @@
-"""StreamsGroupDescribeRequest and StreamsGroupDescribeResponse."""
+"""Define StreamsGroupDescribeRequest and StreamsGroupDescribeResponse."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class DescribedGroup(Struct):
 
 @response(key=89, versions="0", flexible="0+")
 class StreamsGroupDescribeResponse(Response):
-    """Per group its topology, and per member its tasks now and the target."""
+    """The topology of each group, and the current and target tasks of each member."""
 
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeatRequest and StreamsGroupHeartbeatResponse."""
+"""Define StreamsGroupHeartbeatRequest and StreamsGroupHeartbeatResponse."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class EndpointToPartitions(Struct):
 
 @response(key=88, versions="0", flexible="0+")
 class StreamsGroupHeartbeatResponse(Response):
-    """The member's epoch, its next heartbeat in ms, its tasks (null while unchanged), and how to reach other members'
-    state.
+    """The member's epoch, the time in ms until its next heartbeat is due, its tasks, which are null if they have not
+    changed, and the endpoints where other members' state can be queried.
     """
 
     throttle_time_ms: int = int32("0+")
@@ -123,7 +123,7 @@ class TaskOffset(Struct):
 
 @request(key=88, versions="0", flexible="0+", latest_unstable=True)
 class StreamsGroupHeartbeatRequest(Request[StreamsGroupHeartbeatResponse]):
-    """A member of a streams group joins, stays or leaves, and brings its topology and tasks (KIP-1071). Times are in
+    """Lets a member of a streams group join, stay or leave, and reports its topology and tasks (KIP-1071). Times are in
     ms.
     """
 

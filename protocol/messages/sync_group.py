@@ -1,4 +1,4 @@
-"""SyncGroupRequest and SyncGroupResponse."""
+"""Define SyncGroupRequest and SyncGroupResponse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Request, Response, Struct, array, binary, int16, int32, req
 
 @response(key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse(Response):
-    """The member's assignment, opaque to the broker."""
+    """The member's assignment as opaque bytes."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -24,8 +24,9 @@ class SyncGroupRequestAssignment(Struct):
 
 @request(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest(Request[SyncGroupResponse]):
-    """The leader of a classic group hands in everyone's assignment, the others none; blocks until the leader has. v3
-    adds the group instance id (KIP-345), v5 the protocol (KIP-559).
+    """Distributes the assignment of a classic group: the leader sends that of every member, the other members send
+    none. The response is sent after the leader's request has arrived. v3 adds the group instance id (KIP-345), v5 the
+    protocol (KIP-559).
     """
 
     group_id: str = string("0+")

@@ -1,4 +1,4 @@
-"""TransactionLogKey and TransactionLogValue."""
+"""Define the keys and values of the records in `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..schema import Message, Struct, array, int8, int16, int32, int64, record_k
 
 @record_key(id=0, versions="0", flexible="none")
 class TransactionLogKey(Message):
-    """Key of a transactional id's state in `__transaction_state`."""
+    """The key of a transactional id's state in `__transaction_state`."""
 
     transactional_id: str = string("0")
 
@@ -20,9 +20,9 @@ class PartitionsSchema(Struct):
 
 @record_value(id=0, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
-    """A transactional id's state: producer id and epoch, timeout in ms, status, and the partitions of the ongoing
-    transaction (null when there is none); times are ms since the epoch. v1 is flexible and keeps, in tags, the ids and
-    epoch of KIP-890. Tag 9000 keeps the session's partitions.
+    """The state of a transactional id: producer id and epoch, timeout in ms, status, and the partitions of the ongoing
+    transaction, which are null without one. Times are in ms since the epoch. v1 is flexible and stores the producer ids
+    and the epoch of KIP-890 in tags. Tag 9000 stores the session's partitions.
     """
 
     producer_id: int = int64("0+")
@@ -41,9 +41,9 @@ class TransactionLogValue(Message):
 
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
-    """Key of the claim that a transactional id has on partitions of a consumer group (group-aware initialisation), in
-    `__transaction_state`. Under the empty id lies the newest generation whose claims were dropped, as long as nothing
-    newer is there: committed offsets that still name them do not count.
+    """The key, in `__transaction_state`, of the claim that a transactional id has on partitions of a consumer group
+    (group-aware initialisation). The empty transactional id stands for the newest generation whose claims were dropped,
+    as long as the group has no newer claim. Committed offsets that name a dropped claim are ignored.
     """
 
     group_id: str = string("0")
@@ -58,8 +58,8 @@ class AssignedPartitionsSchema(Struct):
 
 @record_value(id=9000, versions="0", flexible="0+")
 class GroupAssignmentValue(Message):
-    """The generation of the claim, and the partitions claimed. Without partitions the claim was released, and only the
-    generation still counts; a tombstone leaves nothing of it.
+    """The claim's generation and partitions. Without partitions, the claim was released, and only its generation still
+    counts. A tombstone also removes the generation.
     """
 
     generation_id: int = int32("0+", default=-1)

@@ -1,4 +1,4 @@
-"""TxnOffsetCommitRequest and TxnOffsetCommitResponse."""
+"""Define TxnOffsetCommitRequest and TxnOffsetCommitResponse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 @response(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse(Response):
-    """Answers per partition, after the pending offsets are durable."""
+    """The result of each partition. It is sent after the pending offsets are durable."""
 
     throttle_time_ms: int = int32("0+")
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic, "0+")
@@ -41,9 +41,9 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 @request(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
-    """Commits a group's offsets as part of a producer's transaction: they count when it commits (KIP-98). v3 adds
-    member id, generation and group instance id, by which a zombie is fenced (KIP-447); v4 may be answered with
-    TRANSACTION_ABORTABLE; from v5 the group coordinator registers its partition in the transaction by itself (KIP-890).
+    """Commits a group's offsets as part of a producer's transaction: they take effect when the transaction commits
+    (KIP-98). v3 adds member id, generation and group instance id, which fence a zombie (KIP-447). v4 may be answered
+    with TRANSACTION_ABORTABLE. From v5 the group coordinator registers its partition in the transaction (KIP-890).
     """
 
     transactional_id: str = string("0+")

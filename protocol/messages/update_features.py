@@ -1,4 +1,4 @@
-"""UpdateFeaturesRequest and UpdateFeaturesResponse."""
+"""Define UpdateFeaturesRequest and UpdateFeaturesResponse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class UpdatableFeatureResult(Struct):
 
 @response(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesResponse(Response):
-    """Answers for the whole and, up to v1, per feature."""
+    """The result of the whole request, and up to v1 of each feature."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -32,8 +32,8 @@ class FeatureUpdateKey(Struct):
 
 @request(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest(Request[UpdateFeaturesResponse]):
-    """Changes the finalized levels of features, such as transaction.version (KIP-584). v1 says whether an upgrade, a
-    safe downgrade or an unsafe one is meant (KIP-778); a level of 0 removes the feature.
+    """Changes the finalized levels of features, such as transaction.version (KIP-584). v1 adds the type of the update:
+    upgrade, safe downgrade or unsafe downgrade (KIP-778). Level 0 removes the feature.
     """
 
     timeout_ms: int = int32("0+", default=60000)

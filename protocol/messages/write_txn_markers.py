@@ -1,4 +1,4 @@
-"""WriteTxnMarkersRequest and WriteTxnMarkersResponse."""
+"""Define WriteTxnMarkersRequest and WriteTxnMarkersResponse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WritableTxnMarkerResult(Struct):
 
 @response(key=27, versions="1", flexible="1+")
 class WriteTxnMarkersResponse(Response):
-    """Answers per producer and partition; the markers are durable where it says NONE."""
+    """The result of each producer and partition. NONE says that the marker is durable."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult, "0+")
 
@@ -47,8 +47,6 @@ class WritableTxnMarker(Struct):
 
 @request(key=27, versions="1", flexible="1+")
 class WriteTxnMarkersRequest(Request[WriteTxnMarkersResponse]):
-    """The transaction coordinator tells partition leaders to end transactions: each appends a commit or abort marker
-    (KIP-98). Between brokers only.
-    """
+    """Tells partition leaders to end transactions with commit or abort markers (KIP-98). Only brokers send it."""
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
