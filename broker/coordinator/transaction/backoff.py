@@ -1,4 +1,4 @@
-"""Pauses between attempts at an operation that must succeed in the end. The number of attempts is not limited."""
+"""Computes the pauses between attempts at an operation that must eventually succeed. Attempts are not limited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class RetryBackoff:
-    """The pauses of one series of attempts: `first_ms`, then twice as long each time, up to `last_ms`."""
+    """The pauses of one series of attempts: first `first_ms`, then twice as long each time, up to `last_ms`."""
 
     def __init__(self, first_ms: int, last_ms: int) -> None:
         self._next_s = min(first_ms, last_ms) / 1000
@@ -19,5 +19,5 @@ class RetryBackoff:
         return pause_s
 
     async def pause(self) -> None:
-        """Wait for the next pause; may be cancelled."""
+        """Wait for the next pause. The wait may be cancelled."""
         await asyncio.sleep(self.next_s())

@@ -1,6 +1,6 @@
-"""The transaction coordinator, as handlers, the produce path and the group coordinator call it.
+"""Coordinates transactions: the methods that handlers, the produce path and the group coordinator call.
 
-This module implements InitProducerId, EndTxn, WriteTxnMarkers, DescribeTransactions and ListTransactions;
+This file implements InitProducerId, EndTxn, WriteTxnMarkers, DescribeTransactions and ListTransactions.
 `registration.py` adds and verifies partitions, `fencing.py` fences producers.
 
 Lifecycle: `start` replays `__transaction_state`, resumes decided transactions and compares the logs with the state.
@@ -8,7 +8,7 @@ Lifecycle: `start` replays `__transaction_state`, resumes decided transactions a
 
 Every request follows one pattern: decide (pure) → append and wait until durable → respond. There is no await between
 decision and append, so requests for one id never interleave inside a transition. A request that arrives during a
-transition, or before a decided transaction is complete, waits for it (within bounds) and then decides again.
+transition, or before a decided transaction is complete, waits for it (within limits) and then decides again.
 
 Invariants: a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
 follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
@@ -47,12 +47,12 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         cause: Caller = UNKNOWN_CALLER,
         deadline: float | None = None,
     ) -> ProducerIdentity:
-        """InitProducerId: fence the previous producer of the id and return the new producer's identity.
+        """Handle an InitProducerId: fence the previous producer of the id and return the new producer's identity.
 
         `expected` is the identity that the producer currently holds (KIP-360), None for a new instance. An ongoing
-        transaction is aborted first. `deadline` (event loop time) replaces that of the pending wait. Raises KafkaError
-        INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (still busy at the
-        deadline) and the coordinator's codes.
+        transaction is aborted first. `deadline` (event loop time) replaces the deadline of the pending wait. Raise
+        KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the id is
+        still busy at the deadline), or with a coordinator's code.
         """
         if transactional_id is None:
             return ProducerIdentity(await self._producer_ids.next(), 0)
@@ -86,7 +86,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
                 f"transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms "
-                f"= {self._config.transaction_max_timeout_ms}",
+                f"= {self._config.transaction_max_timeout_ms}; change the producer's transaction.timeout.ms",
             )
         new_producer_id: int | None = None
         first: TransactionMetadata | None = None
@@ -117,7 +117,8 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
                     self.events.initialised(first, step, recovers, cause)
                     return ProducerIdentity(step.producer_id, step.producer_epoch)
                 if expected is not None:
-                    # This request wrote the fencing epoch. If another producer bumps it, the two no longer match.
+                    # This request wrote the fencing epoch. If another producer bumps that epoch, it no longer matches
+                    # `expected`.
                     expected = ProducerIdentity(step.producer_id, step.producer_epoch)
             elif step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self._producer_ids.next()
@@ -139,10 +140,10 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
         """Decide the ongoing transaction, if that is possible without waiting.
 
-        `written` are the partitions that the producer says it wrote; with None, every registered partition gets a
-        marker. With `keeps_session` the written partitions stay registered. Returns the producer's next identity, and
-        a future if the decision is not durable yet: await it through `asyncio.shield` before responding. Returns a
-        Step if the caller has to wait: use `end_txn`. Raises KafkaError as `end_txn` does.
+        `written` are the partitions that the producer says it wrote. With None, every registered partition gets a
+        marker. With `keeps_session` the written partitions stay registered. Return the producer's next identity, and a
+        future if the decision is not durable yet: await it through `asyncio.shield` before responding. Return a Step if
+        the caller has to wait: use `end_txn` then. Raise KafkaError like `end_txn`.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -186,12 +187,13 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         keeps_session: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> ProducerIdentity:
-        """EndTxn: decide the ongoing transaction and return when the decision is durable; the markers follow.
+        """Handle an EndTxn: decide the ongoing transaction. Return when the decision is durable; the markers follow.
 
-        `version` is TV_2 for request version 5 and above; the other parameters are those of `end_txn_now`. Returns the
-        producer's identity for its next transaction. Raises KafkaError INVALID_REQUEST (a partition in `written` is in
+        `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Return the
+        producer's identity for its next transaction. Raise KafkaError INVALID_REQUEST (a partition in `written` is in
         neither the transaction nor the session; nothing has changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (still busy after the pending wait) and the coordinator's codes.
+        INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (the id is still busy after the pending wait), or with a
+        coordinator's code.
         """
         deadline = self._waits.deadline()
         new_producer_id: int | None = None
@@ -228,16 +230,16 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         return written
 
     async def write_external_markers(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
-        """WriteTxnMarkers: apply an operator's markers; returns a code for each partition of each marker.
+        """Handle a WriteTxnMarkers: apply an operator's markers. Return a code for each partition of each marker.
 
-        `external_markers.py` has the rules.
+        The rules are in `external_markers.py`.
         """
         return await ExternalMarkers(self, self._gateway, self._logger).write(markers, by)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """DescribeTransactions: the state of one transactional id.
+        """Handle a DescribeTransactions: return the state of one transactional id.
 
-        Raises KafkaError INVALID_REQUEST (the id is empty), TRANSACTIONAL_ID_NOT_FOUND and the coordinator's codes.
+        Raise KafkaError INVALID_REQUEST (the id is empty), TRANSACTIONAL_ID_NOT_FOUND, or with a coordinator's code.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
@@ -247,9 +249,9 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         return entry.metadata
 
     def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
-        """ListTransactions: the transactional ids that match the filter `wanted`.
+        """Handle a ListTransactions: return the states of the transactional ids that match the filter, in steps.
 
-        Raises KafkaError INVALID_REGULAR_EXPRESSION and the coordinator's codes.
+        Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator's code.
         """
         self._state.check_loaded()
         known = [entry.metadata for entry in self._state.entries()]

@@ -1,6 +1,6 @@
-"""The base of the transaction coordinator: its parts, and the only code path that changes a transactional id.
+"""Contains the base of the transaction coordinator: its parts, and the only code path that changes a transactional id.
 
-It looks ids up, appends transitions, and acts once they are durable. The rules are in `decisions.py`, the requests in
+It looks ids up, appends transitions, and acts when they are durable. The rules are in `decisions.py`, the requests in
 `registration.py`, `fencing.py` and `coordinator.py`. Everything runs on the event loop's thread.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TransactionCore:
-    """The base class that changes transactional ids: it appends a transition and acts once that is durable."""
+    """The base class that changes transactional ids: it appends a transition, and acts when it is durable."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class TransactionCore:
         metrics.watch(KNOWN_IDS, lambda: sum(1 for _ in self._state.entries()))
 
     def transaction_version(self) -> TransactionVersion:
-        """The finalized level of the feature transaction.version."""
+        """Return the finalized level of the feature transaction.version."""
         return TransactionVersion(min(self._metadata.features.get("transaction.version", 0), TransactionVersion.TV_2))
 
     async def start(self) -> None:
-        """Load all state, finish decided transactions, abort orphaned ones, then start the timers."""
+        """Load all state, finish decided transactions, repair open transactions in the logs, and start the timers."""
         await self._state.load()
         self._metadata.skip_producer_ids(self.upkeep.highest_producer_id())
         await self.upkeep.recover()
@@ -101,7 +101,7 @@ class TransactionCore:
                 self._timers.expect(entry.metadata.deadline_ms)
 
     async def stop(self) -> None:
-        """Stop timers and marker writing; everything that a response has reported is durable."""
+        """Stop timers and marker writing. Everything that a response has reported is durable already."""
         self._waits.close()
         await self._timers.stop()
         await self.upkeep.stop()
@@ -113,12 +113,12 @@ class TransactionCore:
 
     @property
     def on_transactional_id_expired(self) -> list[Callable[[str], None]]:
-        """Callbacks that receive each expired transactional id, after its tombstone is appended."""
+        """The callbacks that receive each expired transactional id, after its tombstone is appended."""
         return self.upkeep.on_transactional_id_expired
 
     @property
     def on_group_assignment(self) -> GroupAssignmentReplay | None:
-        """The callback for group assignments found while `__transaction_state` is replayed; set it before `start`."""
+        """The callback for group assignments found while `__transaction_state` is replayed. Set it before `start`."""
         return self._state.on_group_assignment
 
     @on_group_assignment.setter
@@ -126,14 +126,14 @@ class TransactionCore:
         self._state.on_group_assignment = replay
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """The transactional id whose current or previous producer id this is; None if no known id has it."""
+        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
         return self._state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """The state of the transactional id whose current or previous producer id this is; None if there is none.
+        """Return the state of the transactional id whose current or previous producer id this is, None if no id has it.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE while some transaction state is
-        unreadable, because it may contain the producer id.
+        Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the state is loaded. Raise COORDINATOR_NOT_AVAILABLE if no
+        known id has the producer id while a state partition is unreadable, because that partition may contain it.
         """
         self._state.check_loaded()
         transactional_id = self._state.transactional_id_of(producer_id)
@@ -142,7 +142,8 @@ class TransactionCore:
             return Owner(entry.metadata, entry.pending)
         if self._state.unreadable:
             raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, "some transaction state is unreadable; see the log, then retry"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "a partition of the transaction state is unreadable; see the broker's log, then retry",
             )
         return None
 
@@ -151,17 +152,17 @@ class TransactionCore:
         return self.upkeep.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
-        """Raise KafkaError when the state partition of `key` is not loaded or cannot be read."""
+        """Raise KafkaError if the state partition of `key` is not loaded or cannot be read."""
         self._state.check_readable(key)
 
     def wait_deadline(self) -> float:
-        """The time until which a request that arrives now may wait for a transaction, in event loop time."""
+        """Return the time until which a request that arrives now may wait for a transaction, in event loop time."""
         return self._waits.deadline()
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
         """Wait, on behalf of a client's request, until the id's previous transaction is complete.
 
-        Raises KafkaError as `PendingWaits.until_settled` does.
+        Raise KafkaError like `PendingWaits.until_settled`.
         """
         await self._waits.until_settled(self._known(transactional_id), deadline, by)
 
@@ -180,7 +181,7 @@ class TransactionCore:
         return entry
 
     def _gone(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
-        """The partitions of the session that no longer exist."""
+        """Return the partitions of the session that no longer exist."""
         if not metadata.session_partitions:
             return frozenset()
         return self._gateway.deleted_of(metadata.session_partitions)
@@ -188,7 +189,10 @@ class TransactionCore:
     def _transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
-        """Append `new`. Follow-ups run once it is durable, even if the caller is cancelled."""
+        """Append `new`. Follow-ups run when it is durable, even if the caller is cancelled.
+
+        Return None if `new` is current already, else a shared future that resolves when it is.
+        """
         before = entry.metadata
         if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
             entry.written = set()

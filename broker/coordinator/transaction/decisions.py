@@ -1,8 +1,8 @@
-"""The rules of InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
+"""Decides InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
 
-These are pure functions of an id's current value, the request and the time. Each returns the value to append next, or
-a `Step` that says what the caller must do first, or raises KafkaError with Kafka's code. They neither wait nor change
-anything. The caller appends the returned value without an await in between, or decides again.
+The rules are pure functions of an id's current value, the request and the time. Each returns the value to append next,
+or a `Step` that says what the caller must do first, or raises KafkaError with Kafka's code. They neither wait nor
+change anything. The caller appends the returned value without an await in between, or decides again.
 
 `pending` is true while an earlier transition is appended but not yet durable: no decision may build on it.
 """
@@ -37,7 +37,7 @@ from .state import (
 
 
 class Step(Enum):
-    """What the caller must do before a transition, or instead of it."""
+    """The action that the caller must take before a transition, or instead of it."""
 
     WAIT = "wait"
     """Wait until the earlier transition or transaction is finished, then decide again."""
@@ -48,7 +48,7 @@ class Step(Enum):
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id with its epoch; (-1, -1) stands for no producer."""
+    """A producer id with its epoch. (-1, -1) stands for no producer."""
 
     producer_id: int
     producer_epoch: int
@@ -67,11 +67,12 @@ def decide_init(
     new_producer_id: int | None,
     now_ms: int,
 ) -> TransactionMetadata | Step:
-    """Decide InitProducerId for a known transactional id.
+    """Decide an InitProducerId for a known transactional id.
 
-    `expected` is the identity that the producer currently holds (KIP-360), None for a new instance, which fences the
-    current holder of the id. Returns an EMPTY value with the identity to respond with. While a transaction is ongoing,
-    returns its abort under a fenced epoch instead; the caller decides again when that is complete.
+    `expected` is the identity that the producer currently holds (KIP-360). It is None for a new instance, which fences
+    the current holder of the id. Return an EMPTY value with the identity for the response. While a transaction is
+    ongoing, return its abort under a fenced epoch instead; the caller decides again when the abort is complete. Raise
+    KafkaError PRODUCER_FENCED if `expected` is stale.
 
     Stricter than Kafka in one point: a request with a stale `expected` epoch gets PRODUCER_FENCED without first
     aborting the ongoing transaction, so a zombie cannot disturb its successor.
@@ -113,11 +114,11 @@ def decide_add(
     session: bool = False,
     gone: frozenset[TopicPartition] = frozenset(),
 ) -> TransactionMetadata | Step:
-    """Decide the registration of partitions with the transaction, which starts it if none is ongoing.
+    """Decide the registration of partitions with the transaction, which starts if none is ongoing.
 
-    Used for AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890 and a session's first batch.
-    With `session` the partitions stay registered after the transaction. `gone` are partitions of the session that no
-    longer exist.
+    Used for AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890 and a session's first batch. With
+    `session` the partitions stay registered after the transaction. `gone` are partitions of the session that no longer
+    exist. Raise KafkaError INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED if `identity` is not the current producer.
     """
     if pending or _is_next_identity(metadata, identity):
         return Step.WAIT
@@ -136,9 +137,9 @@ def decide_add(
 def decide_fence(
     metadata: TransactionMetadata, *, pending: bool, server_version: TransactionVersion, now_ms: int
 ) -> TransactionMetadata | Step:
-    """Decide how to fence the id's producer: abort an ongoing transaction, complete a decided one first.
+    """Decide how to fence the id's producer: abort an ongoing transaction, but complete a decided one first.
 
-    Returns NOTHING when the producer is fenced and no transaction is open. A repeated call never bumps the epoch again.
+    Return NOTHING when the producer is fenced and no transaction is open. A repeated call never bumps the epoch again.
     """
     if pending or metadata.state.is_prepare:
         return Step.WAIT
@@ -162,10 +163,11 @@ def decide_end(
     now_ms: int,
     written: Callable[[TransactionMetadata], Written] | None = None,
 ) -> TransactionMetadata | Step:
-    """Decide a client's EndTxn; `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch.
+    """Decide a client's EndTxn. `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch.
 
-    `written` is called just before a decision and returns the partitions that get a marker; it may raise KafkaError
-    INVALID_REQUEST. With None, every registered partition gets a marker.
+    `written` is called just before a decision and returns the partitions that get a marker. It may raise KafkaError
+    INVALID_REQUEST. With None, every registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING,
+    PRODUCER_FENCED or INVALID_TXN_STATE if the request is refused.
     """
     if version.supports_epoch_bump:
         return _decide_end_v2(metadata, pending, identity, commit, version, new_producer_id, now_ms, written)
@@ -176,7 +178,8 @@ def decide_end(
     if state is TransactionState.ONGOING:
         return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
     if not commit and state.is_commit and metadata.session_partitions:
-        # The session's next transaction has no batch yet. Abort it all the same: a batch that still arrives is late.
+        # The session's next transaction has no batch yet. Abort it nevertheless, so that a batch that still arrives is
+        # late.
         if state.is_prepare:
             return Step.WAIT
         return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
@@ -195,7 +198,11 @@ def _decide_end_v2(
     now_ms: int,
     written: Callable[[TransactionMetadata], Written] | None,
 ) -> TransactionMetadata | Step:
-    """Decide EndTxn of KIP-890: the epoch tells the end of this transaction from a retry for the previous one.
+    """Decide an EndTxn of KIP-890. The epoch distinguishes the end of this transaction from a retry for the previous
+    one.
+
+    The table shows the outcome outside of a transaction, for a retry and for the current epoch. "ends": an abort is
+    decided. "nothing": success without a change. "fenced": PRODUCER_FENCED. "wrong": INVALID_TXN_STATE.
 
     ============== ===================== ====================
     state          abort: retry/current  commit: retry/current
@@ -206,10 +213,11 @@ def _decide_end_v2(
     ============== ===================== ====================
     """
     if pending or _is_next_identity(metadata, identity):
-        # Check this first: the producer may already use the id that becomes current when this transition completes.
+        # Check this first: the producer may already use the producer id that becomes current when this transition
+        # completes.
         return Step.WAIT
     # The EndTxn that rotated the producer id is the latest one only if the current client bumps epochs. An older client
-    # that called InitProducerId since then uses epoch 0 for all of its transactions.
+    # that has called InitProducerId since then uses epoch 0 for all of its transactions.
     after_rotation = (
         metadata.previous_producer_id == identity.producer_id
         and identity.producer_epoch == MAX_PRODUCER_EPOCH - 1
@@ -226,8 +234,8 @@ def _decide_end_v2(
     if metadata.producer_id != identity.producer_id and not after_rotation:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if state.is_prepare and current:
-        # The end of the next transaction, sent before this one is complete: the response to EndTxn, sent as soon as the
-        # decision is durable, already carries the next epoch.
+        # This is the EndTxn of the next transaction, sent before the current transaction is complete. The response to
+        # the previous EndTxn, sent as soon as the decision was durable, already contained the next epoch.
         return Step.WAIT
     if state.is_prepare:
         valid = after_bump
@@ -255,9 +263,9 @@ def _decide_end_v2(
 
 
 def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Return NONE if an older client's batch may be appended: the transaction is ongoing, the partition registered.
+    """Return NONE if an older client's batch may be appended: the transaction is ongoing and the partition registered.
 
-    A batch that arrives after the decision stays late, so it gets INVALID_TXN_STATE, where a newer client's would wait.
+    A batch that arrives after the decision is late and gets INVALID_TXN_STATE. (A newer client's batch would wait.)
     """
     if metadata.producer_id != identity.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -278,12 +286,12 @@ def _check_current(metadata: TransactionMetadata, identity: ProducerIdentity) ->
 
 
 def _is_next_identity(metadata: TransactionMetadata, identity: ProducerIdentity) -> bool:
-    """Whether the producer uses the new id from its EndTxn response, which becomes current after the markers."""
+    """Whether `identity` is the new one from an EndTxn response, which becomes current after the markers."""
     return metadata.state.is_prepare and identity == (metadata.next_producer_id, 0)
 
 
 def _may_match(metadata: TransactionMetadata, expected: ProducerIdentity) -> bool:
-    """Whether `expected` may be the current identity, or the one before a rotation whose response was lost."""
+    """Whether `expected` may be the current identity, or the identity before a rotation whose response was lost."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or metadata.producer_id == expected.producer_id

@@ -1,7 +1,7 @@
-"""The log lines and metrics of the transaction coordinator: one line and one metric per event.
+"""Writes the log lines and metrics of the transaction coordinator: one line and one metric per event.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request, and the
-producer's epochs before and after. It never decides or changes anything.
+producer's epochs before and after. Never decides or changes anything.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .entry import TransactionEntry
 
 LONG_WAIT_S: Final = 0.1
-"""A shorter wait is normal and is logged at level debug."""
+"""In seconds. A shorter wait is normal and is logged at level debug."""
 
 
 class Cause(NamedTuple):
-    """The origin of an event: a client's request, or an action of the broker (then client id and host are None)."""
+    """The origin of an event: a client's request, or an action of the broker (client id and host are then None)."""
 
     request: str
     client_id: str | None = None
@@ -31,16 +31,16 @@ class Cause(NamedTuple):
 
     @property
     def cause(self) -> Cause:
-        """The Cause itself, because a Cause is also a Caller."""
+        """This Cause itself, because a Cause is also a Caller."""
         return self
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """Return a null context: no request waits."""
+        """Return a context that does nothing, because no request waits."""
         return nullcontext()
 
     @classmethod
     def own(cls, doing: str) -> Cause:
-        """Return the cause of an action of the broker, described in words: "transaction timeout"."""
+        """Return the cause of an action of the broker, described in words, such as "transaction timeout"."""
         return cls(doing)
 
 
@@ -49,28 +49,31 @@ class Caller(Protocol):
 
     @property
     def cause(self) -> Cause:
-        """The cause; created on access, so that it costs nothing unless an event is logged."""
+        """The cause. It is created on access, so that it costs nothing unless an event is logged."""
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """The context to wait in for another transaction; entering it may raise KafkaError CONCURRENT_TRANSACTIONS."""
+        """Return the context in which a request waits for another transaction.
+
+        Entering the context may raise KafkaError CONCURRENT_TRANSACTIONS.
+        """
 
 
 UNKNOWN_CALLER: Final = Cause("unknown")
 
 
 class TransactionEvents:
-    """The log and metrics of transactional ids. Times are in seconds; `before` and `after` are values of one id."""
+    """The log and metrics of transactional ids. Times are in seconds. `before` and `after` are values of one id."""
 
     def __init__(self, logger: Any, metrics: Metrics) -> None:
         self._logger = logger
         self._metrics = metrics
 
     def opened(self) -> None:
-        """Count the start of a transaction, which is too common to log."""
+        """Count the start of a transaction. Starts are too frequent to log."""
         self._metrics.count(OPENED)
 
     def initialised(self, before: TransactionMetadata, after: TransactionMetadata, recovers: bool, by: Caller) -> None:
-        """Record a completed InitProducerId; unless the current holder requested it, the holder is fenced."""
+        """Record a completed InitProducerId. Unless the current holder of the id requested it, the holder is fenced."""
         self._metrics.count(INITIALISATIONS, "recovered" if recovers else "new")
         if before.producer_epoch == NO_PRODUCER_EPOCH or before.producer_epoch == after.producer_epoch:
             self._say("info", "producer_initialised", "InitProducerId", before, after, by)
@@ -92,7 +95,7 @@ class TransactionEvents:
         )
 
     def ended(self, before: TransactionMetadata, after: TransactionMetadata, reason: str, by: Caller) -> None:
-        """Record a durable decision. A commit is too common to log and is only counted."""
+        """Record a durable decision. Commits are too frequent to log and are only counted."""
         commit = after.state.is_commit
         self._metrics.count(ENDED, "commit" if commit else "abort", reason)
         if not commit:
@@ -103,13 +106,13 @@ class TransactionEvents:
         self._say("info", "session_ended", reason, before, after, by, session_partitions=len(before.session_partitions))
 
     def expired(self, metadata: TransactionMetadata, idle_ms: int) -> None:
-        """Record that an idle id has expired."""
+        """Record that an idle transactional id has expired."""
         self._metrics.count(EXPIRED)
         own = Cause.own("transactional id expiration")
         self._say("info", "transactional_id_expired", own.request, metadata, metadata, own, idle_ms=idle_ms)
 
     def waited(self, metadata: TransactionMetadata, by: Caller, seconds: float, outcome: str, reason: str) -> None:
-        """Record that a request waited; `outcome` is done, gave_up or closed."""
+        """Record that a request waited. `outcome` is done, gave_up or closed."""
         cause = by.cause
         self._metrics.observe(WAITS, seconds, cause.request, outcome)
         level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"
@@ -134,7 +137,7 @@ class TransactionEvents:
         entry: TransactionEntry | None = None,
         reason: str = "",
     ) -> None:
-        """Record a refused request: `identity` is the one in the request, `entry` the state of the id."""
+        """Record a refused request. `identity` is the identity in the request, `entry` the state of the id."""
         metadata = None if entry is None else entry.metadata
         cause = by.cause
         self._metrics.count(REFUSED, cause.request, extension_name(code))

@@ -1,9 +1,9 @@
-"""Fencing the producer of a transactional id on behalf of another producer of its group, or of an operator.
+"""Fences the producer of a transactional id, for another producer of its group or for an operator.
 
 One record bumps the epoch and aborts the ongoing transaction. A decided transaction is completed as decided before the
-epoch is bumped. In the end the id is EMPTY, with an epoch that no producer holds. A repeated call does not bump the
-epoch again, even while the first one still waits. It may after a restart of the broker, which wastes an epoch that no
-producer held.
+epoch is bumped. At the end the id is EMPTY, with an epoch that no producer holds. A repeated call does not bump the
+epoch again, even while the first call still waits. After a restart of the broker a repeated call may bump it again,
+which wastes an epoch that no producer held.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from .state import NO_PRODUCER_EPOCH, TransactionState
 
 
 class FenceOutcome(NamedTuple):
-    """The result of fencing: the fenced epoch, the new one (held by no producer), and whether a transaction was
-    aborted.
+    """The result of fencing a producer.
+
+    `epoch_before` is the fenced epoch. `epoch_after` is the new epoch, which no producer holds. `aborted` says whether
+    a transaction was aborted.
     """
 
     producer_id: int
@@ -29,15 +31,15 @@ class FenceOutcome(NamedTuple):
 
 
 class Fencing(TransactionCore):
-    """The part of the coordinator that fences producers; a repeated call does not bump the epoch again."""
+    """The part of the coordinator that fences producers. A repeated call does not bump the epoch again."""
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
     ) -> FenceOutcome | None:
-        """Bump the epoch of an id and abort its ongoing transaction; return when the abort is complete and durable.
+        """Bump the epoch of an id and abort its ongoing transaction. Return when the abort is complete and durable.
 
-        Returns None if no producer holds the id. Raises KafkaError CONCURRENT_TRANSACTIONS past `deadline` (event loop
-        time; transitions made so far remain), and the coordinator's codes.
+        Return None if no producer holds the id. Raise KafkaError CONCURRENT_TRANSACTIONS past `deadline` (event loop
+        time; transitions made so far remain), or with a coordinator's code.
         """
         first: TransactionMetadata | None = None
         aborted = bumped = False

@@ -1,7 +1,7 @@
-"""The limit for producers that repeatedly take partitions from each other in the same generation.
+"""Limits how often two producers may take partitions from each other in the same generation.
 
 At equal generation the later claim wins, so two instances with the same assignment would fence each other for ever.
-Owns the count; times are event loop times in seconds.
+Owns the count. Times are event loop times in seconds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class GroupFights:
         self._fences: dict[_Pair, deque[float]] = {}
 
     def is_over_limit(self, group_id: str, claimant: str, rival: str, now: float) -> bool:
-        """Whether the two have fenced each other MAX_FENCES times within WINDOW_S."""
+        """Whether the two producers have fenced each other MAX_FENCES times within WINDOW_S."""
         fences = self._fences.get(_pair(group_id, claimant, rival), ())
         return sum(at > now - WINDOW_S for at in fences) >= MAX_FENCES
 
     def note(self, group_id: str, claimant: str, rival: str, now: float) -> None:
-        """Count that the claimant fences the rival."""
+        """Record that the claimant fences the rival."""
         key = _pair(group_id, claimant, rival)
         fences = self._fences.pop(key, None) or deque(maxlen=MAX_FENCES)
         fences.append(now)

@@ -1,6 +1,6 @@
-"""The records of claims in `__transaction_state`: keys, values and tombstones of record id 9000.
+"""Encodes and decodes the records of claims in `__transaction_state` (record id 9000).
 
-Owns the mapping between assignments and records; never appends or replays. Kafka's own tools skip these records.
+Owns the mapping between assignments and records; never appends or replays records. Kafka's tools skip these records.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ VALUE_VERSION = 0
 
 
 def encode_assignment_key(group_id: str, transactional_id: str) -> bytes:
-    """Encode the key of a transactional id's assignment in a group."""
+    """Encode the record key of a transactional id's assignment in a group."""
     return encode_record_key(GroupAssignmentKey(group_id, transactional_id))
 
 
 def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) -> bytes:
-    """Encode an assignment: its generation and partitions."""
+    """Encode an assignment's value: its generation and partitions."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
@@ -29,9 +29,9 @@ def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) 
 
 
 def decode_assignment(value: bytes) -> tuple[int, frozenset[TopicPartition]]:
-    """Decode an assignment: (generation, partitions).
+    """Decode an assignment's value; return (generation, partitions).
 
-    Raises DecodeError if it is malformed or of a version newer than known.
+    Raise DecodeError if the value is malformed or has an unknown, newer version.
     """
     read = decode_record_value(GroupAssignmentValue, value)
     partitions = frozenset((item.topic, index) for item in read.assigned_partitions for index in item.partition_ids)

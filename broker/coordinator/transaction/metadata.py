@@ -1,12 +1,12 @@
-"""The state of one transactional id, and the pure functions that compute its next value.
+"""Defines the state of one transactional id, and the pure functions that compute its next value.
 
 Owns the values and the rules for changing them; never logs, waits, reads a clock or touches a file. A transition is
 prepared here, then appended to the log, and becomes current when it is durable (`TransactionStateManager`).
 
 Invariants, asserted by `_next`: a state is entered only from its valid previous states; a new producer id starts at
-epoch 0; the epoch of a producer id never decreases; the partitions of a decision are a subset of those registered when
-it was made (all of them, unless the producer named those it wrote); the partitions of an ongoing transaction include
-the session's.
+epoch 0; the epoch of a producer id never decreases; the partitions of a decision are a subset of the partitions
+registered when it was made (all of them, unless the producer named the partitions that it wrote); the partitions of an
+ongoing transaction include the session's partitions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from .state import (
 class Written(NamedTuple):
     """The partitions that a transaction wrote, as computed by `session.written`.
 
-    With `begins_session` they stay registered. `gone` are deleted partitions of the transaction or the session.
+    With `begins_session` these partitions stay registered after the transaction. `gone` are deleted partitions of the
+    transaction or the session.
     """
 
     partitions: frozenset[TopicPartition]
@@ -41,17 +42,20 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """One immutable value of a transactional id's state; times in ms since the epoch.
+    """One immutable value of a transactional id's state. Times are in ms since the epoch.
 
-    `previous_producer_id` is the id before the latest change, `next_producer_id` the one that becomes current when the
-    markers are written (epochs exhausted, KIP-890). `last_producer_epoch` is the epoch that a retry of the latest
-    bumping request would carry; it is not in the log, so a retry across a restart is fenced (as in Kafka).
-    `topic_partitions` are those of the running transaction; from PREPARE_* on, exactly those that get a marker.
-    `session_partitions` stay registered after this transaction: because the previous one wrote them, or for the whole
-    session (`preregistered`, which is not in the log: after a restart it is all of `session_partitions`).
-    `unknown_tags` came from a newer version's record and are written back.
-    Two more fields are not in the log. `fenced`: no producer holds the current epoch; the previous holder stays fenced.
-    `ended_session_epoch`: the producer epoch at which the latest session ended.
+    `previous_producer_id` is the producer id before the latest change of the producer id. `next_producer_id` becomes
+    the current producer id when the markers are written; it is used when the epochs are exhausted (KIP-890).
+    `last_producer_epoch` is the epoch that a retry of the latest request that bumped the epoch would carry. It is not
+    in the log, so a retry after a restart is fenced, as in Kafka.
+    `topic_partitions` are the partitions of the ongoing transaction. From PREPARE_* on, they are exactly the partitions
+    that get a marker.
+    `session_partitions` stay registered after this transaction: either because the previous transaction wrote them, or
+    for the whole session. The latter are `preregistered`. That set is not in the log: after a restart it equals
+    `session_partitions`.
+    `unknown_tags` are the unknown tagged fields of a record from a newer version; they are written back.
+    Two more fields are not in the log. `fenced`: no producer holds the current epoch, and the previous holder stays
+    fenced. `ended_session_epoch`: the producer epoch at which the latest session ended.
     """
 
     transactional_id: str
@@ -74,12 +78,12 @@ class TransactionMetadata:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Whether this producer id has no further epoch for a producer."""
+        """Whether the current producer id has no further epoch for a producer."""
         return is_epoch_exhausted(self.producer_epoch)
 
     @property
     def deadline_ms(self) -> int:
-        """When the running transaction times out, in ms since the epoch."""
+        """The time at which the ongoing transaction times out, in ms since the epoch."""
         return self.start_timestamp_ms + self.timeout_ms
 
     def has_timed_out(self, now_ms: int) -> bool:
@@ -87,26 +91,29 @@ class TransactionMetadata:
         return self.state is TransactionState.ONGOING and self.deadline_ms < now_ms
 
     def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the id has been idle for the expiration time and has no open transaction."""
+        """Whether the id has no open transaction and has been idle for at least `expiration_ms`."""
         return self.state.may_expire and self.last_update_timestamp_ms <= now_ms - expiration_ms
 
 
 class Owner(NamedTuple):
-    """The state of the transactional id that owns a producer id: its current value, and the pending one if any."""
+    """The state of the transactional id that owns a producer id: its current value, and its pending value or None."""
 
     metadata: TransactionMetadata
     pending: TransactionMetadata | None
 
 
 def new_metadata(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """Return the state of a new transactional id; its epoch is -1 until InitProducerId bumps it to 0."""
+    """Return the state of a new transactional id. Its epoch is -1 until InitProducerId bumps it to 0."""
     return TransactionMetadata(transactional_id, producer_id, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
 
 
 def increment_epoch(
     metadata: TransactionMetadata, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """InitProducerId: bump the epoch; `recorded_epoch` is the epoch a retry may carry, -1 if the request had none."""
+    """Return the EMPTY value for an InitProducerId that bumps the epoch.
+
+    `recorded_epoch` is the epoch that a retry may carry, -1 if the request had none.
+    """
     assert not metadata.is_epoch_exhausted, f"no epoch left under producer id {metadata.producer_id}"
     return _next(
         metadata,
@@ -123,7 +130,10 @@ def increment_epoch(
 
 
 def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """InitProducerId retried with the epoch before the bump (KIP-360): keep the bumped epoch."""
+    """Return the EMPTY value for a retried InitProducerId that carries the epoch before the bump (KIP-360).
+
+    The bumped epoch is kept.
+    """
     return _next(
         metadata,
         TransactionState.EMPTY,
@@ -139,7 +149,10 @@ def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> 
 def rotate_producer_id(
     metadata: TransactionMetadata, producer_id: int, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """InitProducerId with exhausted epochs: change to a fresh producer id at epoch 0."""
+    """Return the EMPTY value for an InitProducerId with exhausted epochs: the new `producer_id` at epoch 0.
+
+    `recorded_epoch` is the epoch that a retry may carry, -1 if the request had none.
+    """
     return _next(
         metadata,
         TransactionState.EMPTY,
@@ -165,10 +178,10 @@ def add_partitions(
     session: bool = False,
     gone: frozenset[TopicPartition] = NO_PARTITIONS,
 ) -> TransactionMetadata:
-    """Register partitions with the transaction; with `session` they stay registered after it.
+    """Return the ONGOING value with these partitions registered.
 
-    The first registration starts the transaction and its timeout, and includes the session's partitions. Partitions
-    in `gone` no longer exist and leave the session.
+    With `session` they stay registered after the transaction. The first registration starts the transaction and its
+    timeout, and includes the session's partitions. Partitions in `gone` no longer exist and leave the session.
     """
     ongoing = metadata.state is TransactionState.ONGOING
     changes: dict[str, Any] = {}
@@ -198,11 +211,13 @@ def prepare_end(
     next_producer_id: int = NO_PRODUCER_ID,
     written: Written | None = None,
 ) -> TransactionMetadata:
-    """EndTxn: decide to commit or abort. KIP-890 bumps the epoch; `next_producer_id` follows an exhausted one.
+    """Return the PREPARE_* value for an EndTxn that decides to commit or abort.
+
+    With KIP-890 the decision bumps the epoch. `next_producer_id` replaces a producer id whose epochs are exhausted.
 
     `written` narrows the partitions that get a marker and defines the session after the transaction. Without it, every
     registered partition gets a marker and the session does not change. If the client does not bump epochs, an abort
-    ends the session: a late batch of the aborted transaction must not open another one.
+    ends the session, because a late batch of the aborted transaction must not open another transaction.
     """
     ongoing = metadata.state is TransactionState.ONGOING
     partitions = metadata.topic_partitions if ongoing else NO_PARTITIONS
@@ -223,7 +238,7 @@ def prepare_end(
         metadata,
         TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
         topic_partitions=partitions,
-        # An abort without partitions has no start time. Kafka requires one and uses the time of the abort.
+        # An abort without partitions has no start time. Kafka requires a start time and uses the time of the abort.
         start_timestamp_ms=metadata.start_timestamp_ms if ongoing else now_ms,
         last_update_timestamp_ms=now_ms,
         client_transaction_version=version,
@@ -235,10 +250,11 @@ def prepare_end(
 def prepare_fence(
     metadata: TransactionMetadata, version: TransactionVersion, now_ms: int, *, fenced: bool = False
 ) -> TransactionMetadata:
-    """Abort an ongoing transaction on the broker's initiative, under a bumped epoch that no producer receives.
+    """Return the PREPARE_ABORT value for an abort that the broker initiates.
 
-    The previous producer is fenced: InitProducerId recognises no retry (`last_producer_epoch` is -1). The last epoch of
-    a producer id is reserved for this. Every registered partition gets a marker.
+    The epoch is bumped, and no producer receives it. The previous producer is fenced, and InitProducerId recognises no
+    retry (`last_producer_epoch` is -1). The last epoch of a producer id is reserved for this purpose. Every registered
+    partition gets a marker.
     """
     assert metadata.state is TransactionState.ONGOING
     return _next(
@@ -254,10 +270,11 @@ def prepare_fence(
 
 
 def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Fence the producer while no transaction is open, with a bumped epoch that no producer receives.
+    """Return the EMPTY value that fences the producer while no transaction is open.
 
-    After an abort by `prepare_fence` no producer holds the epoch, so it stays. The state becomes EMPTY, so that a
-    retried EndTxn for the aborted transaction cannot succeed and return that epoch.
+    The bumped epoch is not given to any producer. If no producer holds the current epoch (`fenced`), it is not bumped
+    again. The state becomes EMPTY, so that a retried EndTxn for an aborted transaction cannot succeed and return the
+    epoch.
     """
     epoch = metadata.producer_epoch if metadata.fenced else min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     return _next(
@@ -274,7 +291,7 @@ def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadat
 
 
 def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> TransactionMetadata:
-    """Return the value with a higher epoch that no producer holds; the id's next record carries it to the log."""
+    """Return the value with a higher epoch that no producer holds. The id's next record writes the epoch to the log."""
     assert producer_epoch > metadata.producer_epoch, "an epoch never falls"
     return replace(
         metadata,
@@ -285,7 +302,7 @@ def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> Transact
 
 
 def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
-    """Return the field changes that end the session; empty if there is none."""
+    """Return the field changes that end the session; empty if the id has no session."""
     if not metadata.session_partitions:
         return {}
     return {
@@ -296,7 +313,7 @@ def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
 
 
 def complete_end(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Complete the decided transaction: every marker is durable."""
+    """Return the COMPLETE_* value of a decided transaction whose markers are all durable."""
     commit = metadata.state is TransactionState.PREPARE_COMMIT
     changes: dict[str, Any] = {}
     if metadata.client_transaction_version.supports_epoch_bump and metadata.next_producer_id != NO_PRODUCER_ID:

@@ -1,6 +1,6 @@
 """Allocates producer ids, from blocks that are durable in the metadata log before their first id is used.
 
-Never allocates an id twice: the unused rest of a block is lost at a restart, which is harmless.
+Never allocates an id twice. The unused rest of a block is lost at a restart, which is harmless.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from ....protocol.errors import ErrorCode, KafkaError
 
 _REFILL_AT = 100
-"""The next block is requested when this many ids are left, so that no producer waits for it."""
+"""How many ids are left when the next block is requested, so that no producer has to wait for a block."""
 
 
 class ProducerIdManager:
@@ -30,7 +30,7 @@ class ProducerIdManager:
         return self._current.pop() if self._current else None
 
     async def refill(self) -> None:
-        """Return when ids are available; raises KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated.
+        """Return when ids are available. Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated.
 
         Clients of all versions retry this code: the disk may recover, or the broker may restart.
         """
@@ -40,7 +40,7 @@ class ProducerIdManager:
             raise _stopping()
         refill = self._start_refill()
         try:
-            # Shielded: other requests wait for the same block, and this one may be cancelled.
+            # Shielded, because other requests wait for the same block, and this request may be cancelled.
             await asyncio.shield(refill)
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot allocate producer ids: {error}") from error
@@ -52,14 +52,14 @@ class ProducerIdManager:
     async def next(self) -> int:
         """Return a producer id that was never used before, waiting for a block if necessary.
 
-        Raises KafkaError as `refill` does.
+        Raise KafkaError like `refill`.
         """
         while (producer_id := self.take()) is None:
             await self.refill()
         return producer_id
 
     async def close(self) -> None:
-        """Cancel a pending allocation; requests that wait for it fail with COORDINATOR_NOT_AVAILABLE."""
+        """Cancel a pending allocation. Requests that wait for it fail with COORDINATOR_NOT_AVAILABLE."""
         self._closed = True
         if self._refill is not None:
             self._refill.cancel()
@@ -73,7 +73,7 @@ class ProducerIdManager:
 
     async def _take_block(self) -> None:
         block = await self._allocate_block()
-        # Reversed, so that pop() takes ids in ascending order.
+        # Reversed, so that pop() takes the ids in ascending order.
         self._current = [*reversed(block), *self._current]
 
 
@@ -82,6 +82,9 @@ def _stopping() -> KafkaError:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Mark the task's error as retrieved. A waiter raises it; without one, the next `take` retries the allocation."""
+    """Mark the task's error as retrieved.
+
+    A waiting request raises the error; without one, the next `take` tries again.
+    """
     if not task.cancelled():
         task.exception()

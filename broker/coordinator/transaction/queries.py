@@ -1,4 +1,4 @@
-"""The filter of ListTransactions. Reads only."""
+"""Filters transactional ids for ListTransactions. Reads only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .metadata import TransactionMetadata
 from .state import STATE_BY_LABEL
 
 _MATCHER_BYTES: Final = 8 << 20
-"""RE2's memory for the states of one pattern; with less, RE2 falls back to an algorithm ten times as slow."""
+"""RE2's memory in bytes for the states of one pattern. With less, RE2 falls back to an algorithm ten times as slow."""
 
 _STEPS_PER_UNIT: Final = 1000
-"""How many instructions times characters RE2 processes in about a microsecond."""
+"""How many units of (instructions × characters) RE2 processes in about a microsecond."""
 
 _SHOWN: Final = 100
 """How many characters of a refused pattern the error message shows."""
@@ -23,7 +23,10 @@ _SHOWN: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilter:
-    """The filter of a ListTransactions request; an empty collection, a negative duration or no pattern matches all."""
+    """The filter of a ListTransactions request.
+
+    An empty collection, a negative duration or a missing pattern matches all ids.
+    """
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
@@ -32,15 +35,16 @@ class TransactionFilter:
 
     @property
     def unknown_states(self) -> list[str]:
-        """Names that are not states; they match nothing and are returned in the response."""
+        """The names in `states` that are not states. They match no id and are returned in the response."""
         return [name for name in self.states if name not in STATE_BY_LABEL]
 
     def select(
         self, known: Iterable[TransactionMetadata], now_ms: int, max_pattern_size: int
     ) -> Steps[list[TransactionMetadata]]:
-        """Return the ids that match, in steps: the request does not bound their number.
+        """Return the ids that match, in steps, because the request does not limit their number.
 
-        Raises KafkaError INVALID_REGULAR_EXPRESSION; the pattern is RE2 and must match the whole id (KIP-1152).
+        The pattern is RE2 and must match the whole id (KIP-1152). Raise KafkaError INVALID_REGULAR_EXPRESSION if it is
+        invalid or too large.
         """
         states = {STATE_BY_LABEL[name] for name in self.states if name in STATE_BY_LABEL}
         pattern = (
@@ -66,8 +70,8 @@ class TransactionFilter:
 def compile_pattern(pattern: str, max_size: int) -> Any:
     """Compile an RE2 pattern of at most `max_size` characters and `max_size` instructions.
 
-    RE2's time is proportional to instructions times characters, and counted repetition multiplies instructions:
-    `((a{1,30}){1,30})` has 1,800. Raises KafkaError INVALID_REGULAR_EXPRESSION.
+    RE2's time is proportional to instructions × characters, and counted repetition multiplies instructions:
+    `((a{1,30}){1,30})` has 1,800. Raise KafkaError INVALID_REGULAR_EXPRESSION if the pattern is invalid or too large.
     """
     import re2  # type: ignore[import-untyped]  # imported here because few brokers need it
 

@@ -1,9 +1,9 @@
-"""The partitions of a transaction: adding them, verifying them, and admitting batches.
+"""Registers the partitions of transactions: adds them, verifies them, and admits batches.
 
 Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, transactions opened by a session's
 batch, and the record of written partitions. To append a transactional batch, the produce path calls `admit_now` (or
-`verify`), appends, and calls `wrote`, without an await in between. So a decision, which cannot run in between, knows
-every partition that has a batch.
+`verify`), appends, and calls `wrote`, without an await in between. No decision can run in between, so every decision
+knows all partitions that have a batch.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .metadata import TransactionMetadata
 from .state import NO_PARTITIONS, TopicPartition, TransactionState, TransactionVersion
 
 _NOWHERE: Final[TopicPartition] = ("", -1)
-"""A partition that no transaction has."""
+"""A partition that no transaction contains."""
 
 
 class Verified(NamedTuple):
-    """The result of a verification: a code for the partitions that are `registered`, and one for all others."""
+    """The result of a verification: `code` applies to the `registered` partitions, `other` to all others."""
 
     registered: frozenset[TopicPartition]
     code: ErrorCode
     other: ErrorCode
 
     def code_of(self, partition: TopicPartition) -> ErrorCode:
-        """The code for one of the verified partitions."""
+        """Return the code for one of the verified partitions."""
         return self.code if partition in self.registered else self.other
 
 
@@ -55,10 +55,10 @@ class PartitionRegistration(TransactionCore):
     ) -> asyncio.Future[None] | Step | None:
         """Register partitions, if that is possible without waiting.
 
-        `session` keeps them registered after this transaction. `writes`: the caller (another broker) will append to
-        them without calling `wrote`. Returns None if they are registered durably, a future that resolves when they are
-        (shield it), or Step.WAIT: then use `add_partitions`, or `until_settled` and call again. Raises KafkaError as
-        these do.
+        With `session` they stay registered after this transaction. `writes`: the caller (another broker) will append to
+        the partitions without calling `wrote`. Return None if they are registered durably, a future that resolves when
+        they are (shield it), or Step.WAIT. On Step.WAIT use `add_partitions`, or await `until_settled` and call again.
+        Raise KafkaError like these methods.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -116,11 +116,12 @@ class PartitionRegistration(TransactionCore):
         by: Caller = UNKNOWN_CALLER,
         deadline: float | None = None,
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn: register partitions durably with the ongoing transaction.
+        """Handle an AddPartitionsToTxn or AddOffsetsToTxn: register partitions durably with the ongoing transaction.
 
-        The caller has checked that they exist. `deadline` (event loop time) replaces that of the pending wait. Raises
-        KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka,
-        INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS (still busy at the deadline) and the coordinator's codes.
+        The caller must have checked that the partitions exist. `deadline` (event loop time) replaces the deadline of
+        the pending wait. Raise KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as
+        in Kafka, INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS (the id is still busy at the deadline), or with a
+        coordinator's code.
         """
         if deadline is None:
             deadline = self._waits.deadline()
@@ -155,9 +156,9 @@ class PartitionRegistration(TransactionCore):
         """Return None if a batch for this partition may be appended now, before the next await.
 
         `registers`: the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For an older
-        one the partition is verified, and the transaction opened if the partition is in the session. Otherwise await
-        the returned future (shield it), or `until_settled` on Step.WAIT, and call again. Raises KafkaError with the
-        code for the response.
+        request the partition is verified, and the transaction is opened if the partition belongs to the session. If the
+        result is a future, await it (shielded) and call again. If it is Step.WAIT, await `until_settled` and call
+        again. Raise KafkaError with the code for the response if the batch is refused.
         """
         code = self.verify(transactional_id, producer_id, producer_epoch, partition)
         if code is ErrorCode.NONE:
@@ -174,19 +175,23 @@ class PartitionRegistration(TransactionCore):
     def opens(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
         """Whether an older client's batch opens the next transaction, now or when the previous one is complete.
 
-        If so, the caller registers the partition. The caller must rule out, by its sequence number, a late batch of an
-        earlier transaction (`session.py` has the rules).
+        If so, the caller registers the partition. Before that, the caller must check the batch's sequence number: a
+        late batch of an earlier transaction must be refused (`session.py` has the rules).
         """
         entry = self._state.peek(transactional_id)
         if entry is None:
             return False
         pending = entry.pending
-        decided = pending is not None and pending.state.is_prepare  # a decision already defines the session after it
+        # a pending decision already defines the session after it
+        decided = pending is not None and pending.state.is_prepare
         current = pending if pending is not None and decided else entry.metadata
         return sessions.opens(current, producer_id, producer_epoch, partition)
 
     def wrote(self, transactional_id: str, partition: TopicPartition) -> None:
-        """Record that a batch of the ongoing transaction was appended; call it with no await since admission."""
+        """Record that a batch of the ongoing transaction was appended.
+
+        No await may run between the batch's admission and this call.
+        """
         entry = self._state.peek(transactional_id)
         if entry is not None and entry.written is not None:
             entry.written.add(partition)
@@ -196,7 +201,8 @@ class PartitionRegistration(TransactionCore):
     ) -> ErrorCode:
         """Return NONE if an older client's batch belongs to the ongoing transaction (KIP-890 part 1).
 
-        Otherwise return the code of `verify_partition`, or CONCURRENT_TRANSACTIONS during a repair.
+        Otherwise return the code of `verify_partition`, or CONCURRENT_TRANSACTIONS while a repair of the partition is
+        outstanding.
         """
         try:
             entry = self._known(transactional_id)
@@ -209,11 +215,11 @@ class PartitionRegistration(TransactionCore):
     def verify_all(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
     ) -> Verified:
-        """AddPartitionsToTxn with VerifyOnly.
+        """Handle an AddPartitionsToTxn with VerifyOnly: verify all partitions at one point in time.
 
-        All are verified at one point in time: between two turns of the event loop a transaction may end, and the next
-        one begin with other partitions. The caller is a partition leader that appends next, so partitions that pass
-        count as written.
+        They are not verified in slices, because between two turns of the event loop a transaction may end, and the next
+        transaction may begin with other partitions. The caller is a partition leader that appends next, so partitions
+        that pass count as written.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         try:
@@ -234,7 +240,7 @@ class PartitionRegistration(TransactionCore):
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Verify as `verify_partition` does; an appended decision counts before it is durable, as it will take effect."""
+    """Verify a partition like `verify_partition`, but let an appended decision count before it is durable."""
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE and entry.pending is not None and entry.pending.state.is_prepare:
         return ErrorCode.INVALID_TXN_STATE

@@ -1,18 +1,20 @@
-"""The session of a transactional id: partitions that stay registered between its transactions. Pure functions.
+"""Implements the session of a transactional id: partitions that stay registered between its transactions.
 
-Owns which partitions a transaction wrote when EndTxn names some (`written`), and whether a batch of an older client
-opens the next transaction implicitly (`opens`). The transitions in `metadata.py` change the session.
+Contains pure functions. They determine which partitions a transaction wrote when EndTxn names partitions (`written`),
+and whether a batch of an older client opens the next transaction implicitly (`opens`). The transitions in `metadata.py`
+change the session.
 
 A session begins with AddPartitionsToTxn(Session), or with an EndTxn in which an extension-aware client names the
-partitions it wrote. Any InitProducerId, fencing or timeout ends it. Requests can arrive late, after their transaction:
+partitions that it wrote. Any InitProducerId, fencing or timeout ends it. Requests can arrive late, after their
+transaction:
 
 * Produce v12+ and TxnOffsetCommit v5+ with EndTxn v5: each transaction has its own epoch, so a late request is refused
   by its epoch.
-* Below that (EndTxn v3-4) the epoch stays, and a session survives only commits. A late batch is recognised by its
-  sequence number, which continues across transactions: a batch that the log has is answered as a duplicate, any other
-  is out of sequence and refused, and neither opens a transaction. After an abort there is no session in which a late
-  batch could open a transaction. A late TxnOffsetCommit or EndTxn below v5 has nothing that identifies its
-  transaction: it can join the next one, as it can in Kafka.
+* Older versions (EndTxn v3-4): the epoch stays the same, and a session survives only commits. A late batch is
+  recognised by its sequence number, because sequence numbers continue across transactions. A batch that is in the log
+  already is answered as a duplicate. Any other late batch is out of sequence and refused. Neither opens a transaction.
+  After an abort there is no session in which a late batch could open a transaction. A late TxnOffsetCommit or EndTxn
+  below v5 contains nothing that identifies its transaction: it can join the next transaction, as it can in Kafka.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ def written(
     begins_session: bool,
     deleted: Callable[[frozenset[TopicPartition]], frozenset[TopicPartition]],
 ) -> Written:
-    """Return the partitions that the ending transaction wrote: those its producer `named` and those `known` as written.
+    """Return the partitions that the ending transaction wrote: `named` by its producer, or `known` as written.
 
-    `known` is None if the broker restarted during the transaction: then every registered partition counts as written.
-    `deleted` selects the deleted partitions; they are left out. Raises KafkaError INVALID_REQUEST if a named partition
+    `known` is None if the broker restarted during the transaction. Every registered partition then counts as written.
+    `deleted` selects the deleted partitions, which are left out. Raise KafkaError INVALID_REQUEST if a named partition
     is in neither the transaction nor the session.
     """
     ongoing = metadata.state is TransactionState.ONGOING
@@ -45,8 +47,8 @@ def written(
         topic, index = min(outside)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{topic}-{index} is named as written, but it is in neither the transaction nor the session of"
-            f" {metadata.transactional_id!r}; register it first",
+            f"EndTxn names {topic}-{index} as written, but it is in neither the transaction nor the session of"
+            f" {metadata.transactional_id!r}; register it with AddPartitionsToTxn first",
         )
     partitions = named | (registered if known is None else registered.intersection(known))
     gone = deleted(partitions | metadata.session_partitions)
@@ -54,7 +56,10 @@ def written(
 
 
 def opens(metadata: TransactionMetadata, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
-    """Whether a batch for this partition opens the next transaction, because the session has the partition."""
+    """Whether a batch for this partition opens the next transaction.
+
+    It does if the partition belongs to the session, the producer is the current one, and no transaction is ongoing.
+    """
     return (
         partition in metadata.session_partitions
         and metadata.state is not TransactionState.ONGOING

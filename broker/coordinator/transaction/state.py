@@ -1,7 +1,7 @@
-"""The states of a transaction, the valid transitions between them, and the protocol levels of KIP-890.
+"""Defines the states of a transaction, the valid transitions between them, and the protocol levels of KIP-890.
 
-Pure data. State ids are those in the log records; names are those that DescribeTransactions and ListTransactions
-return. Both are Kafka's.
+Pure data. The numbers of the states are those in the log records. The names are those that DescribeTransactions and
+ListTransactions return. Both are Kafka's.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 TopicPartition: TypeAlias = tuple[str, int]
-"""(topic, partition index)."""
+"""A (topic, partition index) pair."""
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-"""The empty set that all transactional ids share: each further one would take 216 bytes."""
+"""The empty set, shared by all transactional ids because a separate set would take 216 bytes."""
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -25,29 +25,32 @@ class TransactionState(IntEnum):
     """The state of a transactional id; the value is `TransactionLogValue.transaction_status`."""
 
     EMPTY = 0
-    """No transaction yet under this producer epoch."""
+    """No transaction has begun under this producer epoch."""
     ONGOING = 1
     """Partitions are registered; batches may be open in their logs."""
     PREPARE_COMMIT = 2
-    """The transaction is decided, durably before any response. Markers are being written."""
+    """The decision to commit is in the log, and is durable before any response. The markers are being written."""
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
-    """Every marker is durable."""
+    """The transaction is committed, and every marker is durable."""
     COMPLETE_ABORT = 5
     DEAD = 6
-    """The id has expired. The state is never written: the record becomes a tombstone."""
+    """The id has expired. This state is never written to the log: the id's record becomes a tombstone."""
     PREPARE_EPOCH_FENCE = 7
-    """A name that clients may use in filters. Kafka uses the state in memory between a bump of the epoch and the abort
-    that follows; here both are one transition, so no id is ever in this state."""
+    """A state that clients may name in filters, but that no id is ever in.
+
+    Kafka uses it in memory between the bump of the epoch and the abort that follows. This broker does both in one
+    transition.
+    """
 
     @property
     def label(self) -> str:
-        """The name that clients see: "PrepareCommit"."""
+        """The state's name in responses, such as "PrepareCommit"."""
         return self.name.title().replace("_", "")
 
     @property
     def is_prepare(self) -> bool:
-        """Whether the transaction is decided and its markers are outstanding."""
+        """Whether the transaction is decided, but markers are still missing."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -57,12 +60,12 @@ class TransactionState(IntEnum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether no transaction is open, so that the id may expire when it is idle."""
+        """Whether no transaction is open, so that an idle id may expire."""
         return self is TransactionState.EMPTY or self.is_complete
 
     @property
     def is_commit(self) -> bool:
-        """Whether the decision is (or was) to commit."""
+        """Whether the transaction is decided, or completed, as a commit."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
@@ -74,7 +77,8 @@ VALID_PREVIOUS_STATES: Final = MappingProxyType(
         _S.EMPTY: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
         _S.ONGOING: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
         _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-        # Version 2 transactions may be aborted before any partition is registered: the epoch must still be bumped.
+        # A version 2 transaction may be aborted before any partition is registered, because the epoch must still be
+        # bumped.
         _S.PREPARE_ABORT: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
         _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
         _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
@@ -86,7 +90,7 @@ VALID_PREVIOUS_STATES: Final = MappingProxyType(
 
 
 class TransactionVersion(IntEnum):
-    """Levels of the feature `transaction.version`."""
+    """The levels of the feature `transaction.version`."""
 
     TV_0 = 0
     TV_1 = 1
@@ -106,5 +110,5 @@ class TransactionVersion(IntEnum):
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether no further epoch may be given to a producer; the last one is reserved for fencing."""
+    """Whether the producer id has no further epoch for a producer. The last epoch is reserved for fencing."""
     return producer_epoch >= MAX_PRODUCER_EPOCH - 1

@@ -1,15 +1,15 @@
-"""Every transactional id that this broker coordinates, in memory and in `__transaction_state`.
+"""Keeps every transactional id that this broker coordinates, in memory and in `__transaction_state`.
 
-Owns the entries, the appends that change them, and their replay. Never decides a transition and never talks to
-partitions.
+Owns the entries, the appends that change them, and their replay. Never decides a transition and never accesses the
+partitions of a transaction.
 
-A transition is appended, and becomes current when it is durable. In between the entry is `pending` and no other
+A transition is appended, and becomes current when it is durable. In between, the entry is `pending` and no other
 transition is accepted, so every response reports durable state.
 
-COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. So it becomes
-current at once. It is written in front of the id's next record, in the same batch, or by itself after a short delay.
-Hence no log can have a batch of the next transaction before COMPLETE_* is durable, and a busy id saves a write and a
-flush per transaction.
+COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. Therefore it
+becomes current at once. It is written in front of the id's next record, in the same batch, or by itself after a short
+delay. No log can therefore contain a batch of the next transaction before COMPLETE_* is durable, and a busy id saves a
+write and a flush per transaction.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ _DECODED_AT_ONCE = 100
 """How many values are decoded before the event loop runs other tasks."""
 
 _TOMBSTONES_PER_BATCH = 30
-"""Few enough that a batch is never too large, however long the ids are; a refused batch would keep its ids for ever."""
+"""Small enough that a batch is never too large, however long the ids are.
+
+A refused batch would keep its ids for ever.
+"""
 
 _COMPLETION_DELAY_S = 0.2
-"""How long a COMPLETE_* waits for the id's next record before it is written by itself."""
+"""How long, in seconds, a COMPLETE_* waits for the id's next record before it is written by itself."""
 
 _APPEND_ERRORS = {
-    # Mapped as in Kafka to codes that clients of a coordinator understand and retry.
+    # Mapped, as in Kafka, to codes that a coordinator's clients understand and retry.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
@@ -51,11 +54,11 @@ _APPEND_ERRORS = {
 }
 
 GroupAssignmentReplay: TypeAlias = Callable[[int, GroupAssignmentKey, StateRecord], None]
-"""A callback for each group assignment: its state partition, key and record, in log order."""
+"""A callback for each group assignment, in log order: its state partition, key and record."""
 
 
 class _TooLarge(KafkaError):
-    """The error of a record that does not fit into a batch."""
+    """The error for a record that does not fit into a batch."""
 
 
 class TransactionStateManager:
@@ -73,14 +76,16 @@ class TransactionStateManager:
         self._completion_timer: asyncio.TimerHandle | None = None
         self._loaded = False
         self.unreadable: dict[int, str] = {}
-        """State partitions that could not be replayed, with the reason. Their ids are not served, and an id that is
-        absent is not taken for unknown."""
+        """The state partitions that could not be replayed, with the reason.
+
+        Their ids are not served. An id that is not in memory may be in one of them, so it does not count as unknown.
+        """
         self.read_later: set[int] = set()
-        """Unreadable partitions that may become readable; those with undecodable records are left out."""
+        """The unreadable partitions that may become readable; partitions with undecodable records are left out."""
         self.on_group_assignment: GroupAssignmentReplay | None = None
 
     def entries(self) -> Iterator[TransactionEntry]:
-        """Iterate over the entries of all known ids, except new ones (epoch -1, not yet in the log)."""
+        """Iterate over the entries of all known ids, except new ids (epoch -1, not yet in the log)."""
         return (entry for entry in self._entries.values() if entry.metadata.producer_epoch != NO_PRODUCER_EPOCH)
 
     def check_loaded(self) -> None:
@@ -91,7 +96,8 @@ class TransactionStateManager:
     def get(self, transactional_id: str) -> TransactionEntry | None:
         """Return the id's entry, None if the id is unknown.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE if its state cannot be read.
+        Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the replay is done, or COORDINATOR_NOT_AVAILABLE if the id's
+        state cannot be read.
         """
         entry = self._entries.get(transactional_id)
         if entry is None or not self._loaded:
@@ -103,24 +109,24 @@ class TransactionStateManager:
         return self._entries.get(transactional_id)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """The transactional id whose current or previous producer id this is; None if no known id has it."""
+        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
         entry = self._by_producer_id.get(producer_id)
         if entry is None or producer_id not in (entry.metadata.producer_id, entry.metadata.previous_producer_id):
             return None
         return entry.metadata.transactional_id
 
     def create(self, metadata: TransactionMetadata) -> TransactionEntry:
-        """Add an entry for a new id; it is removed again if its first transition fails."""
+        """Add an entry for a new id. The entry is removed again if its first transition fails."""
         assert metadata.transactional_id not in self._entries
         entry = TransactionEntry(metadata, self._state_log.partition_for(metadata.transactional_id))
         self._entries[metadata.transactional_id] = entry
         return entry
 
     def transition(self, entry: TransactionEntry, new: TransactionMetadata) -> asyncio.Future[None] | None:
-        """Append `new`. Returns None if it is current, else a future that resolves when it is durable and current.
+        """Append `new`. Return None if it is current already, else a future that resolves when it is.
 
-        The future is shared: await it through `asyncio.shield`. The call and the future fail with KafkaError in a
-        coordinator's codes; the id's value is then unchanged. A record beyond `max.message.bytes` is refused while
+        The future is shared: await it through `asyncio.shield`. The call and the future fail with KafkaError with a
+        coordinator's code; the id's value is then unchanged. A record larger than `max.message.bytes` is refused while
         partitions are added, never when the transaction ends: a decision may have any size.
         """
         try:
@@ -128,7 +134,7 @@ class TransactionStateManager:
         except _TooLarge:
             if not new.session_partitions:
                 raise
-            # The session is optional and can double the record's size: begin the transaction without it.
+            # The session is optional and can double the record's size, so begin the transaction without it.
             self._logger.warning(
                 "session_dropped",
                 transactional_id=new.transactional_id,
@@ -147,7 +153,7 @@ class TransactionStateManager:
         return done
 
     def complete(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
-        """Make COMPLETE_* current; it is written with the id's next record, or by itself after a short delay."""
+        """Make COMPLETE_* current. It is written with the id's next record, or by itself after a short delay."""
         assert new.state.is_complete
         assert entry.pending is None
         entry.unwritten = new
@@ -158,12 +164,12 @@ class TransactionStateManager:
         self._become(entry, new)
 
     def write_completed(self) -> None:
-        """Write every COMPLETE_* that is not in the log yet; one that cannot be written stays for the next call."""
+        """Write every COMPLETE_* that is not in the log yet. If a write fails, the next call retries it."""
         for entry in list(self._completed.values()):
             if entry.pending is None and entry.unwritten is not None:
                 try:
                     self._write(entry, [entry.unwritten])
-                except KafkaError:  # logged
+                except KafkaError:  # logged by `_coordinator_error`
                     continue
 
     def stop(self) -> None:
@@ -173,7 +179,10 @@ class TransactionStateManager:
         self.write_completed()
 
     def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> list[TransactionMetadata]:
-        """Write tombstones for at most `most` expired ids and remove their entries; returns their last values."""
+        """Write tombstones for at most `most` expired ids and remove their entries.
+
+        Return the last values of these ids.
+        """
         removed = []
         for partition, entries in self._expired(now_ms, expiration_ms, most).items():
             for start in range(0, len(entries), _TOMBSTONES_PER_BATCH):
@@ -193,13 +202,13 @@ class TransactionStateManager:
         return removed
 
     async def load(self) -> None:
-        """Replay every partition of the topic; those that cannot be read are recorded in `unreadable`."""
+        """Replay every partition of the topic. Partitions that cannot be read are recorded in `unreadable`."""
         for partition in self._state_log.existing():
             await self.load_partition(partition)
         self._loaded = True
 
     async def load_partition(self, partition: int) -> bool:
-        """Replay one partition, also one that was `unreadable`; returns whether its ids are served now."""
+        """Replay one partition, possibly again after it was `unreadable`. Return whether its ids are served now."""
         try:
             await self._load_partition(partition)
         except (KafkaError, DecodeError, ValueError) as error:
@@ -208,7 +217,7 @@ class TransactionStateManager:
                     "transaction_state_unreadable",
                     partition=partition,
                     error=str(error),
-                    remedy="its transactional ids are not served; if that persists, run oncelog log repair and restart",
+                    remedy="its transactional ids are not served; if this persists, run oncelog log repair and restart",
                 )
             self.unreadable[partition] = str(error)
             (self.read_later.add if isinstance(error, KafkaError) else self.read_later.discard)(partition)
@@ -242,7 +251,7 @@ class TransactionStateManager:
         self._logger.info("transaction_state_loaded", partition=partition, ids=len(entries), unknown_records=foreign)
 
     def check_readable(self, key: str) -> None:
-        """Raise KafkaError as `get` does if the state partition of `key` (an id, a group) is not served."""
+        """Raise KafkaError like `get` if the state partition of `key` (a transactional or group id) is not served."""
         self.check_loaded()
         if self.unreadable:
             reason = self.unreadable.get(self._state_log.partition_for(key))
@@ -268,7 +277,7 @@ class TransactionStateManager:
             self._completion_timer = loop.call_later(_COMPLETION_DELAY_S, self._completion_due)
 
     def _append(self, entry: TransactionEntry, new: TransactionMetadata) -> int:
-        """Append `new`, after an outstanding COMPLETE_*; returns the offset up to which the log must be flushed."""
+        """Append `new`, after an outstanding COMPLETE_*. Return the offset up to which the log must be flushed."""
         assert entry.pending is None, "one transition at a time"
         assert self._entries.get(new.transactional_id) is entry
         try:
@@ -276,7 +285,7 @@ class TransactionStateManager:
                 return self._write(entry, [new])
             try:
                 return self._write(entry, [entry.unwritten, new])
-            except _TooLarge:  # each may fit by itself
+            except _TooLarge:  # each record may fit by itself
                 self._write(entry, [entry.unwritten])
                 return self._write(entry, [new])
         except KafkaError:
@@ -284,7 +293,7 @@ class TransactionStateManager:
             raise
 
     def _write(self, entry: TransactionEntry, values: list[TransactionMetadata]) -> int:
-        """Append values of one id as one batch; returns its end offset. Raises KafkaError with a coordinator's code."""
+        """Append values of one id as one batch; return its end offset. Raise KafkaError with a coordinator's code."""
         key = encode_key(values[0].transactional_id)
         level = self._level()
         records = [(key, encode_value(value, level)) for value in values]
@@ -318,7 +327,7 @@ class TransactionStateManager:
         if not done.done():
             known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
             done.set_exception(self._coordinator_error(entry, new, known))
-            done.exception()  # mark it as retrieved: the caller may be gone, and the failure is logged
+            done.exception()  # mark the exception as retrieved: the caller may be gone, and the failure is logged
 
     def _become(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
         before = entry.metadata

@@ -1,8 +1,9 @@
-"""The timers that scan for transactions past their timeout and for expired ids.
+"""Runs the scans for transactions past their timeout, and for expired ids, at the right times.
 
-Owns one timer for each; the coordinator performs the scans. Aborts are timely: the timer is set to the earliest known
-deadline, and fires at least once per configured interval. But a scan visits all ids, and a transaction's timeout may
-be as short as 1 ms. So a scan runs in slices, and the next one starts only after a pause of `_REST` times its duration.
+Owns one timer for each scan; the coordinator performs the scans. Aborts must be timely: their timer is set to the
+earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
+transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the next scan starts only after a
+pause of `_REST` times the duration of the previous one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from ...steps import Steps, run_slice
 _REST: Final = 9
 
 _NEXT_PORTION_S: Final = 0.1
-"""The delay before the next portion of expired ids is removed."""
+"""The delay in seconds before the next portion of expired ids is removed."""
 
 
 class TransactionTimers:
-    """The timers of the transaction coordinator; times in ms since the epoch."""
+    """The timers of the transaction coordinator. Times are in ms since the epoch."""
 
     def __init__(
         self,
@@ -33,9 +34,9 @@ class TransactionTimers:
         abort_timed_out: Callable[[int], Steps[int | None]],
         remove_expired: Callable[[int], bool],
     ) -> None:
-        """`abort_timed_out(now_ms)` returns the next deadline, None if there is none.
+        """`abort_timed_out(now_ms)` returns the next deadline in ms since the epoch, None if no transaction is ongoing.
 
-        `remove_expired(now_ms)` returns whether there may be more ids to remove.
+        `remove_expired(now_ms)` returns whether more expired ids may be left.
         """
         self._clock = clock
         self._logger = logger
@@ -66,7 +67,7 @@ class TransactionTimers:
                 timer.cancel()
 
     def expect(self, deadline_ms: int) -> None:
-        """Announce a started transaction with this deadline."""
+        """Make the next scan for timeouts start at the deadline of a new transaction, unless it is due earlier."""
         if not self._running or deadline_ms >= self._next_ms:
             return
         if self._look_under_way is None:
@@ -78,8 +79,8 @@ class TransactionTimers:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        # A transaction has timed out when the clock is past its deadline, not at it. The interval bounds the delay even
-        # if the clock was set back.
+        # A transaction has timed out when the clock is past its deadline, not at its deadline. The interval bounds the
+        # delay even if the clock was set back.
         delay_ms = min(at_ms + 1 - self._clock.now_ms(), self._abort_interval_ms)
         at = max(loop.time() + max(0, delay_ms) / 1000, self._rest_until)
         self._next_ms = at_ms

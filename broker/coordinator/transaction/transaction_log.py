@@ -1,7 +1,7 @@
-"""The records of `__transaction_state` for transactional ids: keys, values and tombstones.
+"""Encodes and decodes the records of `__transaction_state` for transactional ids.
 
-Owns the mapping between TransactionMetadata and the records; never appends or replays. Layout and versions are
-Kafka's, so each broker's tools can read the other's log.
+Owns the mapping between TransactionMetadata and the records; never appends or replays records. Layout and versions are
+Kafka's, so Kafka's tools can read this broker's log, and this broker's tools can read Kafka's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATES: Final = {int(state): state for state in TransactionState}
 _VERSIONS: Final = {int(version): version for version in TransactionVersion}
 
 _REMEMBERED_PARTITIONS = 500
-"""The largest set of partitions whose sorted form is cached; the limit bounds the cache's memory."""
+"""The largest set of partitions whose sorted form is cached. The limit bounds the cache's memory."""
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -42,9 +42,9 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> TransactionLogKey | GroupAssignmentKey | UnknownRecord:
-    """Decode a record's key; UnknownRecord stands for a newer version's record, which is ignored.
+    """Decode a record's key. Return UnknownRecord for the record of a newer version, which is ignored.
 
-    Raises DecodeError if the key is malformed.
+    Raise DecodeError if the key is malformed.
     """
     decoded = decode_record_key(key, [TransactionLogKey, GroupAssignmentKey])
     assert isinstance(decoded, TransactionLogKey | GroupAssignmentKey | UnknownRecord)
@@ -76,7 +76,7 @@ def encode_value(metadata: TransactionMetadata, level: TransactionVersion) -> by
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     """Decode the value of a transactional id's record.
 
-    Raises DecodeError if it is malformed or of a version newer than known.
+    Raise DecodeError if the value is malformed or has an unknown, newer version.
     """
     read = decode_record_value(TransactionLogValue, value)
     state = _STATES.get(read.transaction_status)
@@ -107,12 +107,15 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
 
 @lru_cache(maxsize=128)
 def _shared(timeout_ms: int) -> int:
-    """Return the same int object for all ids with this timeout, to save memory: there are few timeouts."""
+    """Return one shared int object for all ids with this timeout, to save memory: few different timeouts are in use."""
     return timeout_ms
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    """Group and sort the partitions for a record. The list is cached: most transactions repeat the same partitions."""
+    """Group and sort the partitions for a record.
+
+    The list is cached, because most transactions repeat the same partitions.
+    """
     return _remembered(partitions) if len(partitions) <= _REMEMBERED_PARTITIONS else _sorted(partitions)
 
 

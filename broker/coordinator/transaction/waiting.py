@@ -1,7 +1,8 @@
-"""Waiting for the previous transaction instead of answering CONCURRENT_TRANSACTIONS.
+"""Lets requests wait for the previous transaction, instead of answering CONCURRENT_TRANSACTIONS.
 
-Owns the bounds: how long a request waits, and how many wait at a time. The state manager wakes them after each
-transition by `TransactionEntry.wake`. A cancelled waiter (its connection closed) is removed, and its wait logged.
+Owns the limits: how long a request waits, and how many requests wait at the same time. The state manager wakes waiting
+requests after each transition by `TransactionEntry.wake`. A waiter that is cancelled because its connection closed is
+removed, and its wait is logged.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .events import UNKNOWN_CALLER, Caller, TransactionEvents
 
 
 class PendingWaits:
-    """The requests that wait until a transactional id is settled, and their limits."""
+    """The requests that wait until a transactional id is settled, and the limits for them."""
 
     def __init__(self, max_ms: int, max_requests: int, events: TransactionEvents) -> None:
         self._max_s = max_ms / 1000
@@ -25,26 +26,26 @@ class PendingWaits:
         self._closed = False
 
     def close(self) -> None:
-        """End all waits with CONCURRENT_TRANSACTIONS, and refuse new ones: the broker is stopping."""
+        """End all waits with CONCURRENT_TRANSACTIONS, and refuse new ones, because the broker is stopping."""
         self._closed = True
         for future in list(self._waiting):
             _expire(future)
 
     def deadline(self) -> float:
-        """The time until which a request that arrives now may wait, in event loop time."""
+        """Return the time until which a request that arrives now may wait, in event loop time."""
         return asyncio.get_running_loop().time() + self._max_s
 
     async def until_settled(
         self, entry: TransactionEntry, deadline: float | None, by: Caller = UNKNOWN_CALLER, *, counted: bool = True
     ) -> None:
-        """Return when `entry` is settled. This is only a hint: the caller must check everything again.
+        """Return when `entry` is settled. This is only a hint: the caller must check the state again.
 
-        Raises KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: no deadline), at once if too many requests
-        wait already (large requests also have a limit of their own), and when the broker stops. A wait that is not
-        `counted` is not a client's request and does not count towards the limit.
+        Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: no deadline), when the broker stops, and at once
+        if too many requests wait already. A separate limit applies to large requests. A wait that is not `counted` does
+        not belong to a client's request, and does not count towards the limit.
         """
         if entry.is_settled:
-            return  # it was settled since the caller decided to wait, so nothing would wake the caller
+            return  # settled since the caller decided to wait, so no transition would wake the caller
         metadata, outcome = entry.metadata, "closed"
         reason = "a transition is under way" if entry.pending is not None else f"{metadata.state.label} is incomplete"
         loop = asyncio.get_running_loop()
