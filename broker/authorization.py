@@ -1,6 +1,7 @@
-"""Who may do what. This release lets everyone do everything; the hook and the vocabulary are here.
+"""Authorize requests. This release allows every client every request; this module defines the hook and the operations.
 
-An authorizer looks at a request before its handler does and raises KafkaError (*_AUTHORIZATION_FAILED) to refuse it.
+An authorizer is called with each request before the request's handler. To refuse the request, it raises KafkaError with
+one of the *_AUTHORIZATION_FAILED codes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ Authorizer = Callable[[RequestContext, HandledApi], None]
 
 
 def allow_all(context: RequestContext, api: HandledApi) -> None:
-    """The authorizer of a broker without access control."""
+    """Allow every request. This is the authorizer of a broker without access control."""
 
 
 class AclOperation(IntEnum):
-    """Kafka's operations; an answer's `authorized_operations` has bit n set for each that is allowed (KIP-430)."""
+    """Kafka's operations. Bit n of a response's `authorized_operations` is set if operation n is allowed (KIP-430)."""
 
     READ = 3
     WRITE = 4
@@ -46,4 +47,4 @@ CLUSTER_OPERATIONS: Final = _bits(
 )
 GROUP_OPERATIONS: Final = _bits(_O.READ, _O.DELETE, _O.DESCRIBE)
 NOT_ASKED: Final = -(2**31)
-"""What `authorized_operations` says when the request did not ask."""
+"""The value of `authorized_operations` in a response whose request did not ask for the operations."""

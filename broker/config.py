@@ -1,8 +1,9 @@
-"""The broker's settings: one table, with Kafka's names and defaults wherever Kafka has the setting.
+"""Define the broker's settings in one table, with Kafka's names and defaults for every setting that Kafka has too.
 
-Where Kafka has a default that one node cannot satisfy (replication factors, in-sync replicas), ours is 1, and any other
-value is refused with the key named. Settings that Kafka has and that mean nothing here (thread counts, replica
-fetchers, controller quorum) are accepted and reported, so that a server.properties can be tried as it is.
+Where a single node cannot satisfy Kafka's default (replication factors, in-sync replicas), the default here is 1, and
+any other value is refused with the setting's name. Settings of Kafka that have no meaning for this broker (thread
+counts, replica fetchers, controller quorum) are accepted and reported, so that an existing server.properties can be
+tried unchanged.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ WITHOUT_MEANING: Final = frozenset(
         "zookeeper.connect",
     }
 )
-"""Kafka settings that are accepted without effect."""
+"""Settings of Kafka that are accepted without effect."""
 
 SECURITY_PREFIXES: Final = (
     "ssl.",
@@ -90,18 +91,21 @@ SECURITY_NAMES: Final = frozenset(
         "client.quota.callback.class",
     }
 )
-"""Kafka settings that restrict who may do what. This release has none of them, so they are refused, never ignored."""
+"""Settings of Kafka that restrict what clients may do.
+
+This release supports none, so they are refused and never ignored.
+"""
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def is_security_setting(name: str) -> bool:
-    """Whether Kafka has a setting of that name which restricts or encrypts access."""
+    """Return whether Kafka has a setting of this name that restricts or encrypts access."""
     return name.startswith(SECURITY_PREFIXES) or name in SECURITY_NAMES
 
 
 def _asks_for_nothing(name: str, value: object) -> bool:
-    """Whether a security setting only says that there is no security."""
+    """Return whether the setting is a security setting whose value means no security."""
     text = str(value).strip().upper() if value is not None else ""
     return is_security_setting(name) and text in (
         ("", "PLAINTEXT") if name == "security.inter.broker.protocol" else ("",)
@@ -112,7 +116,7 @@ def _protocol_map(value: list[str]) -> str | None:
     for item in value:
         name, colon, protocol = item.partition(":")
         if not name or not colon or protocol.strip().upper() not in PROTOCOLS:
-            return f"has the item {item!r}, which is not NAME:PROTOCOL with a protocol of {', '.join(PROTOCOLS)}"
+            return f"has the item {item!r}, which is not NAME:PROTOCOL. Use one of the protocols {', '.join(PROTOCOLS)}"
     return None
 
 
@@ -130,16 +134,16 @@ def _address(value: str) -> str | None:
 
 
 def _open_files(value: int) -> str | None:
-    return None if value == -1 or value >= 16 else "is below 16; give at least that, or -1 for half of ulimit -n"
+    return None if value == -1 or value >= 16 else "is less than 16. Use at least 16, or -1 for half of ulimit -n"
 
 
 def _cleanup_policy(value: list[str]) -> str | None:
-    return None if value else "is empty: give delete, compact or both"
+    return None if value else "is empty. Use delete, compact or both"
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One row of the listener table: a name, where it binds, and (later) how it is secured."""
+    """One item of `listeners`: a name, and the host and port to bind."""
 
     name: str
     host: str
@@ -147,469 +151,657 @@ class Listener:
 
     @classmethod
     def parse(cls, item: str) -> Listener:
-        """Read `PLAINTEXT://host:port`, `host:port` or `:port`; raises ValueError with what is wrong."""
+        """Parse `PLAINTEXT://host:port`, `host:port` or `:port`. Raises ValueError if it is invalid."""
         name, separator, address = item.rpartition("://")
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
-            raise ValueError(f"has the item {item!r}, which is not NAME://HOST:PORT with a port of 0..65535")
+            raise ValueError(f"has the item {item!r}, which is not NAME://HOST:PORT. Use a port from 0 to 65535")
         name = (name if separator else "PLAINTEXT").upper()
         if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-            raise ValueError(f"names {name}, which this release cannot serve. Use PLAINTEXT")
+            raise ValueError(f"names {name}, a protocol that this release does not support. Use PLAINTEXT")
         return cls(name, host.strip("[]"), int(port))
 
 
 class BrokerConfig(ConfigTable):
-    """Every setting of the broker; `config.num_partitions` is `num.partitions`."""
+    """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
 
     # identity and listeners
     node_id: int = integer(1, at_least(0), doc="The broker's id in the cluster.", aliases=("broker.id",))
     listeners: list[str] = text_list(
         ["PLAINTEXT://:9092"],
         _listeners,
-        doc="Where to listen: NAME://HOST:PORT. An empty host is every interface, port 0 any free port.",
+        doc="The address on which the broker listens, as NAME://HOST:PORT. An empty host means all interfaces; port 0"
+        " means any free port.",
     )
     advertised_listeners: list[str] = text_list(
         [],
         _listeners,
-        doc="The addresses to which clients connect. Empty: the host of `listeners`, or where that is every"
-        " interface, the address to which the client has connected.",
+        doc="The address that the broker tells clients to connect to. Empty: the host of `listeners`, or, if that host"
+        " means all interfaces, the address to which the client has connected.",
     )
     listener_security_protocol_map: list[str] = text_list(
         [],
         _protocol_map,
-        doc="The protocol of each listener name, as NAME:PROTOCOL. Names other than PLAINTEXT must be in it, and those"
-        " that `listeners` and `advertised.listeners` use must have PLAINTEXT, the only protocol of this release.",
+        doc="The protocol of each listener name, as NAME:PROTOCOL. Every name other than PLAINTEXT that `listeners` or"
+        " `advertised.listeners` uses must be listed with PLAINTEXT, the only protocol that this release supports.",
     )
     metrics_listener: str = text(
         "",
         _address,
-        doc="Address (host:port) of `GET /metrics`, for Prometheus, and of `GET /health`. Empty: none.",
+        doc="The address (host:port) on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`."
+        " Empty: none.",
     )
     health_flush_max_ms: int = integer(
         30000,
         at_least(1),
-        doc="`GET /health` is answered with 503 when a flush to disk has not ended for longer than this.",
+        doc="The longest time in ms that a flush to disk may take before `GET /health` is answered with 503.",
     )
     health_probe_interval_ms: int = integer(
         5000,
         at_least(1),
-        doc="A health check writes and syncs a small file in the data directory, but no more often than this; checks in"
-        " between share the outcome.",
+        doc="The shortest time in ms between two health probes. A probe writes and syncs a small file in the data"
+        " directory; health checks between two probes get the result of the first.",
     )
     health_probe_timeout_ms: int = integer(
         2000,
         between(1, 9000),
-        doc="The disk counts as not answering while such a file is not on disk for longer than this. `oncelog health`"
-        " itself waits 2500 ms.",
+        doc="The time in ms after which a health probe that has not finished counts as failed. `oncelog health` waits"
+        " at most 2500 ms for the broker's response.",
     )
-    broker_rack: str = text("", doc="The broker's rack, which clients see.")
+    broker_rack: str = text("", doc="The broker's rack, which the broker reports to clients.")
     inter_broker_protocol_version: str = text(
         "4.1",
         choices=("4.0", "4.1"),
-        doc="Level of the optional protocol features. 4.1 allows the transaction extension, 4.0 does not.",
+        doc="The level of the optional protocol features. 4.1 enables the transaction extension; 4.0 disables it.",
     )
     transaction_version: int = short(
         2,
         between(0, 2),
-        doc="Finalized level of the feature transaction.version (KIP-890): 2 bumps the epoch with every transaction.",
+        doc="The finalized level of the feature transaction.version (KIP-890). With 2, every transaction bumps the"
+        " producer epoch.",
     )
 
     # connections and requests
     socket_request_max_bytes: int = integer(
-        104857600, at_least(1), doc="Largest request in bytes; larger ones close the connection."
+        104857600,
+        at_least(1),
+        doc="The largest request in bytes. The broker closes the connection of a client that sends a larger one.",
     )
     socket_listen_backlog_size: int = integer(
         1024,
         at_least(1),
-        doc="Connections that may wait to be accepted; clients of further ones try again after a second. Kafka's"
-        " default is 50, which is too few when many clients connect together.",
+        doc="The number of connections that may wait to be accepted. Clients beyond it retry after a second. Kafka's"
+        " default of 50 is too small when many clients connect at the same time.",
     )
     socket_send_buffer_bytes: int = integer(
-        102400, at_least(-1), doc="SO_SNDBUF of connections in bytes; -1: the system's default."
+        102400,
+        at_least(-1),
+        doc="The size in bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default.",
     )
     socket_receive_buffer_bytes: int = integer(
-        102400, at_least(-1), doc="SO_RCVBUF of connections in bytes; -1: the system's default."
+        102400,
+        at_least(-1),
+        doc="The size in bytes of a connection's receive buffer (SO_RCVBUF). -1: the operating system's default.",
     )
-    max_connections: int = integer(INT32_MAX, at_least(1), doc="Most connections at a time; further ones are closed.")
+    max_connections: int = integer(
+        INT32_MAX,
+        at_least(1),
+        doc="The most connections that may be open at a time. Further connections are closed at once.",
+    )
     max_open_files: int = integer(
         -1,
         _open_files,
-        doc="Most data files open at a time, at most half of the process's limit of descriptors (ulimit -n); others are"
-        " reopened when they are used. Connections get the rest of the limit. -1: half of it, at most 16384.",
+        doc="The most data files that are open at a time, limited to half of the process's limit of file descriptors"
+        " (ulimit -n). Other files are reopened when they are used. Connections get the remaining descriptors. -1:"
+        " half of the limit, at most 16384.",
         aliases=("connections.descriptor.reserve",),
     )
-    max_connections_per_ip: int = integer(INT32_MAX, at_least(1), doc="Most connections at a time from one address.")
+    max_connections_per_ip: int = integer(
+        INT32_MAX,
+        at_least(1),
+        doc="The most connections that may be open at a time from one address. Further connections are closed at once.",
+    )
     connections_max_idle_ms: int = long(
-        600000, doc="A connection without requests and responses for this long is closed; 0 or less: never."
+        600000,
+        doc="The time in ms after which a connection without requests and responses is closed. 0 or less: never.",
     )
     connection_max_inflight_requests: int = integer(
         64,
         at_least(1),
-        doc="Requests of a connection that may wait for their response; at the limit the broker stops reading from it.",
+        doc="The most requests of one connection that may wait for their responses. At this limit the broker stops"
+        " reading from the connection.",
     )
     connection_write_buffer_bytes: int = integer(
         1048576,
         at_least(1),
-        doc="Response bytes that a slow client may leave unread before the broker stops executing its requests.",
+        doc="The response bytes that a client may leave unread before the broker stops executing the client's"
+        " requests.",
     )
     queued_max_request_bytes: int = long(
         134217728,
-        doc="Memory for requests being received, over all connections. Beyond it requests wait, small ones least, and"
-        " the connection that sends most slowly is closed. 0 or less: no limit, which is Kafka's default.",
+        doc="The memory in bytes for requests that are being received on all connections. At this limit requests wait,"
+        " small ones least, and the connection that sends most slowly is closed. 0 or less: no limit, which is"
+        " Kafka's default.",
     )
     queued_max_response_bytes: int = long(
         134217728,
         at_least(1),
-        doc="Memory for responses that clients have not read, over all connections. A Fetch response has at most half"
-        " of what is left of it; beyond it, connections of clients that read nothing are closed.",
+        doc="The memory in bytes for responses that clients have not read, on all connections. A Fetch response gets"
+        " at most half of the free part. Beyond this limit, connections of clients that read nothing are closed.",
     )
     connection_write_stall_ms: int = integer(
         10000,
         at_least(1),
-        doc="How long a client may read nothing of its responses while queued.max.response.bytes is used up.",
+        doc="The time in ms for which a client may read nothing of its responses while queued.max.response.bytes is"
+        " exceeded. Then its connection is closed.",
     )
     connection_request_idle_ms: int = long(
         30000,
-        doc="A connection with a partly received request is closed when no more of it arrives for this long. 0 or"
-        " less: never.",
+        doc="The time in ms after which a connection is closed if a request has arrived in part and no more of it"
+        " arrives. 0 or less: never.",
     )
     shutdown_timeout_ms: int = integer(
-        10000, at_least(0), doc="How long a stop waits for running requests before it closes their connections."
+        10000,
+        at_least(0),
+        doc="The longest time in ms that a stopping broker waits for running requests before it closes their"
+        " connections.",
     )
     fetch_max_bytes: int = integer(
-        57671680, at_least(1024), doc="Largest Fetch response in bytes, whatever the client asks for."
+        57671680, at_least(1024), doc="The largest Fetch response in bytes, even if the client requests more."
     )
     max_incremental_fetch_session_cache_slots: int = integer(
-        1000, at_least(0), doc="Most incremental fetch sessions (KIP-227)."
+        1000, at_least(0), doc="The most incremental fetch sessions (KIP-227) that the broker keeps. 0: none."
     )
     max_incremental_fetch_session_cache_partitions: int = integer(
         200000,
         at_least(0),
-        doc="Most partitions in all incremental fetch sessions together; beyond it, a Fetch has no session.",
+        doc="The most partitions in all incremental fetch sessions together. A Fetch that would exceed it gets no"
+        " session.",
     )
     request_max_elements: int = integer(
         200000,
         at_least(1),
-        doc="Most array elements (topics, partitions, keys, ...) and tagged fields in a request; one with more closes"
-        " its connection before they are decoded.",
+        doc="The most array elements (topics, partitions, keys, ...) and tagged fields in a request. The broker closes"
+        " the connection of a client that sends a request with more, before it decodes them.",
     )
     response_max_rows: int = integer(
         200000,
         at_least(1),
-        doc="Most rows (partitions, offsets, members, settings, ...) in a response; a request for more is"
+        doc="The most rows (partitions, offsets, members, settings, ...) in a response. A request for more fails with"
         " INVALID_REQUEST.",
     )
     response_max_bytes: int = integer(
         104857600,
         at_least(1024),
-        doc="Largest response without records, in bytes; a request for a larger one is INVALID_REQUEST. Clients have"
-        " such a limit as well.",
+        doc="The largest response in bytes, not counting records. A request for a larger one fails with"
+        " INVALID_REQUEST. Clients limit the size of responses too.",
     )
 
     max_concurrent_large_requests: int = integer(
         2,
         at_least(1),
-        doc="Large requests (with hundreds of elements or response rows) that are decoded, executed and answered at"
-        " the same time; others wait in order. Small requests never wait. More slots need more memory. As many large"
-        " requests again may wait for the end of a transaction; a further one is told CONCURRENT_TRANSACTIONS.",
+        doc="The most large requests (with hundreds of elements or response rows) that are decoded, executed and"
+        " answered at the same time. Further ones wait in order; small requests never wait. A higher value needs"
+        " more memory. The same number of large requests may also wait for the end of a transaction; a further one"
+        " fails with CONCURRENT_TRANSACTIONS.",
     )
 
     # topics
-    num_partitions: int = integer(1, between(1, 100000), doc="Partitions of a topic created without a number.")
+    num_partitions: int = integer(
+        1, between(1, 100000), doc="The number of partitions of a topic that is created without a number."
+    )
     topic_max_partitions: int = integer(
-        10000, at_least(1), doc="Most partitions that one topic may have; a larger number is INVALID_PARTITIONS."
+        10000,
+        at_least(1),
+        doc="The most partitions that a topic may have. A request for more fails with INVALID_PARTITIONS.",
     )
     request_max_new_partitions: int = integer(
         10000,
         at_least(1),
-        doc="Most partitions that one CreateTopics, CreatePartitions or Metadata may create; a request for more is"
-        " POLICY_VIOLATION. Kafka has the same bound, without a name.",
+        doc="The most partitions that one CreateTopics, CreatePartitions or Metadata request may create. A request for"
+        " more fails with POLICY_VIOLATION. Kafka has the same limit, but no setting for it.",
     )
     max_partitions: int = integer(
         100000,
         at_least(1),
-        doc="Most partitions of all topics together, including topics that are created automatically;"
-        " a request for more is POLICY_VIOLATION.",
+        doc="The most partitions of all topics together, including topics that are created automatically. A request"
+        " for more fails with POLICY_VIOLATION.",
     )
-    default_replication_factor: int = integer(1, one_replica, doc="Replicas of a topic; a single node has one.")
-    min_insync_replicas: int = integer(1, one_replica, doc="Replicas that acks=all needs; a single node has one.")
-    auto_create_topics_enable: bool = boolean(True, doc="Create a topic when a client asks for its metadata.")
-    delete_topic_enable: bool = boolean(True, doc="Whether DeleteTopics is allowed.")
+    default_replication_factor: int = integer(
+        1,
+        one_replica,
+        doc="The number of replicas of a topic. Must be 1 (or -1, the default), because there is a single node.",
+    )
+    min_insync_replicas: int = integer(
+        1,
+        one_replica,
+        doc="The number of in-sync replicas that acks=all needs. Must be 1 (or -1, the default), because there is a"
+        " single node.",
+    )
+    auto_create_topics_enable: bool = boolean(
+        True, doc="Whether a topic is created when a client requests its metadata."
+    )
+    delete_topic_enable: bool = boolean(True, doc="Whether clients may delete topics with DeleteTopics.")
     message_max_bytes: int = integer(
-        1048588, at_least(0), doc="Largest record batch in bytes, as compressed by the client.", dynamic=True
+        1048588, at_least(0), doc="The largest record batch in bytes, as compressed by the client.", dynamic=True
     )
     max_batch_objects: int = integer(
         1000000,
         at_least(1),
-        doc="Most records and record headers, counted together, in a batch of a producer; more are MESSAGE_TOO_LARGE.",
+        doc="The most records and record headers, counted together, in a producer's batch. A batch with more fails"
+        " with MESSAGE_TOO_LARGE.",
     )
     max_record_headers: int = integer(
-        10000, at_least(0), doc="Most headers of one record of a producer; more are INVALID_RECORD."
+        10000,
+        at_least(0),
+        doc="The most headers of one record from a producer. A record with more fails with INVALID_RECORD.",
     )
     max_decompressed_bytes: int = integer(
         134217728,
         at_least(1),
-        doc="Largest batch of a producer when decompressed; a larger one is MESSAGE_TOO_LARGE.",
+        doc="The largest decompressed size in bytes of a producer's batch. A larger batch fails with"
+        " MESSAGE_TOO_LARGE.",
     )
     max_concurrent_decompressions: int = integer(
         2,
         at_least(1),
-        doc="Batches of more than 1 MiB when decompressed that are checked at the same time; each may take"
+        doc="The most batches of more than 1 MiB decompressed size that are checked at the same time. Each may use"
         " `max.decompressed.bytes` of memory.",
     )
     compression_type: str = text(
-        "producer", choices=("producer",), doc="Batches are stored as the producer compressed them."
+        "producer",
+        choices=("producer",),
+        doc="The compression of stored batches. The only value is producer: batches are stored as the producer"
+        " compressed them.",
     )
-    compression_gzip_level: int = integer(-1, gzip_level, doc="Accepted for topics that set it; producers compress.")
-    compression_lz4_level: int = integer(9, between(1, 17), doc="Accepted for topics that set it; producers compress.")
+    compression_gzip_level: int = integer(
+        -1,
+        gzip_level,
+        doc="Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can"
+        " set it.",
+    )
+    compression_lz4_level: int = integer(
+        9,
+        between(1, 17),
+        doc="Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can"
+        " set it.",
+    )
     compression_zstd_level: int = integer(
-        3, between(-131072, 22), doc="Accepted for topics that set it; producers compress."
+        3,
+        between(-131072, 22),
+        doc="Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can"
+        " set it.",
     )
     unclean_leader_election_enable: bool = boolean(
-        False, doc="Accepted; with a single replica there is nothing to elect."
+        False, doc="Has no effect, because a partition has a single replica and no other leader can be elected."
     )
 
     # log
-    log_dirs: str = text("/tmp/oncelog", doc="The data directory.", aliases=("log.dir", "data.dir"))
+    log_dirs: str = text("/tmp/oncelog", doc="The path of the data directory.", aliases=("log.dir", "data.dir"))
     durability: str = text(
         "flush",
         choices=("flush", "os"),
-        doc="flush: acks=all responses, and visibility to consumers, wait for fdatasync. os: for the page cache only.",
+        doc="When data counts as written. flush: acks=all responses are sent, and consumers see records, after"
+        " fdatasync. os: after the write to the operating system's page cache.",
     )
     log_reserve_bytes: int = long(
         67108864,
         at_least(0),
-        doc="Disk space kept for transaction markers and internal topics: Produce is refused below it.",
+        doc="The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused"
+        " when less is free.",
     )
     log_reserve_decision_bytes: int = long(
         16777216,
         at_least(0),
-        doc="The last part of log.reserve.bytes, at most half of it: kept for the decisions and markers of transactions"
-        " and for requests that free space. Offset commits and new transactions are refused below it.",
+        doc="The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for the decisions and"
+        " markers of transactions and for requests that free space. Offset commits and new transactions are refused"
+        " when less is free.",
     )
     log_segment_bytes: int = integer(
-        1073741824, at_least(1024), doc="A segment is rolled at this size in bytes.", dynamic=True
+        1073741824, at_least(1024), doc="The size in bytes at which a new segment is begun.", dynamic=True
     )
-    log_roll_ms: int = long(-1, doc="A segment is rolled at this age; -1: log.roll.hours decides.", dynamic=True)
-    log_roll_hours: int = integer(168, at_least(1), doc="A segment is rolled at this age.")
-    log_roll_jitter_ms: int = long(-1, doc="Random part of the age; -1: log.roll.jitter.hours decides.", dynamic=True)
-    log_roll_jitter_hours: int = integer(0, at_least(0), doc="Random part of the age at which segments are rolled.")
+    log_roll_ms: int = long(
+        -1, doc="The age in ms at which a new segment is begun. -1: log.roll.hours applies.", dynamic=True
+    )
+    log_roll_hours: int = integer(
+        168, at_least(1), doc="The age in hours at which a new segment is begun, unless log.roll.ms is set."
+    )
+    log_roll_jitter_ms: int = long(
+        -1,
+        doc="The largest random time in ms that is subtracted from the age at which a new segment is begun. -1:"
+        " log.roll.jitter.hours applies.",
+        dynamic=True,
+    )
+    log_roll_jitter_hours: int = integer(
+        0,
+        at_least(0),
+        doc="The largest random time in hours that is subtracted from the age at which a new segment is begun, unless"
+        " log.roll.jitter.ms is set.",
+    )
     log_roll_min_ms: int = long(
         1000,
         at_least(0),
-        doc="A segment is not rolled for its age until it has existed this long, whatever segment.ms is and whatever"
-        " timestamps the records have.",
+        doc="The shortest time in ms before a segment is replaced by a new one because of its age, regardless of"
+        " segment.ms and the records' timestamps.",
     )
     log_max_segments: int = integer(
         10000,
         at_least(2),
-        doc="A partition with this many segments gets new ones only at the largest size of a file or an index, whatever"
-        " segment.bytes is, until retention or compaction has removed some.",
+        doc="The number of segments at which segment.bytes no longer applies to a partition. The partition then begins"
+        " new segments only when a file or an index reaches its largest possible size, until retention or"
+        " compaction removes segments.",
     )
-    log_retention_ms: int = long(-2, at_least(-2), doc="How long records are kept; -1: forever.", dynamic=True)
+    log_retention_ms: int = long(
+        -2,
+        at_least(-2),
+        doc="The time in ms for which records are kept. -1: forever; -2: log.retention.minutes or log.retention.hours"
+        " applies.",
+        dynamic=True,
+    )
     log_retention_minutes: int = integer(
-        -2, at_least(-2), doc="How long records are kept, unless log.retention.ms is set."
+        -2,
+        at_least(-2),
+        doc="The time in minutes for which records are kept, unless log.retention.ms is set. -1: forever; -2:"
+        " log.retention.hours applies.",
     )
-    log_retention_hours: int = integer(168, at_least(-1), doc="How long records are kept, unless a finer unit is set.")
+    log_retention_hours: int = integer(
+        168,
+        at_least(-1),
+        doc="The time in hours for which records are kept, unless it is set in a finer unit. -1: forever.",
+    )
     log_retention_bytes: int = long(
-        -1, at_least(-1), doc="How much of a partition is kept, in bytes; -1: no limit.", dynamic=True
+        -1,
+        at_least(-1),
+        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1: no limit.",
+        dynamic=True,
     )
-    log_retention_check_interval_ms: int = long(300000, at_least(1), doc="How often retention is checked.")
+    log_retention_check_interval_ms: int = long(
+        300000, at_least(1), doc="The time in ms between two checks for segments that retention deletes."
+    )
     log_cleanup_policy: list[str] = text_list(
-        ["delete"], _cleanup_policy, choices=("delete", "compact"), doc="Delete old records, or compact.", dynamic=True
+        ["delete"],
+        _cleanup_policy,
+        choices=("delete", "compact"),
+        doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
+        " is kept.",
+        dynamic=True,
     )
-    log_cleaner_enable: bool = boolean(True, doc="Whether compacted topics are compacted.")
-    log_cleaner_backoff_ms: int = long(15000, at_least(0), doc="How often the cleaner looks for work.")
+    log_cleaner_enable: bool = boolean(True, doc="Whether topics with the cleanup policy compact are compacted.")
+    log_cleaner_backoff_ms: int = long(
+        15000, at_least(0), doc="The time in ms between two searches of the log cleaner for logs to compact."
+    )
     log_cleaner_delete_retention_ms: int = long(
-        86400000, at_least(0), doc="How long tombstones are kept.", dynamic=True
+        86400000, at_least(0), doc="The time in ms for which compaction keeps tombstones.", dynamic=True
     )
     log_cleaner_min_cleanable_ratio: float = double(
-        0.5, between(0, 1), doc="Share of uncleaned bytes at which a log is compacted.", dynamic=True
+        0.5, between(0, 1), doc="The share of uncleaned bytes (0 to 1) at which a log is compacted.", dynamic=True
     )
     log_cleaner_min_compaction_lag_ms: int = long(
-        0, at_least(0), doc="Younger records are not compacted.", dynamic=True
+        0, at_least(0), doc="The age in ms below which records are not compacted.", dynamic=True
     )
     log_cleaner_max_compaction_lag_ms: int = long(
-        INT64_MAX, at_least(1), doc="Older records are compacted whatever the ratio.", dynamic=True
+        INT64_MAX,
+        at_least(1),
+        doc="The age in ms at which records are compacted even if the share of uncleaned bytes is small.",
+        dynamic=True,
     )
-    log_index_size_max_bytes: int = integer(10485760, at_least(4), doc="Largest offset or time index.", dynamic=True)
-    log_index_interval_bytes: int = integer(4096, at_least(0), doc="Bytes between index entries.", dynamic=True)
+    log_index_size_max_bytes: int = integer(
+        10485760, at_least(4), doc="The largest size in bytes of a segment's offset index or time index.", dynamic=True
+    )
+    log_index_interval_bytes: int = integer(
+        4096, at_least(0), doc="The bytes of records between two entries of an index.", dynamic=True
+    )
     log_index_cache_bytes: int = long(
         134217728,
         at_least(0),
-        doc="Memory for the indexes of finished segments of all partitions; the least recently used are dropped, and"
-        " read again when needed.",
+        doc="The memory in bytes for the indexes of inactive segments of all partitions. The least recently used"
+        " indexes are dropped and read again when they are needed.",
     )
     log_flush_threads: int = integer(
         16,
         between(1, 256),
-        doc="Partitions whose files are synced at the same time. A journaling file system commits concurrent syncs"
-        " together, so more threads than processors pay off.",
+        doc="The number of partitions whose files are synced at the same time. A journaling file system commits"
+        " concurrent syncs together, so more threads than processors are useful.",
     )
-    log_segment_delete_delay_ms: int = long(60000, at_least(0), doc="Delay before files are removed.", dynamic=True)
+    log_segment_delete_delay_ms: int = long(
+        60000, at_least(0), doc="The time in ms before the files of a deleted segment are removed.", dynamic=True
+    )
     log_flush_interval_messages: int = long(
-        INT64_MAX, at_least(1), doc="Accepted for topics that set it; `durability` decides.", dynamic=True
+        INT64_MAX,
+        at_least(1),
+        doc="Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it.",
+        dynamic=True,
     )
     log_flush_interval_ms: int = long(
-        INT64_MAX, at_least(0), doc="Accepted for topics that set it; `durability` decides.", dynamic=True
+        INT64_MAX,
+        at_least(0),
+        doc="Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it.",
+        dynamic=True,
     )
-    log_preallocate: bool = boolean(False, doc="Accepted for topics that set it; segments grow as they fill.")
+    log_preallocate: bool = boolean(
+        False, doc="Has no effect, because segment files grow as they fill. Accepted so that topics can set it."
+    )
     log_message_timestamp_type: str = text(
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
-        doc="Whether producers or the broker set timestamps.",
+        doc="The source of records' timestamps: the producer (CreateTime) or the broker (LogAppendTime).",
         dynamic=True,
     )
     log_message_timestamp_before_max_ms: int = long(
-        INT64_MAX, at_least(0), doc="How far a record's timestamp may lie in the past.", dynamic=True
+        INT64_MAX, at_least(0), doc="The time in ms by which a record's timestamp may lie in the past.", dynamic=True
     )
     log_message_timestamp_after_max_ms: int = long(
-        3600000, at_least(0), doc="How far a record's timestamp may lie in the future.", dynamic=True
+        3600000, at_least(0), doc="The time in ms by which a record's timestamp may lie in the future.", dynamic=True
     )
     producer_id_expiration_ms: int = integer(
         86400000,
         at_least(1),
-        doc="An idle producer id is forgotten after this long, but not with an open transaction.",
+        doc="The time in ms after which a partition forgets an idle producer id, unless the producer has an open"
+        " transaction.",
         dynamic=True,
     )
-    producer_id_expiration_check_interval_ms: int = integer(600000, at_least(1), doc="How often that is checked.")
+    producer_id_expiration_check_interval_ms: int = integer(
+        600000, at_least(1), doc="The time in ms between two checks for expired producer ids."
+    )
 
     # groups and offsets
-    group_min_session_timeout_ms: int = integer(6000, at_least(1), doc="Smallest session timeout of a member.")
-    group_max_session_timeout_ms: int = integer(1800000, at_least(1), doc="Largest session timeout of a member.")
+    group_min_session_timeout_ms: int = integer(
+        6000, at_least(1), doc="The shortest session timeout in ms that a group member may request."
+    )
+    group_max_session_timeout_ms: int = integer(
+        1800000, at_least(1), doc="The longest session timeout in ms that a group member may request."
+    )
     group_initial_rebalance_delay_ms: int = integer(
         150,
         at_least(0),
-        doc="How long the first rebalance of an empty group waits for more members. Kafka's default is 3000, and its"
-        " quickstart sets 0. With less than 100, a consumer of kafka-python 3.0 joins before it knows the partitions"
-        " and may then get none; set more where many members of a group start at once.",
+        doc="The time in ms for which the first rebalance of an empty group waits for more members. Kafka's default is"
+        " 3000, and its quickstart sets 0. With less than 100, a consumer of kafka-python 3.0 joins before it knows"
+        " the partitions and may then be assigned none. Use a higher value if many members of a group start at the"
+        " same time.",
     )
-    group_max_size: int = integer(INT32_MAX, at_least(1), doc="Most members of a group.")
+    group_max_size: int = integer(INT32_MAX, at_least(1), doc="The most members of a group.")
     group_max_groups: int = integer(
         200000,
         at_least(1),
-        doc="Most groups; further ones get GROUP_MAX_SIZE_REACHED until groups are deleted or expire.",
+        doc="The most groups. A request that would create a further group fails with GROUP_MAX_SIZE_REACHED until"
+        " groups are deleted or expire.",
     )
     group_member_max_protocols: int = integer(
         1000,
         at_least(1),
-        doc="Most protocols (assignment strategies) that a member may offer; a JoinGroup with more gets"
+        doc="The most protocols (assignment strategies) that a member may offer. A JoinGroup with more fails with"
         " INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.",
     )
     group_members_max_bytes: int = long(
         134217728,
         at_least(1),
-        doc="Memory for the members of all groups: their subscriptions, assignments and names. A JoinGroup or an"
-        " assignment that would exceed it gets GROUP_MAX_SIZE_REACHED. A group must also fit into a record"
-        " (`message.max.bytes`).",
+        doc="The memory in bytes for the members of all groups: their subscriptions, assignments and names. A"
+        " JoinGroup or an assignment that would exceed it fails with GROUP_MAX_SIZE_REACHED. A group must also fit"
+        " into one record (`message.max.bytes`).",
     )
     group_pending_members_max_bytes: int = long(
         16777216,
         at_least(1),
-        doc="Memory for member ids that were assigned and have not joined yet; the oldest give way to new ones.",
+        doc="The memory in bytes for member ids that were assigned to members which have not joined yet. At this limit"
+        " the oldest ids are dropped.",
     )
-    offset_metadata_max_bytes: int = integer(4096, at_least(0), doc="Largest metadata of an offset commit.")
-    offsets_commit_timeout_ms: int = integer(5000, at_least(1), doc="How long an offset commit may wait for the disk.")
-    offsets_load_buffer_size: int = integer(5242880, at_least(1), doc="Read size when offsets are loaded.")
-    offsets_retention_minutes: int = integer(10080, at_least(1), doc="How long offsets of an empty group are kept.")
-    offsets_retention_check_interval_ms: int = long(600000, at_least(1), doc="How often that is checked.")
-    offsets_topic_num_partitions: int = integer(50, between(1, 10000), doc="Partitions of __consumer_offsets.")
-    offsets_topic_replication_factor: int = short(1, one_replica, doc="Replicas of __consumer_offsets.")
-    offsets_topic_segment_bytes: int = integer(104857600, at_least(1024), doc="Segment size of __consumer_offsets.")
+    offset_metadata_max_bytes: int = integer(
+        4096, at_least(0), doc="The largest metadata of an offset commit, in bytes."
+    )
+    offsets_commit_timeout_ms: int = integer(
+        5000, at_least(1), doc="The longest time in ms that an offset commit waits for the disk."
+    )
+    offsets_load_buffer_size: int = integer(
+        5242880, at_least(1), doc="The bytes that are read at once when offsets are loaded."
+    )
+    offsets_retention_minutes: int = integer(
+        10080, at_least(1), doc="The time in minutes for which the offsets of an empty group are kept."
+    )
+    offsets_retention_check_interval_ms: int = long(
+        600000, at_least(1), doc="The time in ms between two checks for expired offsets."
+    )
+    offsets_topic_num_partitions: int = integer(
+        50, between(1, 10000), doc="The number of partitions of __consumer_offsets."
+    )
+    offsets_topic_replication_factor: int = short(
+        1,
+        one_replica,
+        doc="The number of replicas of __consumer_offsets. Must be 1 (or -1, the default), because there is a single"
+        " node.",
+    )
+    offsets_topic_segment_bytes: int = integer(
+        104857600, at_least(1024), doc="The segment size of __consumer_offsets in bytes."
+    )
     offsets_topic_compression_codec: int = integer(
-        0, between(0, 0), doc="Compression of __consumer_offsets: 0, none, is the only one."
+        0, between(0, 0), doc="The compression of __consumer_offsets. The only value is 0: no compression."
     )
 
     # transactions
     transactional_id_pattern_max_size: int = integer(
         1000,
         at_least(1),
-        doc="Largest pattern in ListTransactions, in characters and in instructions when compiled; a larger one is"
-        " INVALID_REGULAR_EXPRESSION.",
+        doc="The largest pattern in ListTransactions, in characters and in compiled instructions. A larger one fails"
+        " with INVALID_REGULAR_EXPRESSION.",
     )
     transaction_max_timeout_ms: int = integer(
         900000,
         at_least(1),
-        doc="Largest transaction timeout a producer may ask for.",
+        doc="The longest transaction timeout in ms that a producer may request.",
         aliases=("max.transaction.timeout.ms",),
     )
     transactional_id_expiration_ms: int = integer(
         604800000,
         at_least(1),
-        doc="An idle transactional id is forgotten after this long.",
+        doc="The time in ms after which an idle transactional id is forgotten.",
         aliases=("transactional.id.timeout.ms",),
     )
-    transaction_state_log_num_partitions: int = integer(50, between(1, 10000), doc="Partitions of __transaction_state.")
-    transaction_state_log_replication_factor: int = short(1, one_replica, doc="Replicas of __transaction_state.")
-    transaction_state_log_min_isr: int = integer(1, one_replica, doc="In-sync replicas of __transaction_state.")
-    transaction_state_log_segment_bytes: int = integer(
-        104857600, at_least(1024), doc="Segment size of __transaction_state."
+    transaction_state_log_num_partitions: int = integer(
+        50, between(1, 10000), doc="The number of partitions of __transaction_state."
     )
-    transaction_state_log_load_buffer_size: int = integer(5242880, at_least(1), doc="Read size when it is loaded.")
+    transaction_state_log_replication_factor: int = short(
+        1,
+        one_replica,
+        doc="The number of replicas of __transaction_state. Must be 1 (or -1, the default), because there is a single"
+        " node.",
+    )
+    transaction_state_log_min_isr: int = integer(
+        1,
+        one_replica,
+        doc="The number of in-sync replicas of __transaction_state. Must be 1 (or -1), because there is a single node.",
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        104857600, at_least(1024), doc="The segment size of __transaction_state in bytes."
+    )
+    transaction_state_log_load_buffer_size: int = integer(
+        5242880, at_least(1), doc="The bytes that are read at once when __transaction_state is loaded."
+    )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
-        10000, at_least(1), doc="How often timed-out transactions are looked for."
+        10000, at_least(1), doc="The time in ms between two searches for transactions that have timed out."
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
-        3600000, at_least(1), doc="How often expired transactional ids are looked for."
+        3600000, at_least(1), doc="The time in ms between two searches for transactional ids that have expired."
     )
     transaction_partition_verification_enable: bool = boolean(
-        True, doc="Check that a transactional batch belongs to an ongoing transaction (KIP-890).", dynamic=True
+        True,
+        doc="Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890).",
+        dynamic=True,
     )
     transaction_pending_wait_max_ms: int = integer(
         1000,
         at_least(0),
-        doc="How long a request waits for the end of the previous transaction before CONCURRENT_TRANSACTIONS.",
+        doc="The longest time in ms that a request waits for the end of the previous transaction. Then it fails with"
+        " CONCURRENT_TRANSACTIONS.",
     )
     transaction_pending_wait_max_requests: int = integer(
-        1000, at_least(0), doc="Requests that may wait like that at a time."
+        1000,
+        at_least(0),
+        doc="The most requests that may wait at a time for the end of a previous transaction. Further ones fail at"
+        " once with CONCURRENT_TRANSACTIONS.",
     )
     transaction_retry_backoff_ms: int = integer(
         50,
         at_least(1),
-        doc="Pause before a transaction marker, or reading transaction state at start, is tried again; it doubles.",
+        doc="The time in ms before writing a transaction marker, or reading the transaction state at start, is"
+        " retried. It doubles with every retry.",
     )
-    transaction_retry_backoff_max_ms: int = integer(5000, at_least(1), doc="Longest such pause.")
+    transaction_retry_backoff_max_ms: int = integer(
+        5000,
+        at_least(1),
+        doc="The longest time in ms between two retries of writing a transaction marker or of reading the transaction"
+        " state.",
+    )
     group_transaction_max_partitions: int = integer(
-        10000, at_least(1), doc="Most partitions of one group-aware InitProducerId."
+        10000, at_least(1), doc="The most partitions of one group-aware InitProducerId request."
     )
 
     # the process
-    logging_level: str = text("info", choices=("debug", "info", "warning", "error"), doc="Least severe lines logged.")
+    logging_level: str = text(
+        "info",
+        choices=("debug", "info", "warning", "error"),
+        doc="The level of the least severe log lines that are written.",
+    )
     logging_format: str = text(
-        "auto", choices=("auto", "console", "json"), doc="auto: console on a terminal, else JSON; always to stderr."
+        "auto",
+        choices=("auto", "console", "json"),
+        doc="The format of log lines, which are written to stderr. auto: console if stderr is a terminal, else json.",
     )
     logging_max_lines_per_second: int = integer(
         20,
         at_least(0),
-        doc="Log lines of one event a second, on average over ten seconds. Further ones are counted, and the next line"
-        " of the event says how many were suppressed. 0: no limit.",
+        doc="The most log lines per second of one event, on average over ten seconds. Further lines are suppressed and"
+        " counted, and the next line of the event reports their number. 0: no limit.",
     )
 
     def check(self) -> None:
-        """Raise ConfigError for values that contradict each other."""
+        """Raise ConfigError if values contradict each other or cannot be served."""
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError(
                 "group.min.session.timeout.ms",
                 f"{self.group_min_session_timeout_ms} is more than group.max.session.timeout.ms"
-                f" = {self.group_max_session_timeout_ms}",
+                f" = {self.group_max_session_timeout_ms}. Lower one or raise the other",
             )
         if len(self.listeners) != 1:
-            raise ConfigError("listeners", f"has {len(self.listeners)} items; this release serves exactly one")
+            raise ConfigError(
+                "listeners", f"has {len(self.listeners)} items. This release supports exactly one listener"
+            )
         if len(self.advertised_listeners) > 1:
-            raise ConfigError("advertised.listeners", "has more than one item; this release serves one listener")
+            raise ConfigError("advertised.listeners", "has more than one item. This release supports one listener")
         for advertised in self.advertised_listeners:
             if Listener.parse(advertised).host in ("", "0.0.0.0", "::"):
                 raise ConfigError(
-                    "advertised.listeners", f"{advertised} cannot be connected to: give a host name or address"
+                    "advertised.listeners", f"clients cannot connect to {advertised}. Use a host name or an IP address"
                 )
         if "," in self.log_dirs:
-            raise ConfigError("log.dirs", "names more than one directory; this release keeps all data in one")
+            raise ConfigError("log.dirs", "names more than one directory. This release uses a single data directory")
         if "\0" in self.log_dirs:
-            raise ConfigError("log.dirs", "has a null character, which no file name can have. Remove it")
+            raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
         self._check_protocols()
 
     def _check_protocols(self) -> None:
-        """Refuse a listener whose protocol is not PLAINTEXT: it would be open where its name says that it is not."""
+        """Raise ConfigError if a listener's name is mapped to a protocol other than PLAINTEXT or to none.
+
+        Such a listener would accept plaintext although its name promises protection.
+        """
         given = (item.partition(":") for item in self.listener_security_protocol_map)
         protocols = {"PLAINTEXT": "PLAINTEXT"} | {
             name.strip().upper(): protocol.strip().upper() for name, _, protocol in given
@@ -620,31 +812,34 @@ class BrokerConfig(ConfigTable):
                 if name not in protocols:
                     raise ConfigError(
                         setting,
-                        f"uses the listener name {name}, which has no protocol."
+                        f"uses the listener name {name}, which is mapped to no protocol."
                         f" Add {name}:PLAINTEXT to listener.security.protocol.map",
                     )
                 if protocols[name] != "PLAINTEXT":
                     raise ConfigError(
                         "listener.security.protocol.map",
-                        f"gives the listener {name} the protocol {protocols[name]}, which this release cannot serve."
+                        f"maps the listener {name} to the protocol {protocols[name]}, which this release cannot serve."
                         f" Use {name}:PLAINTEXT, and limit who can reach the port",
                     )
 
     @classmethod
     def find(cls, key: str) -> Setting:
-        """The row of a name or alias; raises ConfigError, also for a security setting that this release lacks."""
+        """Return the setting with the name or alias `key`.
+
+        Raises ConfigError if the name is unknown or belongs to a security setting that this release does not support.
+        """
         name = normal_name(key)
         if name not in cls.names and is_security_setting(name):
             raise ConfigError(
                 key,
-                "this release does not support it: it serves plaintext to every client that can reach its port."
+                "this release does not support the setting: it serves plaintext to every client that can reach its port."
                 " Remove the setting, and limit who can reach the port (a firewall, a proxy that terminates TLS)",
             )
         return super().find(key)
 
     @property
     def retention_ms(self) -> int:
-        """Retention by time: the finest unit that was given wins; -1 is forever."""
+        """The time in ms for which records are kept, from the setting with the finest unit; -1 means forever."""
         if self.log_retention_ms != -2:
             return self.log_retention_ms
         if self.log_retention_minutes != -2:
@@ -653,12 +848,12 @@ class BrokerConfig(ConfigTable):
 
     @property
     def roll_ms(self) -> int:
-        """Age at which a segment is rolled."""
+        """The age in ms at which a new segment is begun."""
         return self.log_roll_ms if self.log_roll_ms > 0 else self.log_roll_hours * 3_600_000
 
     @property
     def roll_jitter_ms(self) -> int:
-        """Random part of that age."""
+        """The largest random time in ms that is subtracted from the age at which a new segment is begun."""
         return self.log_roll_jitter_ms if self.log_roll_jitter_ms >= 0 else self.log_roll_jitter_hours * 3_600_000
 
 
@@ -667,9 +862,9 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Iterable[str] | Mapping[str, object] = (),
 ) -> tuple[BrokerConfig, list[str]]:
-    """Read a TOML file, the environment (ONCELOG_NUM_PARTITIONS) and `name=value` flags; later ones win.
+    """Read settings from a TOML file, the environment (ONCELOG_NUM_PARTITIONS) and `name=value` flags; later ones win.
 
-    Returns the configuration and the names that were given but mean nothing here. Raises ConfigError.
+    Return the configuration, and the names of given settings that have no effect. Raises ConfigError.
     """
     merged: dict[str, object] = {}
     ignored: list[str] = []
@@ -693,15 +888,19 @@ def load(
 
 
 def read_toml(file: Path) -> dict[str, object]:
-    """A TOML file: `num.partitions = 3`, `[num] partitions = 3` and `"num.partitions" = 3` mean the same."""
+    """Read a TOML file; return its settings by dotted name.
+
+    `num.partitions = 3`, `[num] partitions = 3` and `"num.partitions" = 3` mean the same. Raises ConfigError if the
+    file cannot be read or is not TOML.
+    """
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(str(file), f"cannot be read: {error.strerror}") from None
-    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
-        raise ConfigError(str(file), f"is not TOML: {error}") from None
+        raise ConfigError(str(file), f"the file cannot be read: {error.strerror}") from None
+    except ValueError as error:  # not UTF-8, not TOML, or a number with thousands of digits
+        raise ConfigError(str(file), f"the file is not valid TOML: {error}") from None
     except RecursionError:
-        raise ConfigError(str(file), "has tables or arrays nested too deeply; settings need two levels") from None
+        raise ConfigError(str(file), "the file nests tables or arrays too deeply. Use at most two levels") from None
 
     def flatten(prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
         for key, value in table.items():
@@ -713,11 +912,14 @@ def read_toml(file: Path) -> dict[str, object]:
     try:
         return dict(flatten("", document))
     except RecursionError:
-        raise ConfigError(str(file), "has tables nested too deeply; settings need a few levels at most") from None
+        raise ConfigError(str(file), "the file nests tables too deeply. Use dotted names like num.partitions") from None
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    """Settings named ONCELOG_ + upper snake case; a name that is no setting raises ConfigError."""
+    """Return the settings in environment variables named ONCELOG_ and the name in upper snake case.
+
+    Raises ConfigError for a variable whose name is not that of a setting.
+    """
     found: dict[str, object] = {}
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX):
@@ -725,17 +927,17 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
         known = name in BrokerConfig.names or name in WITHOUT_MEANING or is_security_setting(name)
         if not known:
-            raise ConfigError(variable, f"there is no setting {name}. Unset the variable or correct its name")
+            raise ConfigError(variable, f"{name} is not a setting. Unset the variable or correct its name")
         found[name] = value
     return found
 
 
 def from_flags(flags: Iterable[str]) -> dict[str, object]:
-    """Settings of `--set name=value`."""
+    """Return the settings of `--set name=value` flags; raise ConfigError if a flag has no `=`."""
     found: dict[str, object] = {}
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals:
-            raise ConfigError(flag, "is not name=value")
+            raise ConfigError(flag, "the flag is not of the form name=value")
         found[name.strip()] = value
     return found

@@ -1,7 +1,7 @@
-"""Changes to a topic's own settings: what AlterConfigs and IncrementalAlterConfigs share.
+"""Change a topic's own settings for AlterConfigs and IncrementalAlterConfigs.
 
-Works on a copy, checks the outcome as a whole, and hands it to the metadata store; one resource changes wholly or not
-at all.
+A change is made on a copy of the settings, the resulting settings are checked together, and then they are given to the
+metadata store. The changes to one resource are all made or none is.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ def change_configs(
     *,
     validate_only: bool,
 ) -> asyncio.Future[Topic] | None:
-    """Let `change` edit a topic's own settings and store the outcome; None when only asked to validate.
+    """Let `change` edit a copy of a topic's own settings, check the result and store it.
 
-    Raises KafkaError: no such topic, a resource that cannot be changed, or INVALID_CONFIG for the outcome.
+    Returns the future of the changed topic, or None if `validate_only` is set. Raises KafkaError if the topic does not
+    exist, the resource cannot be changed, or the resulting settings are invalid (INVALID_CONFIG).
     """
     if resource_type == ResourceType.BROKER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "The broker's settings are changed in its configuration file and with a restart, not while it runs.",
+            "The broker's settings cannot be changed while it runs. Change the configuration file and restart it.",
         )
     if resource_type != ResourceType.TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings here.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Resource type {resource_type} has no settings that can be changed. Use a topic.",
+        )
     if (problem := name_problem(resource_name)) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     topic = broker.metadata.topic(resource_name)
@@ -44,7 +48,9 @@ def change_configs(
     configs = dict(broker.metadata.newest(topic).configs)
     change(configs)
     if topic.is_internal and configs.get("cleanup.policy") != "compact":
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {topic.name} must stay compact.")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"cleanup.policy of the internal topic {topic.name} must stay compact."
+        )
     checked_config(broker, configs)
     if validate_only:
         return None

@@ -1,4 +1,7 @@
-"""The reference page of all settings, made from the tables; `make docs` writes it, a test compares it."""
+"""Generate the reference page of all settings from the settings' tables.
+
+`make docs` writes the page, and a test compares it with the tables.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from .topic_config import TopicConfig
 _PAGE: Final = """\
 # Configuration
 
-Settings have Kafka's names, and its defaults wherever one node can satisfy them. They come from, later ones winning:
+Settings have Kafka's names, and Kafka's defaults where a single node allows them. They are read from these sources;
+a later source overrides an earlier one:
 
 1. a TOML file: `oncelog serve --config broker.toml`, with lines like `num.partitions = 3`;
-2. the environment: `ONCELOG_` and the name in upper snake case, `ONCELOG_NUM_PARTITIONS=3`;
+2. environment variables: `ONCELOG_` and the setting's name in upper snake case, `ONCELOG_NUM_PARTITIONS=3`;
 3. flags: `oncelog serve --set num.partitions=3`.
 
-In-process brokers take them as keywords: `oncelog.Broker(num_partitions=3)`. An unknown name and an invalid value are
-refused, with the name and the reason.
+In-process brokers take settings as keyword arguments: `oncelog.Broker(num_partitions=3)`. The broker refuses an unknown
+name or an invalid value with an error that states the name and the reason.
 
 ## Broker
 
@@ -26,27 +30,28 @@ refused, with the name and the reason.
 
 ## Topic
 
-Give these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. A topic
-without a setting of its own has the broker's.
+Set these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. A setting that
+a topic does not set itself has the broker's value.
 
 {topic}
 
 ## Security
 
-The broker serves plaintext to everyone who can reach its port. Kafka's security settings (`ssl.*`, `sasl.*`,
-`listener.name.*`, `authorizer.class.name`, `super.users` and the like) are refused, never ignored, and so is a listener
-whose protocol is not PLAINTEXT. Empty values, and `security.inter.broker.protocol=PLAINTEXT`, have no effect.
+The broker serves plaintext to every client that can reach its port. Kafka's security settings (`ssl.*`, `sasl.*`,
+`listener.name.*`, `authorizer.class.name`, `super.users` and others) are refused and never ignored. A listener whose
+protocol is not PLAINTEXT is refused too. Empty values and `security.inter.broker.protocol=PLAINTEXT` have no effect.
 
 ## Accepted without effect
 
-These settings of Kafka have no meaning for one process with one event loop. The broker logs that it ignores them.
+These settings of Kafka have no meaning for a broker with one process and one event loop. The broker logs that it
+ignores them.
 
 {ignored}
 """
 
 
 def configuration_markdown() -> str:
-    """The text of docs/configuration.md."""
+    """Return the text of docs/configuration.md."""
     return _PAGE.format(
         broker=_table(BrokerConfig),
         topic=_table(TopicConfig),

@@ -1,4 +1,4 @@
-"""Where a setting's value comes from, for DescribeConfigs and CreateTopics (KIP-226)."""
+"""Find the source of each setting's value, for DescribeConfigs and CreateTopics (KIP-226)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .topic_config import TopicConfig
 WITHOUT_DEFAULT: Final = frozenset(
     {"log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"}
 )
-"""Settings whose default in Kafka is null: another one decides."""
+"""Settings whose default in Kafka is null, because a related setting then decides."""
 
 
 class ConfigSource(IntEnum):
-    """Who set a value; the numbers are the protocol's."""
+    """The source of a setting's value; the numbers are those of the Kafka protocol."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
@@ -29,7 +29,7 @@ class ConfigSource(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What configs belong to; the numbers are the protocol's."""
+    """The kinds of resources that have settings; the numbers are those of the Kafka protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -37,12 +37,15 @@ class ResourceType(IntEnum):
 
 
 Synonym: TypeAlias = tuple[str, str, ConfigSource]
-"""(name, value, source)"""
+"""A name, a value and the source of the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
-    """One setting as it is: `synonyms` are (name, value, source) of everything that sets it, the winner first."""
+    """The current value of one setting.
+
+    `synonyms` are the (name, value, source) of every setting that could provide the value; the first one is in effect.
+    """
 
     name: str
     value: str
@@ -54,7 +57,7 @@ class ConfigRow:
 
 
 def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[str, str]) -> list[ConfigRow]:
-    """Every setting of a topic whose own settings are `own`."""
+    """Return a row for every setting of a topic; `effective` are its values, `own` the settings of the topic itself."""
     rows = []
     for name, setting in TopicConfig.settings.items():
         value = format_value(effective.get(name))
@@ -67,10 +70,10 @@ def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[
 
 
 def _broker_synonyms(config: BrokerConfig, names: Sequence[str]) -> list[Synonym]:
-    """What the broker says of a topic's setting: first what was set, then defaults.
+    """Return the broker's settings that a topic setting falls back to: first those that were set, then the defaults.
 
-    As in Kafka the list begins with the setting that is named like the topic's: where only a coarser one was set, or
-    none has a default, it is empty.
+    `names` are the broker settings, most specific first. As in Kafka the list begins with `names[0]`. It is empty if
+    `names[0]` neither was set nor has a default, even if a coarser setting, for example one in hours, was set.
     """
     set_ones = [
         (name, format_value(config.get(name)), ConfigSource.STATIC_BROKER_CONFIG)
@@ -86,7 +89,7 @@ def _broker_synonyms(config: BrokerConfig, names: Sequence[str]) -> list[Synonym
 
 
 def describe_broker(broker: BrokerServices) -> list[ConfigRow]:
-    """Every setting of the broker. All are read-only: they are changed in the file and with a restart."""
+    """Return a row for every setting of the broker. All are read-only, because a change needs a restart."""
     rows = []
     for name, setting in BrokerConfig.settings.items():
         value = format_value(broker.config.get(name))

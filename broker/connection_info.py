@@ -1,4 +1,4 @@
-"""What everyone above the sockets may know of a connection."""
+"""Define the properties of a client connection that the layers above the sockets use."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 
 class ConnectionInfo(Protocol):
-    """What a handler may know of the connection that a request came by."""
+    """The properties of the connection on which a request arrived, as handlers see them."""
 
     @property
     def id(self) -> int:
-        """Unique in this broker's lifetime."""
+        """The connection's id, unique in this broker's lifetime."""
 
     @property
     def peer_host(self) -> str:
@@ -19,23 +19,23 @@ class ConnectionInfo(Protocol):
 
     @property
     def listener(self) -> str:
-        """Name of the listener that accepted it, as in `listeners`."""
+        """The name of the listener that accepted the connection, as in the setting `listeners`."""
 
     @property
     def local_address(self) -> tuple[str, int]:
-        """Our side of it: the address by which the client came."""
+        """The broker's host and port to which the client connected."""
 
     @property
     def answer_allowance(self) -> int:
-        """Bytes that an answer should have at most, if it can be made smaller (`queued.max.response.bytes`)."""
+        """The recommended size limit in bytes of a response that can be made smaller (`queued.max.response.bytes`)."""
 
     @property
     def closed(self) -> asyncio.Future[None]:
-        """Done when the connection is closed."""
+        """A future that is done when the connection is closed."""
 
     @property
     def state(self) -> dict[str, Any]:
-        """What handlers keep for the connection's lifetime (the client's software name, a principal)."""
+        """Values that handlers keep for the connection's lifetime, for example the client's software name."""
 
     def close(self, reason: str) -> None:
-        """Close it; requests in hand are given up."""
+        """Close the connection and cancel its running requests; `reason` is logged."""

@@ -1,10 +1,12 @@
-"""Syncs files in the threads, so that a pool of descriptors never has to sync one on the event loop.
+"""Sync data files in the flush threads, so that the event loop never has to sync a file to free a descriptor.
 
-Owns when that begins and ends. Which files are synced, and what becomes of an error, is the pool's business.
+This module decides when syncing begins and ends. The pool of descriptors (`pooled_files.py`) decides which files are
+synced, and handles errors.
 
-When the loop needs a descriptor and none can be closed without a sync, it gets one beyond the pool's capacity. From
-then on there is a crowd: whoever writes to many files waits in between until it has ended, because the threads have
-synced enough of them. They begin earlier, when few files are left that can be closed at once.
+When the event loop needs a descriptor and every open file would have to be synced before it is closed, the loop opens a
+descriptor beyond the pool's capacity. The pool is then crowded: a request that writes to many files waits between two
+writes until the flush threads have synced enough files. The threads begin before that, when few files are left that can
+be closed at once.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from typing import Final, Protocol
 from .ports import Lane, Threads
 
 SYNCED_AT_ONCE: Final = 16
-"""Files that are given to the flush threads together; a flush that somebody waits for has no more of them before it."""
+"""The most files given to the flush threads at a time; no other flush has to wait behind more of them."""
 
 
 class Crowding:
-    """A sign that more files are open than the pool's capacity.
+    """Whether more files are open than the pool's capacity, as a future to wait for.
 
-    `end` is a future that is done when that is over; None while no more are open. A request that appends to many logs
-    looks at it between them, and waits.
+    `end` is a future that is done when the crowding is over, or None while the pool is not crowded. A request that
+    appends to many logs checks it between two logs, and waits.
     """
 
     __slots__ = ("end",)
@@ -32,29 +34,29 @@ class Crowding:
         self.end: asyncio.Future[None] | None = None
 
     async def wait_until_over(self) -> None:
-        """Return when no more files are open than should be; at once if that is so."""
+        """Wait until no more files are open than the capacity; return at once if the pool is not crowded."""
         while (end := self.end) is not None:
             await asyncio.shield(end)
 
 
 class CrowdedPool(Protocol):
-    """A pool, as its relief sees it. Its methods are called in any thread."""
+    """The part of a pool that `DescriptorRelief` uses. Its methods may be called in any thread."""
 
     def unsynced(self) -> int:
-        """How many files have unsynced bytes."""
+        """Return the number of files that have unsynced bytes."""
 
     def is_over_capacity(self) -> bool:
-        """Whether more descriptors are open than should be."""
+        """Return whether more descriptors are open than the pool's capacity."""
 
     def is_short(self) -> bool:
-        """Whether few descriptors are left that can be closed at once."""
+        """Return whether few descriptors are left that can be closed without a sync."""
 
     def sync_oldest(self) -> bool:
-        """Sync one file, unless all are in use; False if it was not possible."""
+        """Sync one file that is not in use; return False if there is none."""
 
 
 class DescriptorRelief:
-    """What the threads do for one pool. Used on the event loop on which it was made."""
+    """The flush threads' work for one pool. It is used on the event loop on which it was created."""
 
     def __init__(self, pool: CrowdedPool, threads: Threads, crowding: Crowding) -> None:
         self._pool = pool
@@ -66,13 +68,13 @@ class DescriptorRelief:
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller is on the event loop."""
+        """Whether the caller runs on the relief's event loop."""
         with suppress(RuntimeError):
             return asyncio.get_running_loop() is self._loop
         return False
 
     def begin(self) -> None:
-        """Sync files until enough can be closed, if that is not under way."""
+        """Begin to sync files until enough can be closed, unless that is already running."""
         unsynced = self._pool.unsynced()
         if not (unsynced or self._syncs):
             return
@@ -93,7 +95,7 @@ class DescriptorRelief:
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Sync more if that helps; else let those go on who wait."""
+        """Sync more files if the last ones were synced and more are needed; otherwise end the crowding."""
         over = self._pool.is_over_capacity()
         if self._progress and (over or self._pool.is_short()):
             self.begin()

@@ -1,8 +1,8 @@
-"""The process's file descriptors: as many as the system grants, divided between data files and connections.
+"""Divide the process's file descriptors between data files and connections.
 
-Raises the limit at start, and computes how many descriptors the data files may have and how many connections may be
-open beside them. A call that fails for want of a descriptor is no failure of the disk: `OUT_OF_DESCRIPTORS` lists these
-errors, as `NO_SPACE` does those of a full disk.
+The broker raises its limit of open files at start. This module computes how many descriptors the data files may use and
+how many connections may be open besides. A call that fails because no descriptor is free is not a failure of the disk:
+`OUT_OF_DESCRIPTORS` lists these errors, as `NO_SPACE` lists the errors of a full disk.
 """
 
 from __future__ import annotations
@@ -15,34 +15,36 @@ OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 BESIDE: Final = 32
-"""Descriptors for everything but pooled files and connections: sockets that listen, the event loop, the lock, and
-files and directories that are open only during one call."""
+"""Descriptors reserved for everything but data files and connections.
+
+These are listening sockets, the event loop, the lock file, and files and directories that are open only during a call.
+"""
 
 LARGEST_DEFAULT: Final = 16_384
-"""Open files by default where the limit is higher than anybody needs."""
+"""The default number of open data files where the process's limit is higher."""
 
 _FEWEST_FILES: Final = 8
 
 
 def raise_limit() -> int:
-    """Raise this process's limit of open files as far as it may; returns the limit that holds from now on."""
+    """Raise this process's limit of open files as far as the system allows; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # some systems name a hard limit that they do not grant
+        except (OSError, ValueError):  # some systems report a hard limit that they do not grant
             return soft
     return hard
 
 
 def open_files(setting: int) -> int:
-    """How many data files may be open at a time: `setting` (-1: 16,384), at most half of the process's limit."""
+    """Return the most data files that may be open: `setting` (-1: 16,384), but at most half of the process's limit."""
     wanted = LARGEST_DEFAULT if setting < 0 else setting
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if limit == resource.RLIM_INFINITY else max(min(wanted, limit // 2), _FEWEST_FILES)
 
 
 def connections(setting: int) -> int | None:
-    """How many connections may be open beside so many files, at least 1; None: any number."""
+    """Return how many connections may be open besides the data files, at least 1, or None if there is no limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if limit == resource.RLIM_INFINITY else max(limit - open_files(setting) - BESIDE, 1)

@@ -1,29 +1,32 @@
-"""From a frame to a reply: reads the header, finds the handler, decodes, authorises, executes, encodes.
+"""Turn a request frame into a response: read the header, find the handler, decode, authorize, execute, encode.
 
-Handlers are found by their files: `broker/handlers/<api>.py` answers the API whose definition is
-`protocol/messages/<api>.py`. A handler is imported when its API is first asked for. No API is named here but
-ApiVersions, which must be answered even in versions nobody knows yet.
+Handlers are found by their file names: `broker/handlers/<api>.py` handles the API that is defined in
+`protocol/messages/<api>.py`. A handler is imported when its API is first requested. The only API that this module names
+is ApiVersions, because the broker must answer it even in versions that are not defined yet.
 
-What can go wrong, and what then happens:
+Requests fail in these ways:
 
-* the frame is malformed or has more than `request.max.elements`, the API is unknown or has no handler, the version is
-  not defined: MalformedRequest; the connection is closed with a log line, as Kafka does, for nothing can be answered
-  that the peer could read;
-* the version is defined but not supported: UNSUPPORTED_VERSION in the API's own form;
-* a tagged field of the extension is malformed: INVALID_REQUEST in the API's own form; the frame is sound otherwise;
-* a field of the extension is sent where the feature group.aware.transaction does not act: UNSUPPORTED_VERSION;
-* a handler raises KafkaError: its code in the API's own form (error_response.py);
-* the answer would have more rows or bytes than `response.max.rows` and `response.max.bytes` allow: INVALID_REQUEST;
-* what a handler waits for is cancelled, because the broker stops: the connection is closed, and the client asks again;
-* a handler raises anything else: a bug; UNKNOWN_SERVER_ERROR, and the traceback is logged.
+* The frame is malformed or has more than `request.max.elements`, the API is unknown or has no handler, or the version
+  is not defined: MalformedRequest. The connection is closed and the reason is logged, as in Kafka, because the broker
+  could send no response that the peer can read.
+* The version is defined but not supported: UNSUPPORTED_VERSION in the API's own response.
+* A tagged field of the extension is malformed: INVALID_REQUEST in the API's own response, because the rest of the frame
+  is sound.
+* A field of the extension is sent although the feature group.aware.transaction is off: UNSUPPORTED_VERSION.
+* A handler raises KafkaError: the error's code in the API's own response (error_response.py).
+* The response would exceed `response.max.rows` or `response.max.bytes`: INVALID_REQUEST.
+* The future for which a handler waits is cancelled, because the broker stops: the connection is closed, and the client
+  sends the request again.
+* A handler raises any other exception, which is a bug: UNKNOWN_SERVER_ERROR, and the traceback is logged.
 
-Large requests are decoded, executed and answered in slices, so that others come in between; small ones at once. What is
-large shows on the way: when decoding, or the handler, has not ended after one slice.
+Large requests are decoded, executed and answered in slices, so that other requests run in between. Small requests are
+executed at once. A request is large if its decoding or its handler has not ended after one slice.
 
-At most `max.concurrent.large.requests` large exchanges are half-made at one time; the others wait in the order in which
-they showed to be large, and small requests wait for none of them. An exchange gives its slot back when its answer is
-bytes, whether or not the peer reads them, or when its answer is deferred; a large deferred answer waits for a slot
-again when it is made. It also does so while it waits for another client's transaction (`large_requests.py`).
+At most `max.concurrent.large.requests` large exchanges hold a slot at a time. The others wait in the order in which
+they turned out to be large; small requests never wait for them. An exchange releases its slot when its response is
+encoded, even if the peer has not read it, or when its response is deferred. A large deferred response waits for a slot
+again when it is made. An exchange also releases its slot while it waits for another client's transaction
+(`large_requests.py`).
 """
 
 from __future__ import annotations
@@ -65,30 +68,31 @@ from .services import BrokerServices
 from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
 LARGE_FRAME: Final = 8192
-"""Frames of more bytes are decoded in steps; a smaller one cannot have many elements."""
+"""Frames with more bytes than this are decoded in steps; smaller frames cannot have many elements."""
 
 FEW_ROWS: Final = 100
-"""An answer of at most so many rows is made in one go, and its size looked at when it is made."""
+"""A response with at most this many rows is encoded at once, and its size is checked afterwards."""
 
 
 class MalformedRequest(Exception):
-    """Nothing can be answered to this frame: the connection must be closed."""
+    """The error of a frame that cannot be answered; the connection must be closed."""
 
 
 Decode = Callable[[Buffer, int, int], tuple[Any, int]]
 """`decode(frame, position, max_elements)` returns a message and the position behind it."""
 
 Decoded = tuple[Request[Any], KafkaError | None]
-"""A request, and what is wrong with its fields of the extension."""
+"""A request, and the error in its extension fields, if any."""
 
 Outcome = Answer | list[Buffer]
-"""What executing a request comes to: an answer, or the bytes of a large one."""
+"""The result of executing a request: an answer, or the encoded bytes of a large response."""
 
 
 class Exchange:
-    """One request and the answer that is due; `refusal` stands in for the handler's answer.
+    """One request and the state of its execution.
 
-    `decoding` are the steps that go on decoding a large request; `request` is not the whole one before they end.
+    `refusal` is an error or a response that is sent instead of calling the handler. `decoding` are the steps that
+    decode the rest of a large request; `request` is incomplete until they end.
     """
 
     __slots__ = ("api", "context", "decoding", "refusal", "request")
@@ -109,27 +113,31 @@ class Exchange:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is to be answered in slices."""
+        """Whether the request is answered in slices."""
         return self.decoding is not None or self.context.answer_rows > SLICE
 
     @property
     def is_silent(self) -> bool:
-        """Whether the client expects no answer, whatever comes of it: Produce with acks=0, or not decoded so far."""
+        """Whether the client expects no response, not even to a failure: a decoded Produce request with acks=0."""
         return getattr(self.request, "acks", None) == 0
 
     @property
     def is_carried_out(self) -> bool:
-        """Whether it is executed to its end though its connection is lost."""
+        """Whether the request is executed to its end even if its connection is closed."""
         return self.api.carried_out or self.is_silent
 
 
 class Dispatcher:
-    """The broker's table of handled APIs, and the way of a request through it."""
+    """The table of the handled APIs, and the steps that each request passes through."""
 
     def __init__(
         self, broker: BrokerServices, log: Any, authorize: Authorizer = allow_all, *, group_aware: bool = True
     ) -> None:
-        """`group_aware`: the feature group.aware.transaction acts; else its fields are refused, its header ignored."""
+        """Create a dispatcher.
+
+        If `group_aware` is false, the feature group.aware.transaction is off: requests with fields of the extension are
+        refused, and the extension's header field is ignored.
+        """
         config = broker.config if broker is not None else BrokerConfig()
         self._max_elements = config.request_max_elements
         self._max_bytes = config.response_max_bytes
@@ -138,11 +146,13 @@ class Dispatcher:
         self._authorize = authorize
         self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
-        # By API key and version, for bodies without fields of the extension: the decoders of header and body.
+        # By API key and version, for bodies without extension fields: the handler, the header's decoder, the body's
+        # decoder.
         self._plain: dict[tuple[int, int], tuple[HandledApi, Decode, Decode]] = {}
         self._modules = set(_handler_modules())
         self._complete = False
-        # By API key and version: what replaces codes that the version does not know (None: all are known), the encoder.
+        # By API key and version: the function that replaces codes unknown to the version (None if it knows all), the
+        # encoder.
         self._encoders: dict[
             tuple[int, int], tuple[Callable[[Any], None] | None, Callable[[Response, int], list[Buffer]]]
         ] = {}
@@ -158,7 +168,7 @@ class Dispatcher:
         return self._import(module) if module in self._modules else None
 
     def _import(self, module: str) -> HandledApi | None:
-        """Import a handler. One that fails is a bug that costs its API, not the others."""
+        """Import a handler's module. If the import fails, only that handler's API is unavailable."""
         try:
             api: HandledApi = import_module(f"{handlers.__name__}.{module}").handle.api
         except Exception as error:
@@ -169,7 +179,10 @@ class Dispatcher:
         return api
 
     def load_one(self) -> bool:
-        """Import one handler that is not yet; False when all are. Lets the broker warm up between requests."""
+        """Import one handler that is not imported yet, or return False.
+
+        The broker calls this between its first requests.
+        """
         loaded = {api.request.__module__.rpartition(".")[2] for api in self._apis.values()}
         for module in sorted(self._modules - loaded):
             self._import(module)
@@ -178,7 +191,7 @@ class Dispatcher:
         return False
 
     def apis(self) -> list[HandledApi]:
-        """Every handled API by ascending key."""
+        """Return all handled APIs by ascending key."""
         while not self._complete:
             self.load_one()
         return [self._apis[key] for key in sorted(self._apis)]
@@ -186,7 +199,7 @@ class Dispatcher:
     # ---- a request
 
     def accept(self, connection: ConnectionInfo, frame: memoryview) -> Exchange:
-        """Decode a frame. Raises MalformedRequest."""
+        """Decode a frame; return its exchange. Raises MalformedRequest."""
         try:
             plain = self._plain.get(key_and_version(frame)) if 4 <= len(frame) <= LARGE_FRAME else None
             if plain is not None:
@@ -194,7 +207,7 @@ class Dispatcher:
                 try:
                     header, position = decode_header(frame, 0, MAX_HEADER_TAGS)
                 except MalformedTag:
-                    pass  # seen to below
+                    pass  # the full decoding below handles the error
                 else:
                     context = RequestContext(
                         self._broker,
@@ -224,7 +237,7 @@ class Dispatcher:
             raise MalformedRequest(self._describe(frame, error)) from None
 
     def _header(self, frame: memoryview) -> tuple[RequestHeader, int, KafkaError | None]:
-        """The header, where the body begins, and what is wrong with the header's own field of the extension."""
+        """Return the header, the position of the body, and the error in the header's extension field, if any."""
         try:
             return *decode_request_header(frame), None
         except MalformedTag as error:
@@ -238,7 +251,7 @@ class Dispatcher:
         position: int,
         refusal: KafkaError | None,
     ) -> Exchange:
-        """Decode the body, or begin to where it is large."""
+        """Decode the body. If the body is large, decode only the first slice."""
         version = context.api_version
         if len(frame) <= LARGE_FRAME:
             request, problem = self._read(api, frame, version, position)
@@ -251,9 +264,9 @@ class Dispatcher:
         return Exchange(api, context, request, refusal or problem)
 
     def _read(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Decoded:
-        """The body, and what is wrong with its fields of the extension; then they are left uninterpreted.
+        """Decode the body. Also return the error in its extension fields, if any; those fields are then ignored.
 
-        Bytes behind it are ignored, as in Kafka: librdkafka 2.16 leaves three behind Metadata v13.
+        Bytes behind the body are ignored, as in Kafka, because librdkafka 2.16 sends three behind Metadata v13.
         """
         limit = self._max_elements
         if self._reads_extension(api, version):
@@ -265,7 +278,7 @@ class Dispatcher:
         return request, _extension_is_off(request, version)
 
     def _read_in_steps(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Steps[Decoded]:
-        """As `_read`, in steps."""
+        """Decode the body like `_read`, in steps."""
         arguments = api.request, frame, version, position, self._max_elements
         problem = None
         if self._reads_extension(api, version):
@@ -282,31 +295,36 @@ class Dispatcher:
 
     def _refuse_version(self, api: HandledApi, context: RequestContext, frame: memoryview, position: int) -> Exchange:
         name, version = api_name(api.key), context.api_version
-        refusal = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is served in versions {api.versions}")
+        refusal = KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"{name} is supported in versions {api.versions} only. Use one of them."
+        )
         if api.key == API_VERSIONS:
-            context.api_version = 0  # KIP-511: the one form that every client understands
+            context.api_version = 0  # KIP-511: every client understands version 0
             served = ApiVersion(API_VERSIONS, api.versions.low, api.versions.high)
             unsupported = ApiVersionsResponse(int(ErrorCode.UNSUPPORTED_VERSION), [served])
             return Exchange(api, context, api.request(), unsupported)
         if version not in api.request.spec.versions:
-            raise MalformedRequest(f"{name} version {version} is not known; served are {api.versions}")
+            raise MalformedRequest(f"{name} version {version} is not defined; supported are {api.versions}")
         return self._exchange(api, context, frame, position, refusal)
 
     def _describe(self, frame: memoryview, error: DecodeError) -> str:
         if len(frame) < 4:
-            return f"a frame of {len(frame)} bytes is no request"
+            return f"a frame of {len(frame)} bytes is too short for a request header"
         key, version = int.from_bytes(frame[:2], "big", signed=True), int.from_bytes(frame[2:4], "big", signed=True)
         return f"{api_name(key)} version {version}: {error}"
 
     def execute(self, exchange: Exchange) -> Answer | Coroutine[Any, Any, Outcome]:
-        """Run the handler. Never raises: failures are responses, or come out of the coroutine."""
+        """Run the request's handler and return its answer, or a coroutine that returns it.
+
+        Never raises: a failure becomes a response, or the coroutine raises it.
+        """
         if exchange.decoding is not None:
             return self._execute_decoded(exchange, exchange.decoding)
         try:
             refusal = exchange.refusal
             if refusal is not None:
                 reply = self._handle(exchange, refusal)
-            else:  # as `_handle`, in place: this is part of every request
+            else:  # the same as `_handle`, but without the call, because every request runs this
                 self._authorize(exchange.context, exchange.api)
                 reply = exchange.api.handle(exchange.context, exchange.request)
                 if type(reply) is GeneratorType:
@@ -320,7 +338,10 @@ class Dispatcher:
         return self._answered(exchange, reply)
 
     def _handle(self, exchange: Exchange, refusal: KafkaError | Response | None) -> Reply:
-        """Run the handler, and the first slice of its steps. Returns what is left of them, or else what it returned."""
+        """Run the handler and the first slice of its steps.
+
+        Return the handler's reply, or its steps if they have not ended.
+        """
         if refusal is not None:
             if isinstance(refusal, Response):
                 return refusal
@@ -333,7 +354,7 @@ class Dispatcher:
         return reply
 
     async def _execute_decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Outcome:
-        """Decode the rest of a large request, execute it and make its answer, in a slot."""
+        """Decode the rest of a large request, execute it and make its response, all in a slot."""
         async with self._large.slot() as exchange.context.slot:
             return await self._made(exchange, self._decoded(exchange, decoding))
 
@@ -345,7 +366,7 @@ class Dispatcher:
         return self._handle(exchange, exchange.refusal or problem)
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> Outcome:
-        """Await the outcome of a request that was decoded at once; from when it shows to be large, in a slot."""
+        """Await the result of a request that was decoded at once; take a slot if the request turns out to be large."""
         while isinstance(reply, Coroutine):
             reply = await reply
         if isinstance(reply, GeneratorType) or (isinstance(reply, Response) and exchange.is_large):
@@ -354,7 +375,7 @@ class Dispatcher:
         return cast(Answer, reply)
 
     async def _made(self, exchange: Exchange, reply: Reply) -> Outcome:
-        """Run a handler's steps to its answer, and make the bytes of the answer where it is large."""
+        """Run a handler's steps to their answer, and encode the response if it is large."""
         try:
             while isinstance(reply, (Coroutine, GeneratorType)):
                 reply = await (reply if isinstance(reply, Coroutine) else run_in_slices(reply))
@@ -370,10 +391,11 @@ class Dispatcher:
     def conclude(
         self, exchange: Exchange, deferred: Deferred[Any] | None, answer: Any, failure: BaseException | None
     ) -> Response | Coroutine[Any, Any, list[Buffer]] | None:
-        """The response of an exchange whose outcome is known: `answer` (through the deferred's finish) or `failure`.
+        """Return the response of an exchange, made from its result `answer` or its exception `failure`.
 
-        Of a large exchange, or one whose answer takes longer than a slice or waits for what is not at hand, it is a
-        coroutine that makes the response in slices, in a slot, and returns its bytes.
+        If there is a `deferred`, its `finish` turns the result into the response. The return value is a coroutine if
+        the exchange is large, or if making the response takes longer than one slice or has to wait. The coroutine makes
+        and encodes the response in slices, in a slot.
         """
         if exchange.is_large:
             return self._conclude_large(exchange, self._concluded(exchange, deferred, answer, failure))
@@ -417,7 +439,7 @@ class Dispatcher:
         return answer
 
     def _failed(self, exchange: Exchange, error: BaseException) -> Steps[Response | None]:
-        """The response that says so, if there is to be one."""
+        """Return the error response for a failed exchange, or None if the connection is closed instead."""
         connection = exchange.context.connection
         if isinstance(error, MalformedRequest):
             self._log.warning("request_refused", why=str(error), peer=connection.peer_host)
@@ -428,24 +450,29 @@ class Dispatcher:
         elif isinstance(error, AnswerTooLarge):
             code = int(ErrorCode.INVALID_REQUEST)
             limit = f"response.max.bytes = {self._max_bytes}"
-            message = f"The answer would have more than {limit} bytes. Ask for less at a time."
+            message = f"The response would have more than {limit} bytes. Request fewer items at a time."
         elif isinstance(error, asyncio.CancelledError):
-            # The broker stops. A closed connection makes the client ask again; an unknown error may be fatal to it.
-            connection.close("the request was given up because the broker is stopping")
+            # The broker stops. The client repeats the request on a new connection; it may treat an unknown error as
+            # fatal.
+            connection.close("the request was cancelled because the broker is stopping")
             return None
         else:
             self._log.error(
                 "handler_failed", api=api_name(exchange.api.key), version=exchange.context.api_version, exc_info=error
             )
-            code, message = int(ErrorCode.UNKNOWN_SERVER_ERROR), "The broker met an unexpected error; see its log."
+            code, message = (
+                int(ErrorCode.UNKNOWN_SERVER_ERROR),
+                "The broker failed unexpectedly; see its log for the cause.",
+            )
         if exchange.is_silent:
-            # The client expects none and would take it for that of its next request: a closed connection tells it.
-            connection.close(f"a request without an answer failed: {message}")
+            # The client expects no response and would match one with its next request. Closing the connection reports
+            # the failure.
+            connection.close(f"a request with acks=0, which gets no response, failed: {message}")
             return None
         return (yield from error_response(exchange.request, exchange.context.api_version, code, message))
 
     def encode(self, exchange: Exchange, response: Response) -> list[Buffer]:
-        """The bytes of a response, size and header included, with codes that the request's version knows."""
+        """Return the encoded response with size and header; codes that the request's version lacks are replaced."""
         context = exchange.context
         if context.answer_rows > FEW_ROWS:
             return run_at_once(self._encoded(exchange, _at_once(response)))
@@ -459,13 +486,16 @@ class Dispatcher:
         try:
             pieces = encode(response, context.correlation_id)
             if context.answer_rows and sum(map(len, pieces)) > self._max_bytes:
-                raise AnswerTooLarge(f"{type(response).__name__} would be too large")
+                raise AnswerTooLarge(f"{type(response).__name__} has more bytes than response.max.bytes allows")
             return pieces
         except EncodeError as error:
             return run_at_once(self._encoded(exchange, self._failed(exchange, error)))
 
     def _encoded(self, exchange: Exchange, concluding: Steps[Response | None]) -> Steps[list[Buffer]]:
-        """Conclude, then encode: no buffers where there is no answer. Raises nothing that `_failed` can say."""
+        """Make the response in steps, then encode it; the result is empty if there is no response.
+
+        An error that `_failed` can report becomes a response.
+        """
         context = exchange.context
         response = yield from concluding
         if response is None:
@@ -488,13 +518,13 @@ class Dispatcher:
 
 @cache
 def _handler_modules() -> frozenset[str]:
-    """The names of all handlers' files."""
+    """Return the module names of all handlers."""
     return frozenset(module.name for module in pkgutil.iter_modules(handlers.__path__))
 
 
 @cache
 def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
-    """Where a response has codes, and which of them the version does not know, each with what is sent in its place."""
+    """Return the paths of a response's codes, and a substitute for each code that the version does not know."""
     request = request_class(api_key)
     assert request is not None, "it was decoded"
     older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
@@ -502,16 +532,16 @@ def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
 
 
 def _at_once(response: Response) -> Steps[Response | None]:
-    """Steps that end in a response which is there already."""
+    """Return steps that end at once with `response`."""
     yield 0
     return response
 
 
 def _extension_is_off(request: Request[Any], version: int) -> KafkaError | None:
-    """What is wrong with a request that may carry no field of the extension."""
+    """Return the error of a request that carries extension fields although the extension is off, or None."""
     if not carries_extension(request, version):
         return None
-    problem = "the feature group.aware.transaction is off: see inter.broker.protocol.version"
+    problem = "The feature group.aware.transaction is off. Set inter.broker.protocol.version to 4.1 to use it."
     return KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
 
 

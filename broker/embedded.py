@@ -1,4 +1,4 @@
-"""`Broker`: a broker inside of a program, for tests, notebooks and small services."""
+"""Provide `Broker`, a broker inside a Python program, for tests, notebooks and small services."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .node import BrokerNode
 
 
 class Broker:
-    """A broker in this process and event loop.
+    """A broker that runs in this process and on the current event loop.
 
-    ``async with Broker(data_dir="/var/lib/oncelog") as broker`` runs it on a free port of 127.0.0.1; settings are
-    keywords in snake case (``num_partitions=3``) or a mapping of dotted names. Without a data directory a temporary one
-    is used and removed at the end. Raises ConfigError for settings, BrokerStartError when it cannot start.
+    ``async with Broker(data_dir="/var/lib/oncelog") as broker`` runs it on a free port of 127.0.0.1. Settings are given
+    as keyword arguments in snake case (``num_partitions=3``) or as a mapping of dotted names. Without a data directory,
+    the broker uses a temporary one and removes it at the end. Raises ConfigError for an invalid setting, and
+    BrokerStartError if the broker cannot start.
     """
 
     def __init__(
@@ -30,11 +31,14 @@ class Broker:
         self._node = BrokerNode(data_dir, config, **settings)
 
     async def start(self) -> None:
-        """Start; returns when requests are answered. Raises BrokerStartError."""
+        """Start the broker; return when it accepts requests. Raises BrokerStartError."""
         await self._node.start()
 
     async def stop(self) -> None:
-        """Answer the requests in hand, within `shutdown.timeout.ms`, and put everything on disk. Safe to call twice."""
+        """Stop the broker: answer the running requests within `shutdown.timeout.ms` and flush all data to disk.
+
+        Further calls do nothing.
+        """
         await self._node.stop()
 
     async def __aenter__(self) -> Self:
@@ -48,44 +52,44 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """`host:port`, for bootstrap.servers."""
+        """The broker's `host:port`, for bootstrap.servers."""
         return self._node.address
 
     @property
     def host(self) -> str:
-        """The host that clients are told to connect to."""
+        """The host that the broker advertises to its clients."""
         return self._node.host
 
     @property
     def port(self) -> int:
-        """The port that clients connect to."""
+        """The port that the broker advertises to its clients."""
         return self._node.port
 
     @property
     def node_id(self) -> int:
-        """The broker's id, `node.id`."""
+        """The broker's id (`node.id`)."""
         return self._node.node_id
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, from the data directory."""
+        """The cluster's id, which the data directory stores."""
         return self._node.cluster_id
 
     @property
     def data_dir(self) -> str:
-        """Where the data lies."""
+        """The path of the data directory."""
         return self._node.data_dir
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings that the broker runs with."""
+        """The settings with which the broker runs."""
         return self._node.config
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the data directory accepts no writes any more; None while it does. Only a new broker can use it again."""
+        """The error after which the data directory accepts no writes, or None. Only a new broker can use it again."""
         return self._node.failure
 
     async def wait_failed(self) -> KafkaError:
-        """Return the `failure` as soon as there is one."""
+        """Wait until the data directory fails; return the error that `failure` then has."""
         return await self._node.wait_failed()

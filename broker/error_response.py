@@ -1,8 +1,8 @@
-"""Builds the response that says "this whole request failed", for any API, from the definitions alone.
+"""Build the response that reports the failure of a whole request, for any API, from the message definitions alone.
 
-Where the response has a top-level error code, that is set. Where codes are per topic, partition, group or
-transaction, the request's items are mirrored: each item of the request gets an item of the response with the same
-identity (name, id, index) and the code. No API is named here.
+If the response has a top-level error code, that code is set. If the error codes are per topic, partition, group or
+transaction, the response gets one item for each item of the request, with the same identity (name, id, index) and the
+error code. This module names no API.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..protocol.schema import FieldSpec, Request, Response, Struct
 from .steps import Steps
 
 _CODES: Final = ("error_code", "partition_error_code")
-"""How definitions call the code of the struct that it is in."""
+"""The names of fields that hold the error code of the struct that contains them."""
 
 _SAME: Final = (
     frozenset({"name", "topic", "topic_name", "topic_names", "topics"}),
@@ -23,11 +23,11 @@ _SAME: Final = (
     frozenset({"transactional_id", "transactional_ids"}),
     frozenset({"producer_id"}),
 )
-"""Names under which definitions speak of the same thing."""
+"""Groups of field names that mean the same thing in different definitions."""
 
 
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
-    """Make the response of `request`'s API in which everything failed with `code`."""
+    """Return the response to `request` in which every item failed with `code`."""
     response: Response = request.response()
     if not _blame(response, version, code, message):
         yield from _mirror(request, response, version, code, message)
@@ -35,7 +35,7 @@ def error_response(request: Request[Any], version: int, code: int, message: str 
 
 
 def _blame(target: Struct, version: int, code: int, message: str | None) -> bool:
-    """Set the target's own error code and message, where it has them in this version."""
+    """Set the error code and message of `target` if it has them in this version; return whether it has a code."""
     found = False
     for spec in target.fields:
         if version not in spec.versions:
@@ -49,7 +49,7 @@ def _blame(target: Struct, version: int, code: int, message: str | None) -> bool
 
 
 def has_error_codes(struct: type[Struct]) -> bool:
-    """Whether the struct, or something inside it, has an error code."""
+    """Return whether the struct, or a struct nested in it, has an error code."""
     return any(spec.name in _CODES or (spec.struct and has_error_codes(spec.struct)) for spec in struct.fields)
 
 
@@ -58,7 +58,7 @@ def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
 
 
 def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
-    """Fill the answer's array of blamed items with one item for each item of the request's matching array."""
+    """Add an item with the error code to the response for each item in the request's matching array."""
     for spec in _arrays(type(answer), version):
         if spec.struct is None or not has_error_codes(spec.struct):
             continue
@@ -77,7 +77,10 @@ def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str
 
 
 def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None:
-    """Copy what names the item: equal names or known synonyms; a bare id goes into the field of its kind."""
+    """Copy the fields that identify the item: fields with equal or synonymous names.
+
+    If the request's item is a plain value, it is copied into the field for that kind of value.
+    """
     if not isinstance(asked, Struct):
         for spec in item.fields:
             if spec.wire_type is source.wire_type and not spec.is_array and _same(spec.name, source.name):
@@ -107,7 +110,7 @@ CodePaths = tuple[str, tuple[tuple[str, bool, Any], ...]]
 
 
 def code_paths(struct: type[Struct], version: int) -> CodePaths:
-    """Where codes are in a response: (its own code's field or "", ((field, is array, paths of its struct), ...))."""
+    """Return the paths of the codes: (name of the struct's code field or "", ((field, is array, inner paths), ...))."""
     own = next((spec.name for spec in struct.fields if spec.name in _CODES and version in spec.versions), "")
     inner = tuple(
         (spec.name, spec.is_array, code_paths(spec.struct, version))
@@ -118,9 +121,9 @@ def code_paths(struct: type[Struct], version: int) -> CodePaths:
 
 
 def code_replacer(paths: CodePaths, older: dict[int, int]) -> Callable[[Any], None]:
-    """Make a function that replaces the codes which `older` has a substitute for, everywhere in a small response.
+    """Return a function that replaces, everywhere in a small response, each code for which `older` has a substitute.
 
-    It is written out as source, with a loop for each array: it runs once per response.
+    The function is generated as source with one loop per array, because it runs once per response.
     """
     lines = ["def replace(o0):", "    pass"]
 
@@ -143,7 +146,7 @@ def code_replacer(paths: CodePaths, older: dict[int, int]) -> Callable[[Any], No
 
 
 def replace_codes_in_steps(target: Any, paths: CodePaths, older: dict[int, int]) -> Steps[None]:
-    """Do the same in steps, for a response of any size."""
+    """Replace the codes for which `older` has a substitute, in steps, so that the response may have any size."""
     own, inner = paths
     if own and (code := getattr(target, own)) in older:
         setattr(target, own, older[code])

@@ -1,27 +1,28 @@
-"""What a handler is: the decorator that declares one, what it is given and what it may answer.
+"""Declare handlers: the decorator `handles`, the context that a handler receives, and the answers it may return.
 
-A handler module is `broker/handlers/<api>.py`, named like the module of its message, and holds one function::
+A handler module is `broker/handlers/<api>.py`, named like the module of its message, and contains one function::
 
     @handles(HeartbeatRequest)
     def handle(context: RequestContext, request: HeartbeatRequest) -> Reply: ...
 
-It may return
+The function may return:
 
-* a `Response`: answered at once;
-* a `Deferred`: executed as far as order matters, answered later. The connection's next request is executed meanwhile;
-  responses still leave in request order;
-* a coroutine (`async def handle`) that ends in one of these or None, or in `Steps`: nothing behind it on its
-  connection is executed until it returns. It is cancelled when the connection closes, unless it is declared as
-  `carried_out` or is a Produce with acks=0;
-* `Steps` (a generator, see steps.py) that end in one of these: the handler of an API whose request or answer can have
-  many rows. A small request is answered at once all the same; a large one in slices, as a coroutine is, and only a
-  few at a time (`max.concurrent.large.requests`): it may wait for the disk, but for another request only within
-  `context.while_waiting()`;
-* None: no response (Produce with acks=0).
+* a `Response`, which is sent at once;
+* a `Deferred`: the part of the request whose order matters is executed, and the response follows later. The
+  connection's next request is executed meanwhile. Responses are still sent in the order of their requests;
+* a coroutine (`async def handle`) that ends in a `Response`, a `Deferred`, `Steps` or None. No later request of the
+  connection is executed until the coroutine returns. It is cancelled when the connection closes, unless the handler is
+  declared as `carried_out` or the request is a Produce with acks=0;
+* `Steps` (a generator, see steps.py) that end in a `Response`, a `Deferred` or None, for an API whose request or
+  response can have many rows. A small request is still answered at once. A large one is answered in slices, like a
+  coroutine, and only a few large ones run at a time (`max.concurrent.large.requests`). The steps may wait for the disk;
+  they may wait for another request only within `context.while_waiting()`;
+* None, if the request gets no response (Produce with acks=0).
 
-It raises `KafkaError` when the whole request fails. A failure of one partition or topic is a value in the response.
-A handler whose answer can be larger than its request counts the answer's rows: `yield context.rows(len(members))`.
-This module knows no API, no socket and no service; the services hang on `RequestContext.broker`.
+The function raises `KafkaError` if the whole request fails. The failure of one partition or topic is a value in the
+response. A handler whose response can be larger than its request counts the response's rows: `yield
+context.rows(len(members))`. This module knows no API, no socket and no service; handlers reach the services through
+`RequestContext.broker`.
 """
 
 from __future__ import annotations
@@ -47,15 +48,16 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 
 class Deferred(Generic[ResultT]):
-    """An answer that comes later.
+    """An answer whose response follows later.
 
-    `awaitable` is waited for (None: nothing has to be); its result is the response (None: no response), or, where
-    `finish` is given, `finish` makes the response of it. `finish` is called at the moment the response can leave, in
-    order and with the peer reading, so a large answer should be built there: at most one is in memory per connection.
-    It may return `Steps`, which are run in slices where one is not enough, or where `context.rows` counted many rows.
-    A KafkaError from either becomes the API's error response. A coroutine is run as a task and cancelled when the
-    connection closes; a future is only waited for and never cancelled: who made it owns it
-    (`context.connection.closed` tells).
+    The broker waits for `awaitable`, unless it is None. Its result is the response, or None for no response; if
+    `finish` is given, `finish` makes the response from the result. `finish` is called when the response can be sent:
+    all earlier responses are sent and the peer reads. A large response should be made there, so that a connection has
+    at most one in memory. `finish` may return `Steps`; they are run in slices if one slice is not enough, or if
+    `context.rows` counted many rows. A KafkaError from `awaitable` or `finish` becomes the API's error response.
+
+    A coroutine is run as a task and is cancelled when the connection closes. A future is only waited for and never
+    cancelled: its creator owns it, and can watch `context.connection.closed`.
     """
 
     __slots__ = ("awaitable", "finish")
@@ -75,9 +77,10 @@ Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 
 
 class RequestContext:
-    """Where a request came from and how it must be answered; one per request.
+    """The origin of one request and the data needed to answer it.
 
-    `extension_version` is -1 for a stock client, and wherever the feature group.aware.transaction does not act.
+    `extension_version` is -1 for a client that does not know the extension, and for every client while the feature
+    group.aware.transaction is off.
     """
 
     __slots__ = (
@@ -113,46 +116,46 @@ class RequestContext:
         self.slot: Slot | None = None
 
     def rows(self, count: int = 1) -> int:
-        """Count rows of the answer (partitions, offsets, members, settings, ...) that the handler made or will make.
+        """Count `count` rows of the response (partitions, offsets, members, settings, ...) that the handler makes.
 
-        Returns the count, which is also the units of work that they are worth. Raises INVALID_REQUEST when the answer
-        would have more than `response.max.rows`.
+        Returns `count`, which is also the units of work for these rows. Raises KafkaError INVALID_REQUEST if the
+        response would have more than `response.max.rows`.
         """
         self.answer_rows += count
         limit = self.broker.config.response_max_rows
         if self.answer_rows > limit:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"The answer would have more than response.max.rows = {limit} rows. Ask for less at a time.",
+                f"The response would have more than response.max.rows = {limit} rows. Request fewer items at a time.",
             )
         return count
 
     @property
     def extension_aware(self) -> bool:
-        """Whether the client knows the extension, and it acts here; only such a client is sent codes 85 and 86."""
+        """Whether the client knows the extension and it is on. Only these clients are sent error codes 85 and 86."""
         return self.extension_version >= 1
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """Entered while the request waits for another one: if it is large, others have its slot meanwhile.
+        """Return a context manager for waiting for another request; a large request releases its slot in the block.
 
-        Raises KafkaError CONCURRENT_TRANSACTIONS when too many large requests wait already.
+        Raises KafkaError CONCURRENT_TRANSACTIONS if too many large requests already wait.
         """
         return nullcontext() if self.slot is None else self.slot.given_back()
 
     @property
     def cause(self) -> Cause:
-        """This request as the cause of what happens because of it."""
-        from .coordinator.transaction.events import Cause  # only where something is worth telling
+        """This request as the cause that is recorded with the changes it makes."""
+        from .coordinator.transaction.events import Cause  # imported here because few requests need it
 
         return Cause(api_name(self.api_key), self.client_id, self.connection.peer_host)
 
 
 @dataclass(frozen=True, slots=True)
 class HandledApi:
-    """What `@handles` said: the request class, the versions answered, the function.
+    """The properties of a handler: its request class, its versions and its function.
 
-    ApiVersions announces the versions from `announced_from` on. `carried_out`: a request whose execution has begun is
-    executed to its end, as in Kafka, though its client goes away; others are given up.
+    ApiVersions announces the versions from `announced_from` on. If `carried_out` is true, a request whose execution has
+    begun is executed to its end even if the client disconnects, as in Kafka; other requests are cancelled.
     """
 
     request: type[Request[Any]]
@@ -163,7 +166,7 @@ class HandledApi:
 
     @property
     def key(self) -> int:
-        """The API key."""
+        """The key of the handled API."""
         return self.request.spec.key
 
 
@@ -174,10 +177,11 @@ def handles(
     announced_from: int | None = None,
     carried_out: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
-    """Declare the decorated function as the handler of `request`: its stable versions, or the narrower `versions`.
+    """Return a decorator that declares a function as the handler of `request`.
 
-    `announced_from` is a lower first version for ApiVersions alone: one that clients look for and never send.
-    `carried_out` is for what must not be done by halves: many changes, made one after another.
+    The handler supports the request's stable versions, or the narrower range `versions`. `announced_from` is a lower
+    first version that only ApiVersions reports, because some clients look for it but never send it. Set `carried_out`
+    for a request that makes many changes in sequence and must not end in the middle.
     """
 
     def declare(function: HandlerT) -> HandlerT:

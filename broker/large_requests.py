@@ -1,8 +1,9 @@
-"""The slots of large requests (`max.concurrent.large.requests`), which bound how many are half-made at one time.
+"""Limit how many large requests are executed at a time, by means of slots (`max.concurrent.large.requests`).
 
-A large request is decoded, executed and answered in a slot. It may keep the slot while it waits for the disk. While it
-waits for another client's transaction, which may take long or for ever, it gives the slot back. As many requests as
-there are slots may wait like that, for each of them is in memory whole; one more is told to ask again.
+A large request is decoded, executed and answered while it holds a slot. It may keep the slot while it waits for the
+disk. It releases the slot while it waits for another client's transaction, which may take forever. At most as many
+requests as there are slots may wait in this way, because each is completely in memory; a further one is refused with
+CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class LargeRequests:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[Slot]:
-        """Wait for a slot, and have it as long as the block lasts."""
+        """Wait for a slot and hold it for the duration of the block."""
         slot = Slot(self)
         await slot.take()
         try:
@@ -34,7 +35,7 @@ class LargeRequests:
 
 
 class Slot:
-    """The slot of one request; it may be given back for a while."""
+    """The slot of one request; the request may release it temporarily."""
 
     __slots__ = ("_held", "_requests")
 
@@ -43,22 +44,22 @@ class Slot:
         self._held = False
 
     async def take(self) -> None:
-        """Wait until a slot is free."""
+        """Wait until a slot is free and take it."""
         await self._requests._free.acquire()
         self._held = True
 
     def release(self) -> None:
-        """Let others have it, if it is held."""
+        """Release the slot if it is held."""
         if self._held:
             self._held = False
             self._requests._free.release()
 
     @asynccontextmanager
     async def given_back(self) -> AsyncIterator[None]:
-        """Be without the slot as long as the block lasts; then wait for one again, unless the request was cancelled.
+        """Release the slot for the duration of the block, then wait for a slot again unless the request was cancelled.
 
-        Nothing happens where it is not held: the answer of the request is deferred, for instance. Raises KafkaError
-        CONCURRENT_TRANSACTIONS when too many requests wait without their slots already.
+        Does nothing if the slot is not held, for example because the request's response is deferred. Raises KafkaError
+        CONCURRENT_TRANSACTIONS if too many requests already wait without their slots.
         """
         if not self._held:
             yield
@@ -67,8 +68,8 @@ class Slot:
         if requests._waiting >= requests._most_waiting:
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"{requests._waiting} large requests wait for transactions already, as many as"
-                " max.concurrent.large.requests allows. Ask again.",
+                f"{requests._waiting} large requests already wait for transactions, as many as"
+                " max.concurrent.large.requests allows. Send the request again later.",
             )
         requests._waiting += 1
         self.release()

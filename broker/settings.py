@@ -1,14 +1,4 @@
-"""What a setting is: name, aliases, type, default, check, documentation, and whether it can change at run time.
-
-A table of settings is a class body, one line of data each; from it come the typed attributes that the code reads, the
-parsing of files, environment and flags, DescribeConfigs and the reference page::
-
-    class BrokerConfig(ConfigTable):
-        num_partitions: int = integer(1, at_least(1), doc="Partitions of a topic that is created without a number.")
-
-The setting's name is the attribute's with dots (`num.partitions`), which is Kafka's wherever Kafka has the setting.
-This module knows no setting; the tables are `config.py` and `topic_config.py`.
-"""
+"""Define what a setting is: its name, type, default, check, documentation, and whether it may change at run time."""
 
 from __future__ import annotations
 
@@ -24,7 +14,7 @@ INT64_MAX = 2**63 - 1
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be: `key` names it, the text says what is wrong and what to do."""
+    """The error of an invalid setting: `key` is the setting's name, `problem` says what is wrong and what to do."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}")
@@ -33,7 +23,7 @@ class ConfigError(ValueError):
 
 
 class ConfigType(IntEnum):
-    """A setting's type; the numbers are DescribeConfigs' (KIP-226, KIP-569)."""
+    """The type of a setting; the numbers are those of DescribeConfigs (KIP-226, KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -45,12 +35,15 @@ class ConfigType(IntEnum):
 
 
 Check = Callable[[Any], str | None]
-"""Looks at a parsed value and returns what is wrong with it, or None."""
+"""A function that checks a parsed value: it returns the problem, or None if the value is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of a table. `synonyms` are the broker settings that a topic setting falls back to, nearest first."""
+    """One setting of a table.
+
+    `synonyms` are the broker settings that a topic setting falls back to, the most specific first.
+    """
 
     type: ConfigType
     default: Any
@@ -64,11 +57,14 @@ class Setting:
 
     @property
     def attribute(self) -> str:
-        """The attribute of the table that holds the value."""
+        """The name of the table's attribute that holds the value."""
         return self.name.replace(".", "_")
 
     def parse(self, value: object) -> Any:
-        """The typed value of what a file, the environment, a flag or a request said; raises ConfigError."""
+        """Return the typed value of `value`, which comes from a file, the environment, a flag or a request.
+
+        Raises ConfigError if the value does not have the setting's type or is not allowed.
+        """
         try:
             parsed = _PARSERS[self.type](value)
         except (ValueError, TypeError):
@@ -80,11 +76,11 @@ class Setting:
         return parsed
 
     def problem(self, parsed: Any) -> str | None:
-        """What is wrong with a typed value, or None."""
+        """Return the problem of a typed value, or None if it is valid."""
         if self.type in _RANGES:
             low, high = _RANGES[self.type]
             if not low <= parsed <= high:
-                return f"is outside of what {self.type.name.lower()} can hold"
+                return f"is outside of the range that the type {self.type.name.lower()} can hold"
         if self.choices:
             wrong = [item for item in (parsed if isinstance(parsed, list) else [parsed]) if item not in self.choices]
             if wrong:
@@ -149,12 +145,12 @@ _PARSERS: dict[ConfigType, Callable[[object], Any]] = {
 
 
 def normal_name(key: str) -> str:
-    """A setting's name in Kafka's spelling: dots, dashes and underscores are the same."""
+    """Return a setting's name in Kafka's spelling, with dots in place of dashes and underscores, in lower case."""
     return key.replace("_", ".").replace("-", ".").lower()
 
 
 def format_value(value: Any) -> str:
-    """A typed value as Kafka's tools write it."""
+    """Return a typed value as text in the form of Kafka's tools."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -166,68 +162,71 @@ def _setting(type_: ConfigType, default: Any, check: Check | None, doc: str, **m
     return Setting(type_, default, check, " ".join(doc.split()), **more)
 
 
-# Each of the functions below declares one row. They return Any: the class body's annotation is the value's type.
+# Each of the functions below declares a setting. They return Any, because the class body annotates the value's type.
 
 
 def boolean(default: bool, check: Check | None = None, *, doc: str, **more: Any) -> Any:
-    """A row that holds true or false."""
+    """Declare a setting that is true or false."""
     return _setting(ConfigType.BOOLEAN, default, check, doc, **more)
 
 
 def integer(default: int, check: Check | None = None, *, doc: str, **more: Any) -> Any:
-    """A row that holds a 32-bit integer."""
+    """Declare a setting that is a 32-bit integer."""
     return _setting(ConfigType.INT, default, check, doc, **more)
 
 
 def short(default: int, check: Check | None = None, *, doc: str, **more: Any) -> Any:
-    """A row that holds a 16-bit integer."""
+    """Declare a setting that is a 16-bit integer."""
     return _setting(ConfigType.SHORT, default, check, doc, **more)
 
 
 def long(default: int, check: Check | None = None, *, doc: str, **more: Any) -> Any:
-    """A row that holds a 64-bit integer."""
+    """Declare a setting that is a 64-bit integer."""
     return _setting(ConfigType.LONG, default, check, doc, **more)
 
 
 def double(default: float, check: Check | None = None, *, doc: str, **more: Any) -> Any:
-    """A row that holds a floating-point number."""
+    """Declare a setting that is a floating-point number."""
     return _setting(ConfigType.DOUBLE, default, check, doc, **more)
 
 
 def text(default: str, check: Check | None = None, *, doc: str, **more: Any) -> Any:
-    """A row that holds a string."""
+    """Declare a setting that is a string."""
     return _setting(ConfigType.STRING, default, check, doc, **more)
 
 
 def text_list(default: list[str], check: Check | None = None, *, doc: str, **more: Any) -> Any:
-    """A row that holds a comma-separated list."""
+    """Declare a setting that is a comma-separated list."""
     return _setting(ConfigType.LIST, default, check, doc, **more)
 
 
 def at_least(low: int | float) -> Check:
-    """The value must be `low` or more."""
+    """Return a check that a value is at least `low`."""
     return lambda value: None if value >= low else f"is less than {low}"
 
 
 def between(low: int | float, high: int | float) -> Check:
-    """The value must lie in low..high, both included."""
+    """Return a check that a value is between `low` and `high`, both included."""
     return lambda value: None if low <= value <= high else f"is not in {low}..{high}"
 
 
 def gzip_level(value: int) -> str | None:
-    """A level that zlib has: 1 to 9, or -1, its default."""
-    return None if value == -1 or 1 <= value <= 9 else "is not in 1..9, nor -1 for the default"
+    """Return a problem unless the value is a level that zlib supports: 1 to 9, or -1 for zlib's default."""
+    return None if value == -1 or 1 <= value <= 9 else "is not a gzip level. Use 1 to 9, or -1 for the default"
 
 
 def one_replica(value: int) -> str | None:
-    """A replication factor that one node can have: 1 (or -1, the default)."""
+    """Return a problem unless the value is a replication factor that one node supports: 1, or -1 for the default."""
     if value in (1, -1):
         return None
-    return "is impossible: this broker is one node and keeps one replica. Set it to 1 or leave it out"
+    return "is not possible, because this broker is a single node with one replica. Use 1 or omit the setting"
 
 
 class ConfigTable:
-    """Base of every table. An instance holds all values as typed attributes; `explicit` names those given."""
+    """Base class of tables of settings.
+
+    An instance holds all values as typed attributes; `explicit` has the names of the settings that were given.
+    """
 
     settings: ClassVar[dict[str, Setting]] = {}
     names: ClassVar[dict[str, str]] = {}
@@ -254,7 +253,11 @@ class ConfigTable:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> dict[str, Any]:
-        """Typed values by setting name; ConfigError for unknown names, wrong values and aliases that disagree."""
+        """Return the typed values by setting name.
+
+        Raises ConfigError for an unknown name, an invalid value, or a setting that is given twice with different
+        values.
+        """
         parsed: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for key, value in values.items():
@@ -270,21 +273,24 @@ class ConfigTable:
 
     @classmethod
     def find(cls, key: str) -> Setting:
-        """The row of a name or alias; dots, dashes and underscores are the same. ConfigError with a suggestion."""
+        """Return the setting with the name or alias `key`, in which dots, dashes and underscores are equal.
+
+        Raises ConfigError for an unknown name, with a suggestion if a similar name exists.
+        """
         name = key if key in cls.names else normal_name(key)
         if name not in cls.names:
             near = difflib.get_close_matches(name, cls.names, n=1)
             hint = f". Did you mean {near[0]}?" if near else ""
-            raise ConfigError(key, f"there is no such setting{hint}")
+            raise ConfigError(key, f"the setting does not exist{hint}")
         return cls.settings[cls.names[name]]
 
     def check(self) -> None:
-        """Look at settings together; raises ConfigError. Tables override it."""
+        """Raise ConfigError if values contradict each other. Tables override this method."""
 
     def get(self, name: str) -> Any:
-        """The value by the setting's dotted name."""
+        """Return the value of the setting with the dotted name `name`."""
         return getattr(self, self.settings[name].attribute)
 
     def as_dict(self) -> dict[str, Any]:
-        """All values by dotted name."""
+        """Return all values by dotted name."""
         return {name: self.get(name) for name in self.settings}

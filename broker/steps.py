@@ -1,7 +1,7 @@
-"""Work in steps: generators that say how much they have done, run at once where that is little, else in slices.
+"""Run work in steps: generators that report how much work they have done, so that large work is divided into slices.
 
-A step of work is a plain generator. It yields the units of work done since its last yield, one unit being about a
-microsecond or one row of an answer, and returns its result::
+A function that works in steps is a plain generator. It yields the units of work done since its last yield. One unit is
+about a microsecond, or one row of a response. The generator returns its result::
 
     def described(names: list[str]) -> Steps[list[Row]]:
         rows = []
@@ -10,11 +10,11 @@ microsecond or one row of an answer, and returns its result::
             yield 10
         return rows
 
-A step that needs what is not at hand waits for a future: `piece = yield from waited(future)`.
+Steps that need a result which is not available yet wait for its future: `piece = yield from waited(future)`.
 
-Whoever runs it decides where others come in between; so the same code is a plain call for a small request and yields
-to the event loop in a large one. Slices are counted, never timed: the simulation relies on that. Between two slices
-the broker's state may change.
+The caller that runs the steps decides where other work runs in between. The same code is therefore a plain call for a
+small request, and gives way to the event loop in a large one. Slices are measured in units of work and never in time,
+because the simulation relies on that. The broker's state may change between two slices.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ ResultT = TypeVar("ResultT")
 Steps: TypeAlias = Generator["int | asyncio.Future[Any]", None, ResultT]
 
 SLICE: Final = 500
-"""Units of work between two turns of the event loop: about half a millisecond, seldom more than two."""
+"""The units of work between two turns of the event loop: about half a millisecond, seldom more than two."""
 
 
 class Finished(Generic[ResultT]):
-    """What steps returned."""
+    """The result of steps that have ended."""
 
     __slots__ = ("result",)
 
@@ -45,7 +45,7 @@ class Finished(Generic[ResultT]):
 
 
 def repeated(keys: Iterable[KeyT]) -> Steps[set[KeyT]]:
-    """Find the keys that come more than once."""
+    """Return the keys that occur more than once."""
     seen: set[KeyT] = set()
     twice: set[KeyT] = set()
     for key in keys:
@@ -55,7 +55,7 @@ def repeated(keys: Iterable[KeyT]) -> Steps[set[KeyT]]:
 
 
 def distinct(keys: Iterable[KeyT]) -> Steps[dict[KeyT, None]]:
-    """Find the keys, each once, in their order."""
+    """Return the distinct keys in the order of their first occurrence."""
     remaining = iter(keys)
     found: dict[KeyT, None] = {}
     while piece := list(islice(remaining, SLICE)):
@@ -65,7 +65,10 @@ def distinct(keys: Iterable[KeyT]) -> Steps[dict[KeyT, None]]:
 
 
 def ordered(keys: Iterable[OrderedT]) -> Steps[Iterator[OrderedT]]:
-    """Sort the keys, each once; every item of the result costs a microsecond or two, so count it."""
+    """Return an iterator over the distinct keys in ascending order.
+
+    Each key that the iterator returns takes one or two microseconds, so the caller must count it as work.
+    """
     remaining = iter(keys)
     runs: list[list[OrderedT]] = []
     while run := sorted(set(islice(remaining, SLICE))):
@@ -83,14 +86,14 @@ def _without_repetitions(keys: Iterable[OrderedT]) -> Iterator[OrderedT]:
 
 
 def waited(future: asyncio.Future[ResultT]) -> Steps[ResultT]:
-    """Wait for `future`, which is never cancelled by the steps; returns its result, or raises its exception."""
+    """Wait for `future` and return its result or raise its exception. The future is never cancelled by the steps."""
     while not future.done():
         yield future
     return future.result()
 
 
 def run_slice(steps: Steps[ResultT]) -> Finished[ResultT] | None:
-    """Run one slice, or up to where the steps wait; the result if they ended with it, else None."""
+    """Run steps for one slice or until they wait; return their result if they ended, else None."""
     left = SLICE
     try:
         while left > 0:
@@ -104,7 +107,7 @@ def run_slice(steps: Steps[ResultT]) -> Finished[ResultT] | None:
 
 
 async def run_in_slices(steps: Steps[ResultT]) -> ResultT:
-    """Run steps to their end; others run after each slice, and while the steps wait."""
+    """Run steps to their end and return their result. Other tasks run after each slice and while the steps wait."""
     left = SLICE
     try:
         while True:
@@ -126,11 +129,11 @@ async def run_in_slices(steps: Steps[ResultT]) -> ResultT:
 
 
 def run_at_once(steps: Steps[ResultT]) -> ResultT:
-    """Run steps that wait for nothing to their end without a pause, where there is no event loop to give way to."""
+    """Run steps to their end without a pause and return their result; the steps must not wait for a future."""
     try:
         while True:
             done = next(steps)
-            assert isinstance(done, int), "these steps wait for what is not at hand, and need the event loop"
+            assert isinstance(done, int), "these steps wait for a future and need the event loop"
     except StopIteration as end:
         result: ResultT = end.value
         return result
