@@ -1,7 +1,8 @@
-"""The protocol features of this release beyond Kafka's own (KIP-584): what they are called and when they act.
+"""Define the names and levels of the protocol features (KIP-584) and when each is enabled.
 
-`inter.broker.protocol.version` is the level at which a cluster works together; a feature acts from the level that
-introduced it on. Below, nothing of it is advertised or understood, and what it left on disk stays and is ignored.
+`inter.broker.protocol.version` is the level at which a cluster's brokers work together. A feature is enabled at that
+level if the level is at least the one that introduced the feature. While a feature is disabled, the broker neither
+advertises nor accepts it; data that the feature left on disk stays there and is ignored.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from typing import Final
 from .config import BrokerConfig
 
 TRANSACTION_VERSION: Final = "transaction.version"
-"""Kafka's own (KIP-890)."""
+"""Kafka's feature for the protocol of transactions (KIP-890)."""
 
 GROUP_AWARE_TRANSACTION: Final = "group.aware.transaction"
-"""Group-aware initialisation of producers, offset fencing by claims, transaction sessions."""
+"""This project's feature: group-aware initialisation of producers, offset fencing by claims, transaction sessions."""
 
 GROUP_AWARE_LEVEL: Final = 1
-"""The one level of that feature."""
+"""The only level of `group.aware.transaction`."""
 
 _LEVEL_OF_GROUP_AWARE: Final = (4, 1)
 
 
 def group_aware(config: BrokerConfig) -> bool:
-    """Whether the feature `group.aware.transaction` acts."""
+    """Return whether the feature `group.aware.transaction` is enabled."""
     level = tuple(int(part) for part in config.inter_broker_protocol_version.split("."))
     return level >= _LEVEL_OF_GROUP_AWARE
 
 
 def supported_features(config: BrokerConfig) -> dict[str, tuple[int, int]]:
-    """Feature → levels that this broker can work at, as it is configured."""
+    """Return the lowest and highest level of each feature that this broker supports with its configuration."""
     features = {TRANSACTION_VERSION: (0, 2)}
     if group_aware(config):
         features[GROUP_AWARE_TRANSACTION] = (GROUP_AWARE_LEVEL, GROUP_AWARE_LEVEL)
@@ -38,7 +39,7 @@ def supported_features(config: BrokerConfig) -> dict[str, tuple[int, int]]:
 
 
 def finalized_features(config: BrokerConfig, recorded: Mapping[str, int]) -> dict[str, int]:
-    """Feature → level that acts: what the metadata has recorded, and what follows from the configuration."""
+    """Return the level of each enabled feature, from the metadata's record and the configuration."""
     supported = supported_features(config)
     levels = {name: level for name, level in recorded.items() if level > 0 and name in supported}
     if GROUP_AWARE_TRANSACTION in supported:

@@ -1,8 +1,9 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer fetches and only says what changed.
+"""Keep incremental fetch sessions (KIP-227): the broker remembers a consumer's partitions and sends only their changes.
 
-Owns the sessions and which partitions an answer must mention. Sessions are a cache, bounded in number and in
-partitions: one that is gone makes the client send a full request again. Reading and waiting are not done here. No
-awaits, and the time is passed in; requests of many partitions are taken over in steps.
+This module owns the sessions and decides which partitions a response must contain. Sessions are a cache with a limited
+number of sessions and partitions; the client of a removed session sends a full request again. Other modules read the
+logs and wait for data. Nothing here awaits, and the caller passes the time. Requests for many partitions are processed
+in steps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 EVICTION_AGE_S: Final = 120.0
-"""A session may be evicted for a new one when it was not used for so long (Kafka's default)."""
+"""The age in seconds since its last use at which a session may be replaced by a new one (Kafka's default)."""
 
 FIRST_TOPIC_ID_VERSION: Final = 13
 
@@ -31,7 +32,7 @@ Key = tuple[str | bytes, int]
 
 
 class FetchTarget:
-    """One partition that is being fetched, and what the client was last told of it."""
+    """One partition that a client fetches, and the offsets that its last response reported."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -55,7 +56,7 @@ class FetchTarget:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def update(self, asked: FetchPartition) -> None:
-        """Take over what a later request says of the partition."""
+        """Update the target from a later request for the partition."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
@@ -63,11 +64,11 @@ class FetchTarget:
 
     @property
     def key(self) -> Key:
-        """Its place in a session."""
+        """The key of the target in its session."""
         return self.topic, self.partition
 
     def worth_telling(self, data: PartitionData) -> bool:
-        """Whether an incremental answer must mention it; remembers what is told."""
+        """Return whether an incremental response must contain the partition, and remember the offsets it reports."""
         changed = bool(
             data.records
             or data.error_code
@@ -76,14 +77,14 @@ class FetchTarget:
             or data.diverging_epoch.epoch >= 0
         )
         failed = data.error_code != 0
-        # After an error the next good answer must be told, whatever it says.
+        # After an error, the next successful response must contain the partition even if nothing changed.
         self.known_high_watermark = -1 if failed else data.high_watermark
         self.known_log_start_offset = -1 if failed else data.log_start_offset
         return changed
 
 
 class FetchSession:
-    """One client's session. `targets` are in fetch order."""
+    """The session of one client. `targets` are its partitions in the order in which they are fetched."""
 
     __slots__ = ("epoch", "id", "last_used", "targets", "uses_topic_ids")
 
@@ -95,18 +96,21 @@ class FetchSession:
         self.last_used = now
 
     def advance(self, now: float) -> None:
-        """The next epoch begins: a request was accepted."""
+        """Begin the next epoch, because a request was accepted at time `now`."""
         self.epoch = 1 if self.epoch >= MAX_EPOCH else self.epoch + 1
         self.last_used = now
 
     def served(self, target: FetchTarget) -> None:
-        """The partition gave records: it goes behind the others, so that a byte limit starves none."""
+        """Move a partition that returned records behind the others, so that a byte limit starves no partition."""
         if target.key in self.targets:
             self.targets.move_to_end(target.key)
 
 
 class FetchPlan:
-    """What one Fetch request asks for, and how to answer: full (`session` None or fresh) or incremental."""
+    """The partitions of one Fetch request, and the kind of its response.
+
+    The response is incremental if `incremental` is true. Otherwise it is full, and `session` is None or new.
+    """
 
     __slots__ = ("incremental", "session", "session_id", "targets")
 
@@ -125,7 +129,7 @@ def _asked(request: FetchRequest, by_id: bool) -> Iterator[tuple[str | bytes, Fe
 
 
 def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: bool) -> Steps[None]:
-    """Add what a full request asks for. Of a partition that is named several times the last one counts, as in Kafka."""
+    """Add a full request's partitions. If a partition is named several times, its last entry counts, as in Kafka."""
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
         for start in range(0, len(topic.partitions), _TARGETS_PER_STEP):
@@ -136,7 +140,7 @@ def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: 
 
 
 class FetchSessionCache:
-    """The sessions, least recently used first: at most `slots`, with at most `max_partitions` together."""
+    """All sessions, the least recently used first: at most `slots`, with at most `max_partitions` in total."""
 
     def __init__(self, slots: int, max_partitions: int, random_ids: random.Random | None = None) -> None:
         self._slots = slots
@@ -150,13 +154,13 @@ class FetchSessionCache:
 
     @property
     def partitions(self) -> int:
-        """The partitions in all sessions together."""
+        """The number of partitions in all sessions together."""
         return self._partitions
 
     def plan(self, request: FetchRequest, version: int, now: float) -> Steps[FetchPlan]:
-        """Work out what a request asks for; `now` in seconds of a monotonic clock.
+        """Return the plan for a request; `now` is in seconds of a monotonic clock.
 
-        Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
@@ -185,7 +189,7 @@ class FetchSessionCache:
         return FetchPlan(list(session.targets.values()), session, incremental=True)
 
     def _apply(self, request: FetchRequest, session: FetchSession) -> Steps[None]:
-        """Take over an incremental request: new, changed and forgotten partitions."""
+        """Apply an incremental request to its session: add, update and remove partitions."""
         for name, asked in _asked(request, session.uses_topic_ids):
             known = session.targets.get((name, asked.partition))
             if known is not None:
@@ -202,10 +206,13 @@ class FetchSessionCache:
                 yield 1
 
     def _grow(self, session: FetchSession) -> None:
-        """Make room for one more partition, or give the session up: its client then sends a full request."""
+        """Count one more partition of the session. If the cache has no room for it, close the session and raise.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND; the client then sends a full request.
+        """
         if self._partitions >= self._max_partitions:
             self._close(session.id)
-        if not self._has(session):  # another request may have closed it between two steps
+        if not self._has(session):  # another request may have closed the session between two steps
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._partitions += 1
 
@@ -218,7 +225,7 @@ class FetchSessionCache:
             self._partitions -= len(session.targets)
 
     def _open(self, targets: OrderedDict[Key, FetchTarget], uses_topic_ids: bool, now: float) -> FetchSession | None:
-        """A new session, which owns `targets`; None where there is no room and no session is old enough to make it."""
+        """Return a new session that owns `targets`, or None if the cache has no room and no session may be replaced."""
         if len(targets) > self._max_partitions:
             return None
         while len(self._sessions) >= self._slots or self._partitions + len(targets) > self._max_partitions:

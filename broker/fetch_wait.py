@@ -1,7 +1,7 @@
-"""Fetch requests that wait for data; the logs wake them, so they never poll.
+"""Let Fetch requests wait for data; an advancing log wakes them, so that they never poll.
 
-Owns the waits. Each ends exactly once: when enough data is available, when its time is up, when its connection closes
-or when the broker stops. The handler reads the response when it can be sent. The cost of an advancing log, per wait,
+A wait ends exactly once: when enough data is available, when its time is up, when its connection closes, or when the
+broker stops. The handler reads the records only when the response can be sent. When a log advances, the cost per wait
 does not depend on how many other logs the wait watches.
 """
 
@@ -15,7 +15,7 @@ from .log import Log
 
 
 class FetchWait:
-    """One waiting Fetch. `done` has no result: it only signals the end of the wait."""
+    """One waiting Fetch request. Its future `done` has no result and only signals the end of the wait."""
 
     __slots__ = ("_connection", "_is_enough", "_logs", "_purgatory", "_timer", "done")
 
@@ -36,7 +36,7 @@ class FetchWait:
         connection.closed.add_done_callback(self._closed)
 
     def watch(self, log: Log) -> None:
-        """Check again whenever this log advances."""
+        """Check whether there is enough data whenever this log advances."""
         if not self.done.done():
             self._logs.append(log)
             log.add_listener(self._advanced)
@@ -61,20 +61,20 @@ class FetchWait:
 
 
 class FetchPurgatory:
-    """All waiting Fetches of the broker."""
+    """All waiting Fetch requests of the broker."""
 
     def __init__(self) -> None:
         self.waiting: dict[FetchWait, None] = {}
         self._closed = False
 
     def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
-        """Return a wait that ends after `max_wait_s`, or when `is_enough(log)` holds for a log that advances."""
+        """Return a wait that ends after `max_wait_s` seconds, or when a log advances and `is_enough(log)` holds."""
         wait = FetchWait(self, is_enough, 0 if self._closed else max_wait_s, connection)
         self.waiting[wait] = None
         return wait
 
     def release_all(self) -> None:
-        """End all waits, present and future: the broker is stopping."""
+        """End all present and future waits, because the broker is stopping."""
         self._closed = True
         for wait in list(self.waiting):
             wait.release()

@@ -1,7 +1,8 @@
-"""What a consumer group has in the way of configs (resource type GROUP): the claims of its producers.
+"""Describe and change the settings of a consumer group (resource type GROUP): the claims of its producers.
 
-`transaction.claims` shows who alone may commit the group's offsets on which partition, as JSON; to delete it is to drop
-all claims by hand. It cannot be set: claims are made by initialising a producer.
+`transaction.claims` lists, as JSON, which producer alone may commit the group's offsets for which partition. Deleting
+the setting removes all claims of the group. The setting cannot be set, because claims are made by initialising a
+producer.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from .settings import ConfigType
 CLAIMS: Final = "transaction.claims"
 
 _DOC: Final = (
-    "The partitions that transactional producers of the group have claimed: a JSON list of topic, partition,"
-    " transactional_id, producer_id and generation. Deleting it drops them, and lets any producer commit."
+    "The partitions that transactional producers of the group have claimed, as a JSON list of topic, partition,"
+    " transactional_id, producer_id and generation. Deleting the setting removes the claims."
 )
 
 
 def describe_group(broker: BrokerServices, group_id: str) -> list[ConfigRow]:
-    """The configs of a group. Raises KafkaError where they cannot be known."""
+    """Return the settings of a group. Raises KafkaError if the group's claims cannot be read at present."""
     claims = broker.group_initialiser.owned(group_id)
     value = json.dumps([claim._asdict() for claim in claims])
     source = ConfigSource.DYNAMIC_GROUP_CONFIG if claims else ConfigSource.DEFAULT_CONFIG
@@ -32,12 +33,17 @@ def describe_group(broker: BrokerServices, group_id: str) -> list[ConfigRow]:
 
 
 def check_deletions(broker: BrokerServices, group_id: str, deletions: Iterable[tuple[str, bool]]) -> None:
-    """Refuse what is no deletion of `transaction.claims`: (name, whether it is to be deleted). Raises KafkaError."""
+    """Raise KafkaError unless the only change is the deletion of `transaction.claims`.
+
+    `deletions` are pairs of a setting's name and whether it is to be deleted.
+    """
     broker.group_initialiser.owned(group_id)
     for count, (name, is_deletion) in enumerate(deletions):
         if name != CLAIMS:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: a group has no such setting, only {CLAIMS}.")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"A group has no setting {name}; its only setting is {CLAIMS}.")
         if not is_deletion:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{CLAIMS} can only be deleted: producers make the claims.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{CLAIMS} cannot be set, only deleted. Producers make the claims."
+            )
         if count:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLAIMS} is changed more than once.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLAIMS} may be changed only once in a request.")

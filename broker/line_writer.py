@@ -1,8 +1,8 @@
-"""Writes lines to a file descriptor in a thread of its own: a caller never waits for the reader and never fails.
+"""Write lines to a file descriptor in a separate thread, so that callers never wait for the reader and never fail.
 
-Lines wait in a queue that is bounded in bytes. A line that finds it full, or that the descriptor refuses, is lost and
-counted; the count is written as soon as the descriptor takes lines again. What is in the queue when a process is killed
-is lost too; `flush` waits for it at an orderly end.
+Lines wait in a queue whose size in bytes is limited. A line is lost and counted if the queue is full or if the
+descriptor refuses the line. The count is written as soon as the descriptor accepts lines again. Queued lines are also
+lost if the process is killed; `flush` waits for them at an orderly end.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Final
 
 MAX_QUEUED_BYTES: Final = 1 << 20
 QUIET_S: Final = 1.0
-"""Notices are written when no line came for so long."""
+"""Seconds without a line after which notices are written."""
 
 EXIT_S: Final = 1.0
-"""How long the end of the process waits for lines that are not written yet."""
+"""Seconds for which the end of the process waits for lines that are not written yet."""
 
 Notices = Callable[[int], Iterable[str]]
-"""Lines that say what was not written; the argument is the number of lines lost."""
+"""A function that returns notices about lines that were not written; its argument is the number of lost lines."""
 
 
 class LineWriter:
-    """The queue and its thread, which starts with the first line."""
+    """The queue of lines and its thread, which starts with the first line."""
 
     def __init__(self, descriptor: int, notices: Notices, max_bytes: int = MAX_QUEUED_BYTES) -> None:
-        """Write to `descriptor`, which nobody else may close."""
+        """Create a writer to `descriptor`, which no other code may close."""
         self._descriptor = descriptor
         self._notices = notices
         self._max_bytes = max_bytes
@@ -44,7 +44,7 @@ class LineWriter:
         atexit.register(self.flush, EXIT_S)
 
     def put(self, line: str) -> None:
-        """Write `line` later, or count it as lost."""
+        """Queue `line` to be written, or count it as lost."""
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
             if self._queued + len(data) > self._max_bytes or not self._started():
@@ -54,7 +54,7 @@ class LineWriter:
         self._lines.put(data)
 
     def remind(self) -> None:
-        """Ask for the notices once no line has come for a while."""
+        """Request the notices; they are written once no line has arrived for `QUIET_S` seconds."""
         with self._lock:
             if self._reminded or not self._started():
                 return
@@ -62,7 +62,7 @@ class LineWriter:
         self._lines.put(b"")
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything is written, at most `timeout_s` seconds; returns whether it is."""
+        """Wait until all queued lines are written, at most `timeout_s` seconds; return whether they are."""
         if self._thread is None or not self._thread.is_alive():
             return self._lines.empty()
         written = threading.Event()
@@ -70,11 +70,11 @@ class LineWriter:
         return written.wait(timeout_s)
 
     def _started(self) -> bool:
-        if self._thread is None or not self._thread.is_alive():  # a child process has no threads of its parent
+        if self._thread is None or not self._thread.is_alive():  # a forked process does not have its parent's threads
             thread = threading.Thread(target=self._run, name="oncelog-log", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no more threads; the next line tries again
+            except RuntimeError:  # the system has no thread left; the next line tries again
                 return False
             self._thread = thread
         return True
@@ -106,13 +106,13 @@ class LineWriter:
                 return
 
     def _write(self, data: bytes) -> bool:
-        """Write all of it; False when the descriptor refuses it."""
+        """Write all bytes; return False if the descriptor refuses them."""
         rest = memoryview(data)
         try:
             while rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
-                except BlockingIOError:  # the descriptor's other owners made it non-blocking
+                except BlockingIOError:  # another owner of the descriptor made it non-blocking
                     select.select([], [self._descriptor], [])
         except (OSError, ValueError):
             return False
@@ -120,7 +120,7 @@ class LineWriter:
 
 
 def own_copy(descriptor: int) -> int | None:
-    """A copy of the descriptor that nobody else closes; None where it is not open."""
+    """Return a copy of the descriptor that no other code closes, or None if the descriptor is not open."""
     with contextlib.suppress(OSError):
         return os.dup(descriptor)
     return None

@@ -1,11 +1,12 @@
-"""The broker's log lines: structlog, to stderr, as JSON or for a console.
+"""Write the broker's log lines with structlog to stderr, as JSON or formatted for a console.
 
-Lines are events with fields, never sentences with values inside. Nothing on the hot path logs. Logging never raises
-into its caller and never waits for the reader of stderr (`line_writer.py`); an event that repeats faster than
-`logging.max.lines.per.second` is counted instead, and a line is cut where it would be longer than `MAX_LINE`.
+Lines are events with fields, never sentences that contain values. Frequently executed code does not log. Logging never
+raises an exception into its caller and never waits for the reader of stderr (`line_writer.py`). Lines of an event that
+repeats faster than `logging.max.lines.per.second` are counted instead of written, and a line longer than `MAX_LINE` is
+shortened.
 
-A program that has configured structlog itself keeps its configuration; else ours becomes the process's, because modules
-below the broker log through `structlog.get_logger`.
+A program that has configured structlog itself keeps its configuration. Otherwise the broker's configuration applies to
+the whole process, because modules below the broker log through `structlog.get_logger`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ import structlog
 from .line_writer import LineWriter, own_copy
 
 MAX_VALUE: Final = 4096
-"""Characters of one field; a traceback may have `MAX_TRACEBACK`."""
+"""The most characters of one field; a traceback may have `MAX_TRACEBACK`."""
 MAX_TRACEBACK: Final = 16_384
 MAX_LINE: Final = 32_768
 BURST_S: Final = 10
-"""An event that was quiet for so many seconds may use their lines at once."""
+"""An event that has been quiet for this many seconds may write the lines of all these seconds at once."""
 MAX_EVENTS: Final = 1000
 STANDARD_ERROR: Final = 2
 
@@ -38,14 +39,14 @@ class EventRate:
     """A structlog processor that drops an event's lines beyond a rate and counts them in the event's next line."""
 
     def __init__(self, lines_per_second: int) -> None:
-        """0: no limit."""
+        """Create the processor; with 0 lines per second there is no limit."""
         self._rate = lines_per_second
         self._burst = float(lines_per_second * BURST_S)
         self._budgets: dict[str, tuple[float, float]] = {}
         self.suppressed: dict[str, int] = {}
 
     def __call__(self, logger: Any, method: str, event: EventDict) -> EventDict:
-        """Pass the event on, or raise DropEvent."""
+        """Return the event, or raise DropEvent if its rate is exceeded."""
         if not self._rate:
             return event
         name, now = str(event.get("event")), time.monotonic()
@@ -64,7 +65,7 @@ class EventRate:
 
 
 class _Lines:
-    """What structlog hands finished lines to: `debug`, `info` and so on take one line each."""
+    """The target to which structlog passes finished lines. `debug`, `info` and similar methods write a line each."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -78,7 +79,7 @@ class _Lines:
             if writer is not None:
                 writer.put(line)
             return
-        # A stream of the program's own (a notebook, a test): it is written at once, and its failures are its own.
+        # The program's own stream (a notebook, a test): the line is written at once, and write errors are ignored.
         with contextlib.suppress(OSError, ValueError):
             stream.write(line + "\n")
             stream.flush()
@@ -87,12 +88,12 @@ class _Lines:
 
 
 _notices: list[tuple[EventRate, Any]] = []
-"""Rate and renderer of the logger that was made last for stderr."""
+"""The rate and the renderer of the logger that was created last for stderr."""
 
 
 @cache
 def standard_error() -> LineWriter | None:
-    """The one writer of this process's stderr; None where it has none."""
+    """Return this process's only writer to stderr, or None if stderr is not open."""
     descriptor = own_copy(STANDARD_ERROR)
     return None if descriptor is None else LineWriter(descriptor, _render_notices)
 
@@ -109,7 +110,7 @@ def _render_notices(lost: int) -> Iterator[str]:
 def make_logger(
     level: str = "info", format: str = "auto", stream: TextIO | None = None, lines_per_second: int = 0
 ) -> Any:
-    """The broker's logger; `format` is auto (console on a terminal, else JSON), console or json."""
+    """Return the broker's logger; `format` is auto (console on a terminal, otherwise JSON), console or json."""
     target = stream or sys.stderr
     terminal = target is not None and not getattr(target, "closed", False) and target.isatty()
     console = format == "console" or (format == "auto" and terminal)
@@ -158,7 +159,7 @@ def flush(timeout_s: float) -> None:
 
 
 def _bound_values(logger: Any, method: str, event: EventDict) -> EventDict:
-    """Cut values that a peer may have made long; of a traceback the middle is cut."""
+    """Shorten long text values, which peers can cause; a traceback keeps its beginning and its end."""
     for key, value in event.items():
         if isinstance(value, str) and len(value) > MAX_VALUE:
             if key != "exception":
@@ -170,11 +171,11 @@ def _bound_values(logger: Any, method: str, event: EventDict) -> EventDict:
 
 
 class _Renderer:
-    """Makes one line of an event, whatever its values are."""
+    """A processor that renders an event as one line and never fails, even if a value cannot be rendered."""
 
     def __init__(self, console: bool, *, colors: bool) -> None:
         self._render: Any = (
-            # Tracebacks without local variables: they may hold megabytes of a request, or secrets.
+            # Tracebacks omit local variables, which may hold megabytes of a request, or secrets.
             structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
             if console
             else structlog.processors.JSONRenderer(default=str)
@@ -194,7 +195,7 @@ class _Renderer:
 
 
 class StandardLogging(logging.Handler):
-    """Passes what libraries log through Python's `logging` (asyncio's complaints, for one) to the broker's log."""
+    """A handler that passes what libraries, such as asyncio, log through Python's `logging` to the broker's log."""
 
     def __init__(self, log: Any) -> None:
         super().__init__()
@@ -203,5 +204,5 @@ class StandardLogging(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Log one record as the event `library_message`."""
         method = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        with contextlib.suppress(Exception):  # a record whose arguments do not fit its text
+        with contextlib.suppress(Exception):  # the arguments of a record may not fit its text
             method("library_message", library=record.name, message=record.getMessage(), exc_info=record.exc_info)

@@ -1,4 +1,4 @@
-"""What the end of a transaction is, between the coordinator that decides it and the partitions that record it."""
+"""Define `Marker`, the end of a transaction that the transaction coordinator sends to the partitions' leaders."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ TopicPartition = tuple[str, int]
 
 @dataclass(slots=True)
 class Marker:
-    """The end of one transaction, for the partitions of it that one leader holds (one WriteTxnMarkers entry).
+    """The end of one transaction, for those of its partitions that one leader has (one entry of WriteTxnMarkers).
 
-    `transaction_version` 2 says that the decision bumped the epoch: a log then refuses a marker that is not above the
-    epoch of the transaction it would end, so that a repeated marker cannot end the next one.
+    `transaction_version` 2 means that the decision bumped the producer epoch. A log then refuses a marker whose epoch
+    is not higher than the epoch of the open transaction, so that a repeated marker cannot end the next transaction.
     """
 
     producer_id: int

@@ -1,8 +1,8 @@
-"""The broker's interface to the cluster's metadata: the protocol `Metadata`, and the class `Topic`.
+"""Define the broker's interface to the cluster's metadata: the protocol `Metadata` and the class `Topic`.
 
-It separates the broker from the storage of metadata. `MetadataStore` keeps it in a log in the data directory; another
-implementation could keep it in a database that several brokers share. Reads never wait: metadata is in memory. A
-change returns a future that is done when the change is durable and visible to all readers.
+The interface separates the broker from the storage of metadata. `MetadataStore` stores it in a log in the data
+directory; another implementation could store it in a database that several brokers share. Reads never wait, because
+metadata is in memory. A change returns a future that is done when the change is durable and visible to all readers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from .topic_names import INTERNAL_TOPICS
 
 @dataclass(slots=True)
 class Topic:
-    """One topic. `configs` holds its own settings only, as text; `partitions` is their number."""
+    """One topic.
+
+    `configs` contains only the topic's own settings, as text; `partitions` is the number of its partitions.
+    """
 
     name: str
     topic_id: bytes
@@ -27,15 +30,15 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether the topic belongs to the broker itself."""
+        """Whether the topic is one of the broker's internal topics."""
         return self.name in INTERNAL_TOPICS
 
 
 class Metadata(Protocol):
     """The cluster's topics with their settings, its feature levels, and its producer ids.
 
-    A refused change raises KafkaError at once; one that cannot be stored fails its future (KAFKA_STORAGE_ERROR). A
-    change is completed even if its caller is cancelled.
+    A change that is refused raises KafkaError at once. A change that cannot be stored fails its future
+    (KAFKA_STORAGE_ERROR). A change is completed even if its caller is cancelled.
     """
 
     @property
@@ -43,7 +46,7 @@ class Metadata(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The version of the metadata; it grows with every change."""
+        """The version of the metadata, which grows with every change."""
 
     # ---- topics
 
@@ -53,7 +56,7 @@ class Metadata(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """The partitions of all topics, including topics being created, without topics being deleted."""
+        """The number of partitions of all topics, including topics being created but not topics being deleted."""
 
     @property
     def on_topic_changed(self) -> list[Callable[[Topic], None]]:
@@ -61,48 +64,48 @@ class Metadata(Protocol):
 
     @property
     def on_topic_deleted(self) -> list[Callable[[Topic], Awaitable[None] | None]]:
-        """Callbacks that drop the data of a deleted topic; a callback may return an awaitable that does the rest."""
+        """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name; None if there is none, or it is being deleted."""
+        """Return the topic with this name, or None if it does not exist or is being deleted."""
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of that id; None if there is none, or it is being deleted."""
+        """Return the topic with this id, or None if it does not exist or is being deleted."""
 
     def newest(self, topic: Topic) -> Topic:
-        """The topic with its pending changes applied: the base of the next change."""
+        """Return the topic with its pending changes applied, as the base of the next change."""
 
     def check_new(self, name: str) -> None:
-        """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION if a topic of that name cannot be created."""
+        """Raise KafkaError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION if the topic `name` cannot be created."""
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:
-        """Create a topic whose name and settings have been validated; raises as `check_new` does."""
+        """Create a topic whose name and settings have been validated; raise as `check_new` does."""
 
     def change_topic(
         self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> asyncio.Future[Topic]:
-        """Change a topic's partitions or settings; raises UNKNOWN_TOPIC_OR_PARTITION if it is being deleted."""
+        """Change a topic's partitions or settings. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION while it is deleted."""
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
-        """Delete a topic; the future is done when no client can see it and its data is dropped."""
+        """Delete a topic; the future is done when no client can see the topic and its data is dropped."""
 
     def deleting(self) -> list[Topic]:
-        """The topics whose deletion is unfinished."""
+        """Return the topics whose deletion is unfinished."""
 
     def finish_deletions(self) -> None:
         """Resume the deletions that a crash interrupted."""
 
-    # ---- the rest
+    # ---- features and producer ids
 
     @property
     def features(self) -> Mapping[str, int]:
         """The finalized level of each feature (KIP-584)."""
 
     def set_feature(self, name: str, level: int) -> asyncio.Future[None]:
-        """Finalize a feature at a level."""
+        """Finalize a feature at a level; the future is done when the level is durable."""
 
     def allocate_producer_ids(self) -> asyncio.Future[range]:
         """Allocate a block of producer ids that is never allocated again."""
 
     def skip_producer_ids(self, producer_id: int) -> None:
-        """Never allocate `producer_id` or a lower one."""
+        """Never allocate `producer_id` or a lower id."""

@@ -1,11 +1,12 @@
-"""The cluster's metadata: topics, their configs, feature levels, producer-id blocks.
+"""Store the cluster's metadata in a log: topics, their settings, feature levels and blocks of producer ids.
 
-Owns the log `__cluster_metadata-0` and the maps that its replay gives. Every change is one record batch, appended and
-fsynced (whatever `durability` says) before the maps show it and before anyone is told: what a reader of the maps sees
-survives a crash. It never touches partition logs; who must act on a change subscribes.
+The store owns the log `__cluster_metadata-0` and the maps that result from its replay. Every change is one record
+batch. It is appended and fsynced, with every setting of `durability`, before the maps show it and before its caller is
+informed, so that everything a reader sees in the maps survives a crash. The store never touches partition logs; other
+parts of the broker subscribe to changes.
 
-Deleting a topic is three steps, each repeatable after a crash: the topic is recorded as `deleting` (from then on no
-client sees it), its subscribers drop the data, its record is removed.
+Deleting a topic has three steps, and each can be repeated after a crash: the topic is recorded as `deleting` and is no
+longer visible to clients, its subscribers drop its data, and its record is removed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 
 class MetadataStore:
-    """`Metadata` in a log of this broker's data directory. `start` before use."""
+    """The broker's `Metadata`, stored in a log of its data directory. Call `start` before use."""
 
     def __init__(self, log_manager: Logs, node_id: int, clock: Clock, ids: RandomIds, logger: Any) -> None:
         self.node_id = node_id
@@ -58,9 +59,9 @@ class MetadataStore:
         self.broker_configs: dict[str, str] = {}
         self.on_topic_changed: list[Callable[[Topic], None]] = []
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
-        """Subscribers drop what belongs to a topic; one with much to drop returns what has to be awaited for it."""
+        """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
         self._drops: dict[bytes, asyncio.Task[None]] = {}
-        self._changes: set[asyncio.Future[None]] = set()  # on their way to the disk
+        self._changes: set[asyncio.Future[None]] = set()  # the changes that are being flushed to disk
         self._log_manager = log_manager
         self._clock = clock
         self._ids = ids
@@ -69,8 +70,8 @@ class MetadataStore:
         self._deleting: dict[bytes, Topic] = {}
         self._newest: dict[bytes, Topic] = {}
         self._pending_names: set[str] = set()
-        self._names = TopicNames()  # of `topics` and `_pending_names`
-        # Partitions of the topics that clients see, and of changes that are on their way to the disk.
+        self._names = TopicNames()  # the names in `topics` and `_pending_names`
+        # The partitions of the visible topics, and those of the changes that are being flushed to disk.
         self._partitions = 0
         self._coming_partitions = 0
         self._doomed: set[bytes] = set()
@@ -81,27 +82,27 @@ class MetadataStore:
     # ---- lookups
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name; None when there is none, or it is being deleted."""
+        """Return the topic with this name, or None if it does not exist or is being deleted."""
         return self.topics.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of that id; None when there is none, or it is being deleted."""
+        """Return the topic with this id, or None if it does not exist or is being deleted."""
         return self._by_id.get(topic_id)
 
     @property
     def partition_count(self) -> int:
-        """Partitions of all topics, those included that are being created; without those that are being deleted."""
+        """The number of partitions of all topics, including topics being created but not topics being deleted."""
         return self._partitions + self._coming_partitions
 
     @property
     def epoch(self) -> int:
-        """Grows with every change (the end offset of the metadata log)."""
+        """The end offset of the metadata log, which grows with every change."""
         return self._log.log_end_offset if self._log is not None else 0
 
-    # ---- start
+    # ---- start and replay
 
     def start(self) -> None:
-        """Open and replay the log. Raises KafkaError KAFKA_STORAGE_ERROR when it is damaged or lost."""
+        """Open and replay the metadata log. Raises KafkaError KAFKA_STORAGE_ERROR if the log is damaged or lost."""
         self.cluster_id = self._log_manager.cluster_id
         config = LogConfig(cleanup_policy=("compact",), durability="flush", internal=True)
         log = self._log_manager.get(METADATA_TOPIC, 0)
@@ -120,14 +121,14 @@ class MetadataStore:
                 self._replay(record)
 
     def _check_fresh(self) -> None:
-        """Without metadata every topic, and every producer id that was given out, would be forgotten."""
+        """Raise KafkaError if data exists without metadata, because topics and used producer ids are then lost."""
         key = (METADATA_TOPIC, 0)
         if key in self._log_manager.lost or (other := self._log_manager.holdings(besides=key)) is not None:
-            kept = "its checkpoints name it" if key in self._log_manager.lost else f"{other} is there"
+            kept = "the checkpoints contain it" if key in self._log_manager.lost else f"{other} still exists"
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{self._log_manager.path}/{METADATA_TOPIC}-0 is missing or empty, but {kept}: the cluster's metadata"
-                " was lost. Bring the directory back from a copy; a new cluster begins in an empty data directory only",
+                " was lost. Restore the directory from a copy; only an empty data directory can begin a new cluster",
             )
 
     def _replay(self, record: Record) -> None:
@@ -139,7 +140,7 @@ class MetadataStore:
             self._logger.warning("metadata_record_unreadable", offset=record.offset, why=str(error))
             return
         if isinstance(key, UnknownRecord):
-            return  # of a newer release: kept in the log, not acted on
+            return  # from a newer release: it stays in the log and is ignored
         try:
             self._take(key, record.value)
         except DecodeError as error:
@@ -174,7 +175,7 @@ class MetadataStore:
             self._partitions += topic.partitions
 
     def _uninstall(self, topic_id: bytes) -> Topic | None:
-        """Take a topic out of what clients see; None when it is not there."""
+        """Remove a topic from the visible topics; return it, or None if it is not visible."""
         topic = self._by_id.pop(topic_id, None)
         if topic is not None:
             self._partitions -= topic.partitions
@@ -184,23 +185,23 @@ class MetadataStore:
         return topic
 
     def deleting(self) -> list[Topic]:
-        """Topics whose deletion is recorded and not finished."""
+        """Return the topics whose deletion is recorded and not finished."""
         return list(self._deleting.values())
 
     def finish_deletions(self) -> None:
-        """Go on with the deletions that a crash interrupted."""
+        """Resume the deletions that a crash interrupted."""
         for topic in list(self._deleting.values()):
             self._drop(topic)
 
     @property
     def is_settled(self) -> bool:
-        """Whether no change is on its way to the disk and no deletion is under way."""
+        """Whether no change is being flushed to disk and no deletion is running."""
         return not (self._changes or self._drops)
 
     async def settled(self) -> None:
-        """Wait until the changes under way are on disk, and the deletions have ended, finished or not.
+        """Wait until the current changes are on disk and the running deletions have ended, even unsuccessfully.
 
-        A deletion begins when its record is on disk, and records its own end.
+        A deletion begins when its record is on disk, and it writes a record when it ends.
         """
         while not self.is_settled:
             await asyncio.wait([*self._changes, *self._drops.values()])
@@ -208,19 +209,20 @@ class MetadataStore:
     # ---- changes
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:
-        """Create a topic whose name and configs have been validated.
+        """Create a topic whose name and settings have been validated; return a future of the visible topic.
 
-        Raises TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION where the name collides with another's, and
-        KAFKA_STORAGE_ERROR where a topic of that name is deleted and the disk refuses to let go of it.
+        Raises KafkaError TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION if the name collides with another topic's name,
+        and KAFKA_STORAGE_ERROR if an earlier topic with this name is deleted but the disk fails to remove its data.
         """
         self.check_new(name)
         if (former := self._undropped.get(name)) is not None:
             self._drop(former)
             if name in self._undropped or name in self._pending_names:
-                # Its partitions would be the new topic's, or be deleted with those of the new one at the next start.
+                # The earlier topic's partitions would belong to the new topic, or the next start would delete both
+                # topics' data.
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"The deletion of the former topic {name!r} cannot be finished. Free disk space, then retry.",
+                    f"The deletion of the earlier topic {name!r} cannot be finished. Free disk space, then try again.",
                 )
         topic = Topic(name, self._ids.uuid(), partitions, dict(configs))
         self._pending_names.add(name)
@@ -239,22 +241,25 @@ class MetadataStore:
         return self._commit([_topic_record(topic)], visible, settled)
 
     def check_new(self, name: str) -> None:
-        """Raise TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION where a topic of that name cannot be created."""
+        """Raise KafkaError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION if the topic `name` cannot be created."""
         if name in self.topics or name in self._pending_names:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
         other = self._names.colliding(name)
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic {name!r} collides with the existing topic {other!r}: '.' and '_' count as the same.",
+                f"Topic {name!r} collides with the existing topic {other!r}, because '.' and '_' count as equal.",
             )
 
     def change_topic(
         self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> asyncio.Future[Topic]:
-        """Give a topic more partitions, or other configs; to be worked out from `newest(topic)`."""
+        """Change a topic's partitions or settings, as computed from `newest(topic)`; return a future of the topic.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic is being deleted.
+        """
         if topic.topic_id in self._doomed:
-            # A record behind the deletion's would bring the topic back at the next start.
+            # A record behind the record of the deletion would restore the topic at the next start.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name!r} is being deleted.")
         base = self.newest(topic)
         newer = self._newest[topic.topic_id] = Topic(base.name, base.topic_id, base.partitions, dict(base.configs))
@@ -266,7 +271,7 @@ class MetadataStore:
             newer.configs = dict(configs)
 
         def visible() -> Topic:
-            if topic.topic_id in self._by_id:  # not deleted meanwhile
+            if topic.topic_id in self._by_id:  # the topic was not deleted meanwhile
                 self._partitions += newer.partitions - topic.partitions
                 topic.partitions, topic.configs = newer.partitions, newer.configs
                 for subscriber in self.on_topic_changed:
@@ -281,18 +286,18 @@ class MetadataStore:
         return self._commit([_topic_record(newer)], visible, settled)
 
     def newest(self, topic: Topic) -> Topic:
-        """The topic after the changes that are still on their way to the disk: the base of the next one."""
+        """Return the topic with its pending changes applied, as the base of the next change."""
         return self._newest.get(topic.topic_id, topic)
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
-        """Delete a topic: done when no client sees it any more and its data is dropped.
+        """Delete a topic; return a future that is done when no client can see the topic and its data is dropped.
 
-        Until then no topic of that name can be created: it would meet what is left of this one.
+        Until then no topic with this name can be created, because it would find the remaining data of the deleted one.
         """
 
         def gone() -> Topic:
             if self._uninstall(topic.topic_id) is None:
-                return topic  # someone else asked for it too
+                return topic  # another request deleted the topic too
             topic.deleting = True
             self._deleting[topic.topic_id] = topic
             self._drop(topic)
@@ -307,7 +312,7 @@ class MetadataStore:
         return self._when_dropped(topic, deletion)
 
     def _when_dropped(self, topic: Topic, deletion: asyncio.Future[Topic]) -> asyncio.Future[Topic]:
-        """A future that has the outcome of `deletion`, and is not done before the rest of the topic is dropped."""
+        """Return a future with the result of `deletion` that waits until the topic's remaining data is dropped."""
         complete: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -333,7 +338,7 @@ class MetadataStore:
             try:
                 part = subscriber(topic)
             except KafkaError as error:
-                failure = error  # the others drop what they have: it may be the space that this one lacks
+                failure = error  # the others still drop their data, which may free disk space for this one
             else:
                 rest += [] if part is None else [part]
         if not rest:
@@ -372,22 +377,22 @@ class MetadataStore:
             self._not_dropped(topic, error)
 
     def _not_dropped(self, topic: Topic, error: KafkaError) -> None:
-        # The record stays, so the next start goes on with it, or whoever wants to use the name again.
+        # The record stays: the next start, or the next creation of a topic with this name, resumes the deletion.
         self._undropped[topic.name] = topic
         self._logger.error("topic_deletion_unfinished", topic=topic.name, why=str(error))
 
     def allocate_producer_ids(self) -> asyncio.Future[range]:
-        """A block of producer ids that nobody else was or will be given."""
+        """Return a future of a block of producer ids that is never allocated again."""
         block = range(self._next_producer_id, self._next_producer_id + PRODUCER_ID_BLOCK)
         self._next_producer_id = block.stop
         return self._commit([(ProducerIdsKey(self.node_id), ProducerIdsValue(block.stop), 0)], lambda: block)
 
     def skip_producer_ids(self, producer_id: int) -> None:
-        """Never hand out `producer_id` or a lower one: logs that were copied in have been written under them."""
+        """Never allocate `producer_id` or a lower id, because logs that were copied into the data directory use it."""
         self._next_producer_id = max(self._next_producer_id, producer_id + 1)
 
     def set_feature(self, name: str, level: int) -> asyncio.Future[None]:
-        """Finalize a feature at a level."""
+        """Finalize a feature at a level; the future is done when the level is on disk."""
         return self._commit(
             [(FeatureLevelKey(name), FeatureLevelValue(level), 0)], lambda: self.features.__setitem__(name, level)
         )
@@ -400,16 +405,17 @@ class MetadataStore:
         *,
         essential: bool = False,
     ) -> asyncio.Future[T]:
-        """Append the records as one batch; once they are on disk, `apply` makes the change visible.
+        """Append the records as one batch; once they are on disk, call `apply`, which makes the change visible.
 
-        `essential`: the change frees space, so it may use the last part of the disk's reserve.
-        `apply` runs whether or not someone still waits: the record is on disk, so the maps must follow.
+        An `essential` change frees space, so it may use the last part of the disk's reserve. `finally_` is called when
+        the change has succeeded or failed. `apply` runs even if no caller waits any more, because the maps must match
+        the log.
         """
         log = self._log
         assert log is not None, "started"
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        # Nobody may be left to look at a failure; the log manager has reported it anyway.
+        # The caller may have stopped waiting; the log manager has reported the failure already.
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
         try:
             result = log.append(self._batch(records), origin=AppendOrigin.COORDINATOR, essential=essential)

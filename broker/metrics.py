@@ -1,8 +1,9 @@
-"""The broker's metrics: one table, which feeds counting, the text that Prometheus reads, and docs/metrics.md.
+"""Count the broker's metrics from one table, which is also the source of Prometheus' text format and docs/metrics.md.
 
-Owns the numbers of one broker. Counting is a dict entry: prometheus-client, which costs time and memory to import, is
-loaded only when metrics are read (`registry`, `exposition`), and reads these numbers through a collector of its own
-registry, so that two brokers in one process do not mix. Never opens a socket: `network/metrics_listener.py` does.
+A `Metrics` object owns the numbers of one broker. Counting updates a dict. prometheus-client, whose import costs time
+and memory, is loaded only when metrics are read (`registry`, `exposition`). It reads the numbers through a collector in
+a separate registry, so that two brokers in one process have separate numbers. This module opens no socket;
+`network/metrics_listener.py` does.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Upper bounds of a histogram's buckets, in seconds; there is one without bound behind them."""
+"""Upper bounds in seconds of a histogram's buckets; a last bucket has no bound."""
 
 
 class Kind(Enum):
-    """What a metric is."""
+    """The kind of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -28,7 +29,7 @@ class Kind(Enum):
 
 
 class Metric(NamedTuple):
-    """One row of the table; a counter's name ends in `_total`, a histogram's in its unit."""
+    """One metric of the table; a counter's name ends in `_total`, a histogram's name in its unit."""
 
     name: str
     kind: Kind
@@ -52,21 +53,26 @@ PARKED_IN_GROUPS: Final = "oncelog_group_initialisations_parked"
 OLDEST_FLUSH: Final = "oncelog_oldest_flush_seconds"
 
 METRICS: Final = (
-    Metric(OPENED, Kind.COUNTER, (), "Transactions that began: their first partition was registered."),
+    Metric(OPENED, Kind.COUNTER, (), "Transactions whose first partition was registered."),
     Metric(
         ENDED,
         Kind.COUNTER,
         ("result", "reason"),
-        "Transactions that were decided: `commit` or `abort`, and why (a request, or the broker itself).",
+        "Transactions that were decided: `commit` or `abort`, and the reason (a request, or the broker itself).",
     ),
     Metric(
         FENCES,
         Kind.COUNTER,
         ("reason",),
-        "Producer epochs bumped by someone other than the holder: another instance, another producer of"
+        "Producer epochs bumped by another party than the producer itself: another instance, another producer of"
         " the group, a timeout or an operator.",
     ),
-    Metric(INITIALISATIONS, Kind.COUNTER, ("kind",), "InitProducerId with a transactional id: `new` or `recovered`."),
+    Metric(
+        INITIALISATIONS,
+        Kind.COUNTER,
+        ("kind",),
+        "Transactional InitProducerId requests: `new` or `recovered`.",
+    ),
     Metric(
         REFUSED,
         Kind.COUNTER,
@@ -77,36 +83,41 @@ METRICS: Final = (
         WAITS,
         Kind.HISTOGRAM,
         ("request", "outcome"),
-        "How long requests were parked until the previous transaction was complete: `done`, `gave_up` (answered"
+        "The time that requests were parked until the previous transaction was complete: `done`, `gave_up` (answered"
         " with CONCURRENT_TRANSACTIONS) or `closed` (the connection was closed).",
     ),
-    Metric(PARKED, Kind.GAUGE, (), "Requests that are parked now."),
+    Metric(PARKED, Kind.GAUGE, (), "Requests that are parked at present."),
     Metric(EXPIRED, Kind.COUNTER, (), "Transactional ids forgotten after transactional.id.expiration.ms."),
     Metric(KNOWN_IDS, Kind.GAUGE, (), "Transactional ids that the broker knows."),
-    Metric(CLAIMS_MADE, Kind.COUNTER, (), "Group-aware InitProducerIds that claimed their partitions."),
+    Metric(CLAIMS_MADE, Kind.COUNTER, (), "Group-aware InitProducerId requests that claimed their partitions."),
     Metric(
         CLAIMS_DROPPED,
         Kind.COUNTER,
         ("reason",),
-        "Times that claims of a group were dropped: with an offset, the group, its last member, a transactional id, or"
-        " by hand.",
+        "Times that claims of a group were dropped: with an offset, the group, its last member, a transactional id,"
+        " or by an operator.",
     ),
-    Metric(CLAIMED, Kind.GAUGE, (), "Partitions of groups that a producer has claimed."),
-    Metric(PARKED_IN_GROUPS, Kind.GAUGE, (), "Group-aware InitProducerIds that wait for others of their group."),
+    Metric(CLAIMED, Kind.GAUGE, (), "Partitions of groups that a producer claims at present."),
+    Metric(
+        PARKED_IN_GROUPS,
+        Kind.GAUGE,
+        (),
+        "Group-aware InitProducerId requests that wait at present for others of their group.",
+    ),
     Metric(
         OLDEST_FLUSH,
         Kind.GAUGE,
         (),
-        "How long the longest flush of a log has been under way, or has waited for space or descriptors; 0: none.",
+        "The age of the oldest running flush of a log, including waits for space or descriptors; 0: none.",
     ),
 )
-"""Every metric of the broker."""
+"""All metrics of the broker."""
 
 _BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 class _Observations:
-    """One histogram: how many fell into each bucket, and their sum."""
+    """The number of observations in each bucket of one histogram, and the sum of the observations."""
 
     __slots__ = ("buckets", "total")
 
@@ -116,7 +127,7 @@ class _Observations:
 
 
 class Metrics:
-    """The numbers of one broker; all on the event loop's thread."""
+    """The metrics of one broker. All methods are called on the event loop's thread."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, tuple[str, ...]], float] = {}
@@ -125,12 +136,12 @@ class Metrics:
         self._registry: CollectorRegistry | None = None
 
     def count(self, name: str, *labels: str, amount: float = 1) -> None:
-        """Add to a counter; `labels` are the values, in the table's order."""
+        """Add `amount` to a counter; `labels` are the labels' values in the table's order."""
         key = (name, labels)
         self._counts[key] = self._counts.get(key, 0) + amount
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
-        """Add an observation to a histogram."""
+        """Add an observation of `seconds` to a histogram."""
         key = (name, labels)
         seen = self._observations.get(key)
         if seen is None:
@@ -139,7 +150,7 @@ class Metrics:
         seen.total += seconds
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
-        """Set the function that reads a gauge when metrics are read."""
+        """Set the function that returns a gauge's value when metrics are read."""
         assert _BY_NAME[name].kind is Kind.GAUGE, name
         self._gauges[name] = read
 
@@ -155,7 +166,7 @@ class Metrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """This broker's registry of prometheus-client, made when first asked for."""
+        """This broker's registry of prometheus-client, created at the first access."""
         if self._registry is None:
             from prometheus_client import CollectorRegistry
 
@@ -164,17 +175,17 @@ class Metrics:
         return self._registry
 
     def exposition(self) -> bytes:
-        """All metrics as Prometheus' text format 0.0.4."""
+        """Return all metrics in Prometheus' text format 0.0.4."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
 
     def describe(self) -> Iterator[Any]:
-        """For the registry: names only, nothing is read."""
+        """Return no metrics, so that the registry reads no value when the collector is registered."""
         return iter(())
 
     def collect(self) -> Iterator[Any]:
-        """For the registry: one family for each row of the table."""
+        """Return one metric family for each row of the table; prometheus-client's registry calls this."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for metric in METRICS:
@@ -210,30 +221,31 @@ def _cumulative(seen: _Observations) -> list[tuple[str, float]]:
 _PAGE: Final = """\
 # Metrics
 
-With `metrics.listener` set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
-Without it nothing listens.
+If `metrics.listener` is set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
+Otherwise it does not listen.
 
-`GET /health` is answered there with 200, or with 503 and the reason:
+`GET /health` is answered there with 200, or with 503 and the reason if one of these conditions holds:
 
-* the data directory has failed;
-* a flush of a log has not ended for `health.flush.max.ms`: the disk is full, or does not answer. With `durability=os`
-  it says the same about the disk, though no writer waits for it;
-* the check itself cannot write and sync a small file, `.health-probe`, in the data directory, or that takes longer than
-  `health.probe.timeout.ms`. So a broker that nobody writes to notices a disk that does not answer, too. At most one
-  such probe begins per `health.probe.interval.ms`, and at most one is under way; checks in between share its outcome;
-* the broker is stopping.
+* The data directory has failed.
+* A flush of a log has not ended for `health.flush.max.ms`, because the disk is full or does not respond. With
+  `durability=os` the check reports the same about the disk, although no producer waits for it.
+* The check cannot write and sync a small file, `.health-probe`, in the data directory, or that takes longer than
+  `health.probe.timeout.ms`. In this way, a broker that receives no records also notices a disk that does not respond.
+  At most one probe begins per `health.probe.interval.ms`, and at most one runs at a time; checks in between get its
+  result.
+* The broker is stopping.
 
-The listener opens when the coordinators have read their logs: until then the connection is refused. A broker whose
-event loop is held up answers late, so give a health check a time limit. Single partitions that are offline do not make
-a broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker answers, its
-data directory has not failed and takes that small write; it does not look at flushes.
+The listener opens when the coordinators have read their logs; until then connections are refused. A broker whose event
+loop is blocked answers late, so give a health check a time limit. Single partitions that are offline do not make a
+broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker answers, its data
+directory has not failed and the small write succeeds; it does not check flushes.
 
 In Python, `broker.metrics.registry` is a registry of prometheus-client.
 
-Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) is also a line in the log, which
-gives the reason, the client that caused it (id and host), the request, and the producer's epochs before and after.
-Past `logging.max.lines.per.second` lines of one event are suppressed and counted; the metrics go on counting each.
-Waits up to 100 ms are normal, and are logged at level debug.
+Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) is also a line in the log. The line
+has the reason, the client that caused the event (id and host), the request, and the producer's epochs before and after.
+Beyond `logging.max.lines.per.second`, lines of one event are suppressed and counted; the metrics still count every
+event. Waits up to 100 ms are normal, and are logged at level debug.
 
 | name | kind | labels | meaning |
 |---|---|---|---|
@@ -242,7 +254,7 @@ Waits up to 100 ms are normal, and are logged at level debug.
 
 
 def metrics_markdown() -> str:
-    """The text of docs/metrics.md."""
+    """Return the text of docs/metrics.md."""
     rows = []
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)

@@ -1,11 +1,11 @@
-"""The broker: makes the parts, joins them, starts and stops them in order.
+"""Create the parts of the broker, connect them, and start and stop them in order.
 
-Start: data directory (recovery) → metadata → partitions → coordinators replay → listener → ready. Stop: no new
-connections, no new requests, requests in hand answered within `shutdown.timeout.ms`, coordinators, flush, clean
-shutdown marker. Decides nothing else: every answer is a handler's.
+Start: data directory (recovery) → metadata → partitions → replay of the coordinators' logs → listener → ready. Stop: no
+new connections, no new requests, running requests answered within `shutdown.timeout.ms`, coordinators, flush, marker of
+the clean shutdown. The handlers decide everything else.
 
-When the data directory fails as a whole, the broker goes on answering (errors, and reads of what is on disk) until it
-is stopped; `failure` and `wait_failed` say so to who runs it.
+If the data directory fails as a whole, the broker continues to answer, with errors and with reads of data on disk,
+until it is stopped. `failure` and `wait_failed` report the failure to the program that runs the broker.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ if TYPE_CHECKING:
 
 
 class BrokerStartError(RuntimeError):
-    """The broker cannot start; the text says why and what to do."""
+    """The error of a broker that cannot start; its text states the reason and the remedy."""
 
 
 class BrokerNode:
-    """The parts of a broker, and what its handlers need of them (`BrokerServices`). Programs use `embedded.Broker`.
+    """The parts of a broker, and the services that its handlers use (`BrokerServices`). Programs use `embedded.Broker`.
 
-    Arguments are those of `Broker`, and the ports that tests and simulations replace. Raises ConfigError.
+    The arguments are those of `Broker`, and ports that tests and simulations replace. Raises ConfigError for an invalid
+    setting.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class BrokerNode:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if isinstance(config, BrokerConfig):
             if settings:
-                raise TypeError("give settings as keywords or as a BrokerConfig, not both")
+                raise TypeError("pass settings either as keyword arguments or as a BrokerConfig, not both")
             self.config = config
         else:
             given = {"listeners": "PLAINTEXT://127.0.0.1:0", "logging.level": "warning"}
@@ -141,50 +142,53 @@ class BrokerNode:
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the data directory accepts no writes any more; None while it does. Only a new broker can use it again."""
+        """The error after which the data directory accepts no writes, or None. Only a new broker can use it again."""
         return self.log_manager.failed
 
     async def wait_failed(self) -> KafkaError:
-        """Return the `failure` as soon as there is one."""
+        """Wait until the data directory fails; return the error that `failure` then has."""
         await self._failed.wait()
         assert self.failure is not None
         return self.failure
 
-    # ---- who it is
+    # ---- identity and addresses
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, from the data directory."""
+        """The cluster's id, which the data directory stores."""
         return self.metadata.cluster_id
 
     @property
     def port(self) -> int:
-        """The port that clients connect to."""
+        """The port that the broker advertises to its clients."""
         return self._endpoint(None)[1]
 
     @property
     def host(self) -> str:
-        """The host that clients are told to connect to."""
+        """The host that the broker advertises to its clients."""
         return self._endpoint(None)[0]
 
     @property
     def address(self) -> str:
-        """`host:port`, for bootstrap.servers."""
+        """The broker's `host:port`, for bootstrap.servers."""
         host, port = self._endpoint(None)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def endpoint(self, connection: ConnectionInfo) -> tuple[str, int]:
-        """The address to tell the client of this connection (`advertised.listeners`)."""
+        """Return the (host, port) that the client of this connection should use (`advertised.listeners`)."""
         return self._endpoint(connection)
 
     def served_apis(self) -> list[ServedApi]:
-        """Every API that has a handler, by ascending key."""
+        """Return every API that has a handler, by ascending key."""
         return [ServedApi(api.key, api.announced_from, api.versions.high) for api in self.dispatcher.apis()]
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
-        """(node id, host, port) of the broker that leads a partition, as this client reaches it."""
+        """Return (node id, host, port) of the broker that leads a partition, with an address the client can reach."""
         assert self.metadata.topic(topic) is not None, (topic, index)
-        return (self.metadata.node_id, *self._endpoint(connection))  # the metadata knows one broker so far
+        return (
+            self.metadata.node_id,
+            *self._endpoint(connection),
+        )  # the only broker leads every partition
 
     def _endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
         assert self._listener is not None, "started"
@@ -194,7 +198,7 @@ class BrokerNode:
             return advertised.host, advertised.port or port
         host = self._listener.host
         if host in ("", "0.0.0.0", "::"):
-            # Every interface: the address by which the client came is one that it can reach.
+            # The listener is bound to all interfaces. The client can reach the address to which it has connected.
             host = connection.local_address[0].removeprefix("::ffff:") if connection is not None else "127.0.0.1"
         return host, port
 
@@ -202,7 +206,7 @@ class BrokerNode:
 
     @cached_property
     def group_coordinator(self) -> GroupCoordinator:
-        """Groups and their offsets."""
+        """The coordinator of consumer groups and their offsets."""
         from .coordinator.group.coordinator import GroupCoordinator
         from .coordinator.state_log import StateLog
 
@@ -219,7 +223,7 @@ class BrokerNode:
 
     @cached_property
     def transaction_coordinator(self) -> TransactionCoordinator:
-        """Transactions."""
+        """The coordinator of transactions."""
         from .coordinator.state_log import StateLog
         from .coordinator.transaction.coordinator import TransactionCoordinator
         from .coordinator.transaction.gateway import LocalPartitionGateway
@@ -238,7 +242,7 @@ class BrokerNode:
 
     @cached_property
     def group_initialiser(self) -> GroupAwareInitialiser:
-        """Producers of consumer groups, and the partitions that they claim."""
+        """The service that initialises producers for consumer groups and keeps their claims of partitions."""
         from .coordinator.state_log import StateLog
         from .coordinator.transaction.group_claims import GroupClaims
         from .coordinator.transaction.group_events import GroupEvents
@@ -272,7 +276,7 @@ class BrokerNode:
     # ---- start and stop
 
     async def start(self) -> None:
-        """Start; returns when requests are answered. Raises BrokerStartError."""
+        """Start the broker; return when it accepts requests. Raises BrokerStartError."""
         try:
             await self._start()
         except BaseException:
@@ -298,7 +302,7 @@ class BrokerNode:
         await self._complete_metadata()
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
-        initialiser = self.group_initialiser  # listens from here on to what the coordinators find
+        initialiser = self.group_initialiser  # made first: it follows the coordinators' replays
         await self.group_coordinator.start()
         await self.transaction_coordinator.start()
         initialiser.start()
@@ -309,7 +313,7 @@ class BrokerNode:
         except OSError as error:
             raise BrokerStartError(
                 f"Cannot listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
-                " Stop what uses the port, or set `listeners`."
+                " Stop the program that uses the port, or change `listeners`."
             ) from error
         self._listener = listener
         self.group_coordinator.begin_sessions()
@@ -329,17 +333,17 @@ class BrokerNode:
         except OSError as error:
             raise BrokerStartError(
                 f"Cannot serve metrics on {row.host or '*'}:{row.port}: {error.strerror or error}."
-                " Stop what uses the port, or set `metrics.listener`."
+                " Stop the program that uses the port, or change `metrics.listener`."
             ) from error
         self.metrics_listener = listener
         self.metrics.watch(OLDEST_FLUSH, lambda: self.log_manager.oldest_flush_s)
 
     def check_disk(self) -> asyncio.Future[str | None]:
-        """What keeps the disk of the data directory from taking a small write; None when nothing does."""
+        """Return a future of the reason why the data directory's disk fails a small write; None if it succeeds."""
         return self._disk_probe.check()
 
     async def _problem(self) -> str | None:
-        """What keeps the broker from serving; None when nothing does."""
+        """Return the reason why the broker cannot serve, or None if it can."""
         failed = self.log_manager.failed
         if failed is not None:
             return failed.message
@@ -350,11 +354,11 @@ class BrokerNode:
             return await self.check_disk()
         return (
             f"The disk has not finished a flush for {flush_s:.1f} s, more than health.flush.max.ms = {limit_ms}."
-            " Writers with acks=all wait. See whether the disk is full or does not answer."
+            " Producers with acks=all wait. Check whether the disk is full or does not respond."
         )
 
     async def _complete_metadata(self) -> None:
-        """Record what a fresh data directory, or a changed setting, lacks: internal topics and feature levels."""
+        """Create missing internal topics, and record feature levels that are missing or that a setting has changed."""
         config = self.config
         pending: list[asyncio.Future[Any]] = []
         wanted = {
@@ -376,12 +380,15 @@ class BrokerNode:
             await change
 
     def _load_handlers(self) -> None:
-        """Import one handler at a time while nothing else is to do, so that no first request waits for it."""
+        """Import one handler at a time while the event loop is idle, so that first requests do not wait for imports."""
         if self._running and self.dispatcher.load_one():
             self._warm_up = asyncio.get_running_loop().call_later(0.005, self._load_handlers)
 
     async def stop(self) -> None:
-        """Stop in order; afterwards everything acknowledged, and under a clean stop everything written, is on disk."""
+        """Stop the broker's parts in order.
+
+        Afterwards all acknowledged data is on disk, and after a clean stop all written data.
+        """
         if not self._running:
             if self._temporary is not None:
                 self._temporary.cleanup()

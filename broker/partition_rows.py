@@ -1,6 +1,7 @@
-"""Goes in slices through the rows of requests that name partitions by topic.
+"""Process in slices the rows of requests that name partitions by topic.
 
-OffsetCommit and TxnOffsetCommit name offsets in the same fields, and the results of OffsetDelete have those of theirs.
+OffsetCommit and TxnOffsetCommit name offsets in the same fields, and the results of OffsetDelete have the same fields
+as theirs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from .coordinator.group.coordinator import Commit
 from .steps import Steps
 
 FEW: Final = 100
-"""A request for at most this many partitions is committed in one turn, without preparation."""
+"""A request for at most this many partitions is committed in one turn of the event loop, without preparation."""
 
 ROWS_AT_ONCE: Final = 100
-"""How many rows are gone through in one step."""
+"""The number of rows that are processed in one step."""
 
 TopicT = TypeVar("TopicT")
 
@@ -37,7 +38,7 @@ class _Topic(Protocol):
 
 
 def partitions_of(topics: Iterable[tuple[str, Sequence[int]]]) -> Steps[frozenset[tuple[str, int]]]:
-    """Return the partitions of topics that come with the indexes of theirs."""
+    """Return the partitions of pairs of a topic and its partition indexes."""
     partitions: set[tuple[str, int]] = set()
     for name, indexes in topics:
         for start in range(0, len(indexes), ROWS_AT_ONCE):
@@ -51,7 +52,7 @@ def partitions_of(topics: Iterable[tuple[str, Sequence[int]]]) -> Steps[frozense
 def commits_of(
     topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
 ) -> Steps[list[Commit]]:
-    """Return the commits of a request, in its order."""
+    """Return the commits of a request in the order of its rows."""
     commits: list[Commit] = []
     for topic in topics:
         for start in range(0, len(topic.partitions), ROWS_AT_ONCE):
@@ -75,7 +76,7 @@ def results_of(
 ) -> Steps[list[TopicT]]:
     """Return the results for a request's topics; `codes` has one code for each of its rows, in order.
 
-    `new_topic(name=..., partitions=...)` and `new_partition(index, code)` are the types of the results.
+    `new_topic(name=..., partitions=...)` and `new_partition(index, code)` create the results.
     """
     remaining = iter(codes)
     results: list[TopicT] = []

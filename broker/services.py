@@ -1,7 +1,7 @@
-"""Broker services available to handlers.
+"""Define the broker services that handlers use.
 
-`Broker` implements them. Handlers, the dispatcher and their shared rules depend on this interface only, so that imports
-go downwards.
+`BrokerNode` implements the interface. Handlers, the dispatcher and the rules they share depend on this interface only,
+so that imports go in one direction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .metrics import Metrics
 from .ports import Clock, Threads
 from .replica_manager import ReplicaManager
 
-if TYPE_CHECKING:  # imported when first used, not at start
+if TYPE_CHECKING:  # imported at their first use, not at start
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
     from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
@@ -34,7 +34,7 @@ class ServedApi(NamedTuple):
 
 
 class BrokerServices(Protocol):
-    """The parts of a broker."""
+    """The parts of a broker that handlers use."""
 
     config: BrokerConfig
     clock: Clock
@@ -49,36 +49,36 @@ class BrokerServices(Protocol):
 
     @property
     def metadata(self) -> Metadata:
-        """Topics, features and producer ids."""
+        """The cluster's topics, features and producer ids."""
 
     @property
     def cluster_id(self) -> str:
         """The cluster's id."""
 
     def check_disk(self) -> asyncio.Future[str | None]:
-        """What keeps the disk of the data directory from taking a small write; None when nothing does."""
+        """Return a future of the reason why the data directory's disk fails a small write; None if it succeeds."""
 
     @property
     def group_coordinator(self) -> GroupCoordinator:
-        """Groups and their offsets."""
+        """The coordinator of consumer groups and their offsets."""
 
     @property
     def transaction_coordinator(self) -> TransactionCoordinator:
-        """Transactions."""
+        """The coordinator of transactions."""
 
     @property
     def group_initialiser(self) -> GroupAwareInitialiser:
-        """Producers of consumer groups, and the partitions that they claim."""
+        """The service that initialises producers for consumer groups and keeps their claims of partitions."""
 
     def endpoint(self, connection: ConnectionInfo) -> tuple[str, int]:
-        """(host, port) that the client of this connection is told to use."""
+        """Return the (host, port) that the client of this connection should use."""
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
-        """(node id, host, port) of the broker that leads a partition, as this client reaches it."""
+        """Return (node id, host, port) of the broker that leads a partition, with an address the client can reach."""
 
     @property
     def log_manager(self) -> Logs:
-        """All logs."""
+        """The logs of all partitions."""
 
     def served_apis(self) -> list[ServedApi]:
-        """Every API that has a handler, by ascending key."""
+        """Return every API that has a handler, by ascending key."""

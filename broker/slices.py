@@ -1,7 +1,7 @@
-"""Long work in slices, so that the event loop answers others in between.
+"""Divide long work into slices, so that the event loop runs other tasks in between.
 
-The size of a slice is a count of items, never a time: the same input takes the same turns in every run, which the
-simulation relies on. Choose it so that one slice takes a millisecond at most.
+The size of a slice is a number of items and never a time: the same input takes the same number of turns in every run,
+and the simulation relies on that. Choose a size for which one slice takes at most a millisecond.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ ItemT = TypeVar("ItemT")
 
 
 async def in_slices(items: Iterable[ItemT], size: int) -> AsyncIterator[ItemT]:
-    """Iterate over `items`; other tasks run after every `size` of them.
+    """Iterate over `items`; other tasks run after every `size` items.
 
-    The caller's state may change during each pause: iterate over a copy of a collection that others modify, and check
-    again whatever the next item relies on.
+    The caller's state may change during each pause. Iterate over a copy of a collection that other tasks modify, and
+    after each pause check again the state on which the next item depends.
     """
     assert size > 0, size
     for count, item in enumerate(items, 1):
