@@ -12,299 +12,350 @@ class BrokerKeywords(TypedDict, total=False):
     node_id: int
     """The broker's id in the cluster."""
     listeners: str | Iterable[str]
-    """Where to listen: NAME://HOST:PORT. An empty host is every interface, port 0 any free port."""
+    """The address on which the broker listens, as NAME://HOST:PORT. An empty host means all interfaces; port 0
+    means any free port.
+    """
     advertised_listeners: str | Iterable[str]
-    """The addresses to which clients connect. Empty: the host of `listeners`, or where that is every interface, the
-    address to which the client has connected.
+    """The address that the broker tells clients to connect to. Empty: the host of `listeners`, or, if that host
+    means all interfaces, the address to which the client has connected.
     """
     listener_security_protocol_map: str | Iterable[str]
-    """The protocol of each listener name, as NAME:PROTOCOL. Names other than PLAINTEXT must be in it, and those
-    that `listeners` and `advertised.listeners` use must have PLAINTEXT, the only protocol of this release.
+    """The protocol of each listener name, as NAME:PROTOCOL. Every name other than PLAINTEXT that `listeners` or
+    `advertised.listeners` uses must be listed with PLAINTEXT, the only protocol that this release supports.
     """
     metrics_listener: str
-    """Address (host:port) of `GET /metrics`, for Prometheus, and of `GET /health`. Empty: none."""
+    """The address (host:port) on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`. Empty:
+    none.
+    """
     health_flush_max_ms: int
-    """`GET /health` is answered with 503 when a flush to disk has not ended for longer than this."""
+    """The longest time in ms that a flush to disk may take before `GET /health` is answered with 503."""
     health_probe_interval_ms: int
-    """A health check writes and syncs a small file in the data directory, but no more often than this; checks in
-    between share the outcome.
+    """The shortest time in ms between two health probes. A probe writes and syncs a small file in the data
+    directory; health checks between two probes get the result of the first.
     """
     health_probe_timeout_ms: int
-    """The disk counts as not answering while such a file is not on disk for longer than this. `oncelog health`
-    itself waits 2500 ms.
+    """The time in ms after which a health probe that has not finished counts as failed. `oncelog health` waits at
+    most 2500 ms for the broker's response.
     """
     broker_rack: str
-    """The broker's rack, which clients see."""
+    """The broker's rack, which the broker reports to clients."""
     inter_broker_protocol_version: Literal["4.0", "4.1"]
-    """Level of the optional protocol features. 4.1 allows the transaction extension, 4.0 does not."""
+    """The level of the optional protocol features. 4.1 enables the transaction extension; 4.0 disables it."""
     transaction_version: int
-    """Finalized level of the feature transaction.version (KIP-890): 2 bumps the epoch with every transaction."""
+    """The finalized level of the feature transaction.version (KIP-890). With 2, every transaction bumps the
+    producer epoch.
+    """
     socket_request_max_bytes: int
-    """Largest request in bytes; larger ones close the connection."""
+    """The largest request in bytes. The broker closes the connection of a client that sends a larger one."""
     socket_listen_backlog_size: int
-    """Connections that may wait to be accepted; clients of further ones try again after a second. Kafka's default
-    is 50, which is too few when many clients connect together.
+    """The number of connections that may wait to be accepted. Clients beyond it retry after a second. Kafka's
+    default of 50 is too small when many clients connect at the same time.
     """
     socket_send_buffer_bytes: int
-    """SO_SNDBUF of connections in bytes; -1: the system's default."""
+    """The size in bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default."""
     socket_receive_buffer_bytes: int
-    """SO_RCVBUF of connections in bytes; -1: the system's default."""
+    """The size in bytes of a connection's receive buffer (SO_RCVBUF). -1: the operating system's default."""
     max_connections: int
-    """Most connections at a time; further ones are closed."""
+    """The most connections that may be open at a time. Further connections are closed at once."""
     max_open_files: int
-    """Most data files open at a time, at most half of the process's limit of descriptors (ulimit -n); others are
-    reopened when they are used. Connections get the rest of the limit. -1: half of it, at most 16384.
+    """The most data files that are open at a time, limited to half of the process's limit of file descriptors
+    (ulimit -n). Other files are reopened when they are used. Connections get the remaining descriptors. -1: half of
+    the limit, at most 16384.
     """
     max_connections_per_ip: int
-    """Most connections at a time from one address."""
+    """The most connections that may be open at a time from one address. Further connections are closed at once."""
     connections_max_idle_ms: int
-    """A connection without requests and responses for this long is closed; 0 or less: never."""
+    """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
     connection_max_inflight_requests: int
-    """Requests of a connection that may wait for their response; at the limit the broker stops reading from it."""
+    """The most requests of one connection that may wait for their responses. At this limit the broker stops reading
+    from the connection.
+    """
     connection_write_buffer_bytes: int
-    """Response bytes that a slow client may leave unread before the broker stops executing its requests."""
+    """The response bytes that a client may leave unread before the broker stops executing the client's requests."""
     queued_max_request_bytes: int
-    """Memory for requests being received, over all connections. Beyond it requests wait, small ones least, and the
-    connection that sends most slowly is closed. 0 or less: no limit, which is Kafka's default.
+    """The memory in bytes for requests that are being received on all connections. At this limit requests wait,
+    small ones least, and the connection that sends most slowly is closed. 0 or less: no limit, which is Kafka's
+    default.
     """
     queued_max_response_bytes: int
-    """Memory for responses that clients have not read, over all connections. A Fetch response has at most half of
-    what is left of it; beyond it, connections of clients that read nothing are closed.
+    """The memory in bytes for responses that clients have not read, on all connections. A Fetch response gets at
+    most half of the free part. Beyond this limit, connections of clients that read nothing are closed.
     """
     connection_write_stall_ms: int
-    """How long a client may read nothing of its responses while queued.max.response.bytes is used up."""
+    """The time in ms for which a client may read nothing of its responses while queued.max.response.bytes is
+    exceeded. Then its connection is closed.
+    """
     connection_request_idle_ms: int
-    """A connection with a partly received request is closed when no more of it arrives for this long. 0 or less:
-    never.
+    """The time in ms after which a connection is closed if a request has arrived in part and no more of it arrives.
+    0 or less: never.
     """
     shutdown_timeout_ms: int
-    """How long a stop waits for running requests before it closes their connections."""
+    """The longest time in ms that a stopping broker waits for running requests before it closes their connections."""
     fetch_max_bytes: int
-    """Largest Fetch response in bytes, whatever the client asks for."""
+    """The largest Fetch response in bytes, even if the client requests more."""
     max_incremental_fetch_session_cache_slots: int
-    """Most incremental fetch sessions (KIP-227)."""
+    """The most incremental fetch sessions (KIP-227) that the broker keeps. 0: none."""
     max_incremental_fetch_session_cache_partitions: int
-    """Most partitions in all incremental fetch sessions together; beyond it, a Fetch has no session."""
+    """The most partitions in all incremental fetch sessions together. A Fetch that would exceed it gets no session."""
     request_max_elements: int
-    """Most array elements (topics, partitions, keys, ...) and tagged fields in a request; one with more closes its
-    connection before they are decoded.
+    """The most array elements (topics, partitions, keys, ...) and tagged fields in a request. The broker closes the
+    connection of a client that sends a request with more, before it decodes them.
     """
     response_max_rows: int
-    """Most rows (partitions, offsets, members, settings, ...) in a response; a request for more is INVALID_REQUEST."""
+    """The most rows (partitions, offsets, members, settings, ...) in a response. A request for more fails with
+    INVALID_REQUEST.
+    """
     response_max_bytes: int
-    """Largest response without records, in bytes; a request for a larger one is INVALID_REQUEST. Clients have such
-    a limit as well.
+    """The largest response in bytes, not counting records. A request for a larger one fails with INVALID_REQUEST.
+    Clients limit the size of responses too.
     """
     max_concurrent_large_requests: int
-    """Large requests (with hundreds of elements or response rows) that are decoded, executed and answered at the
-    same time; others wait in order. Small requests never wait. More slots need more memory. As many large requests
-    again may wait for the end of a transaction; a further one is told CONCURRENT_TRANSACTIONS.
+    """The most large requests (with hundreds of elements or response rows) that are decoded, executed and answered
+    at the same time. Further ones wait in order; small requests never wait. A higher value needs more memory. The
+    same number of large requests may also wait for the end of a transaction; a further one fails with
+    CONCURRENT_TRANSACTIONS.
     """
     num_partitions: int
-    """Partitions of a topic created without a number."""
+    """The number of partitions of a topic that is created without a number."""
     topic_max_partitions: int
-    """Most partitions that one topic may have; a larger number is INVALID_PARTITIONS."""
+    """The most partitions that a topic may have. A request for more fails with INVALID_PARTITIONS."""
     request_max_new_partitions: int
-    """Most partitions that one CreateTopics, CreatePartitions or Metadata may create; a request for more is
-    POLICY_VIOLATION. Kafka has the same bound, without a name.
+    """The most partitions that one CreateTopics, CreatePartitions or Metadata request may create. A request for
+    more fails with POLICY_VIOLATION. Kafka has the same limit, but no setting for it.
     """
     max_partitions: int
-    """Most partitions of all topics together, including topics that are created automatically; a request for more
-    is POLICY_VIOLATION.
+    """The most partitions of all topics together, including topics that are created automatically. A request for
+    more fails with POLICY_VIOLATION.
     """
     default_replication_factor: int
-    """Replicas of a topic; a single node has one."""
+    """The number of replicas of a topic. Must be 1 (or -1, the default), because there is a single node."""
     min_insync_replicas: int
-    """Replicas that acks=all needs; a single node has one."""
+    """The number of in-sync replicas that acks=all needs. Must be 1 (or -1, the default), because there is a single
+    node.
+    """
     auto_create_topics_enable: bool
-    """Create a topic when a client asks for its metadata."""
+    """Whether a topic is created when a client requests its metadata."""
     delete_topic_enable: bool
-    """Whether DeleteTopics is allowed."""
+    """Whether clients may delete topics with DeleteTopics."""
     message_max_bytes: int
-    """Largest record batch in bytes, as compressed by the client."""
+    """The largest record batch in bytes, as compressed by the client."""
     max_batch_objects: int
-    """Most records and record headers, counted together, in a batch of a producer; more are MESSAGE_TOO_LARGE."""
+    """The most records and record headers, counted together, in a producer's batch. A batch with more fails with
+    MESSAGE_TOO_LARGE.
+    """
     max_record_headers: int
-    """Most headers of one record of a producer; more are INVALID_RECORD."""
+    """The most headers of one record from a producer. A record with more fails with INVALID_RECORD."""
     max_decompressed_bytes: int
-    """Largest batch of a producer when decompressed; a larger one is MESSAGE_TOO_LARGE."""
+    """The largest decompressed size in bytes of a producer's batch. A larger batch fails with MESSAGE_TOO_LARGE."""
     max_concurrent_decompressions: int
-    """Batches of more than 1 MiB when decompressed that are checked at the same time; each may take
+    """The most batches of more than 1 MiB decompressed size that are checked at the same time. Each may use
     `max.decompressed.bytes` of memory.
     """
     compression_type: Literal["producer"]
-    """Batches are stored as the producer compressed them."""
+    """The compression of stored batches. The only value is producer: batches are stored as the producer compressed
+    them.
+    """
     compression_gzip_level: int
-    """Accepted for topics that set it; producers compress."""
+    """Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can set it."""
     compression_lz4_level: int
-    """Accepted for topics that set it; producers compress."""
+    """Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can set it."""
     compression_zstd_level: int
-    """Accepted for topics that set it; producers compress."""
+    """Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can set it."""
     unclean_leader_election_enable: bool
-    """Accepted; with a single replica there is nothing to elect."""
+    """Has no effect, because a partition has a single replica and no other leader can be elected."""
     log_dirs: str
-    """The data directory."""
+    """The path of the data directory."""
     durability: Literal["flush", "os"]
-    """flush: acks=all responses, and visibility to consumers, wait for fdatasync. os: for the page cache only."""
+    """When data counts as written. flush: acks=all responses are sent, and consumers see records, after fdatasync.
+    os: after the write to the operating system's page cache.
+    """
     log_reserve_bytes: int
-    """Disk space kept for transaction markers and internal topics: Produce is refused below it."""
+    """The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused
+    when less is free.
+    """
     log_reserve_decision_bytes: int
-    """The last part of log.reserve.bytes, at most half of it: kept for the decisions and markers of transactions
-    and for requests that free space. Offset commits and new transactions are refused below it.
+    """The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for the decisions and markers of
+    transactions and for requests that free space. Offset commits and new transactions are refused when less is
+    free.
     """
     log_segment_bytes: int
-    """A segment is rolled at this size in bytes."""
+    """The size in bytes at which a new segment is begun."""
     log_roll_ms: int
-    """A segment is rolled at this age; -1: log.roll.hours decides."""
+    """The age in ms at which a new segment is begun. -1: log.roll.hours applies."""
     log_roll_hours: int
-    """A segment is rolled at this age."""
+    """The age in hours at which a new segment is begun, unless log.roll.ms is set."""
     log_roll_jitter_ms: int
-    """Random part of the age; -1: log.roll.jitter.hours decides."""
+    """The largest random time in ms that is subtracted from the age at which a new segment is begun. -1:
+    log.roll.jitter.hours applies.
+    """
     log_roll_jitter_hours: int
-    """Random part of the age at which segments are rolled."""
+    """The largest random time in hours that is subtracted from the age at which a new segment is begun, unless
+    log.roll.jitter.ms is set.
+    """
     log_roll_min_ms: int
-    """A segment is not rolled for its age until it has existed this long, whatever segment.ms is and whatever
-    timestamps the records have.
+    """The shortest time in ms before a segment is replaced by a new one because of its age, regardless of
+    segment.ms and the records' timestamps.
     """
     log_max_segments: int
-    """A partition with this many segments gets new ones only at the largest size of a file or an index, whatever
-    segment.bytes is, until retention or compaction has removed some.
+    """The number of segments at which segment.bytes no longer applies to a partition. The partition then begins new
+    segments only when a file or an index reaches its largest possible size, until retention or compaction removes
+    segments.
     """
     log_retention_ms: int
-    """How long records are kept; -1: forever."""
+    """The time in ms for which records are kept. -1: forever; -2: log.retention.minutes or log.retention.hours
+    applies.
+    """
     log_retention_minutes: int
-    """How long records are kept, unless log.retention.ms is set."""
+    """The time in minutes for which records are kept, unless log.retention.ms is set. -1: forever; -2:
+    log.retention.hours applies.
+    """
     log_retention_hours: int
-    """How long records are kept, unless a finer unit is set."""
+    """The time in hours for which records are kept, unless it is set in a finer unit. -1: forever."""
     log_retention_bytes: int
-    """How much of a partition is kept, in bytes; -1: no limit."""
+    """The size in bytes beyond which the oldest segments of a partition are deleted. -1: no limit."""
     log_retention_check_interval_ms: int
-    """How often retention is checked."""
+    """The time in ms between two checks for segments that retention deletes."""
     log_cleanup_policy: str | Iterable[str]
-    """Delete old records, or compact."""
+    """What happens to old records. delete: their segments are deleted; compact: the newest record of each key is
+    kept.
+    """
     log_cleaner_enable: bool
-    """Whether compacted topics are compacted."""
+    """Whether topics with the cleanup policy compact are compacted."""
     log_cleaner_backoff_ms: int
-    """How often the cleaner looks for work."""
+    """The time in ms between two searches of the log cleaner for logs to compact."""
     log_cleaner_delete_retention_ms: int
-    """How long tombstones are kept."""
+    """The time in ms for which compaction keeps tombstones."""
     log_cleaner_min_cleanable_ratio: float
-    """Share of uncleaned bytes at which a log is compacted."""
+    """The share of uncleaned bytes (0 to 1) at which a log is compacted."""
     log_cleaner_min_compaction_lag_ms: int
-    """Younger records are not compacted."""
+    """The age in ms below which records are not compacted."""
     log_cleaner_max_compaction_lag_ms: int
-    """Older records are compacted whatever the ratio."""
+    """The age in ms at which records are compacted even if the share of uncleaned bytes is small."""
     log_index_size_max_bytes: int
-    """Largest offset or time index."""
+    """The largest size in bytes of a segment's offset index or time index."""
     log_index_interval_bytes: int
-    """Bytes between index entries."""
+    """The bytes of records between two entries of an index."""
     log_index_cache_bytes: int
-    """Memory for the indexes of finished segments of all partitions; the least recently used are dropped, and read
-    again when needed.
+    """The memory in bytes for the indexes of inactive segments of all partitions. The least recently used indexes
+    are dropped and read again when they are needed.
     """
     log_flush_threads: int
-    """Partitions whose files are synced at the same time. A journaling file system commits concurrent syncs
-    together, so more threads than processors pay off.
+    """The number of partitions whose files are synced at the same time. A journaling file system commits concurrent
+    syncs together, so more threads than processors are useful.
     """
     log_segment_delete_delay_ms: int
-    """Delay before files are removed."""
+    """The time in ms before the files of a deleted segment are removed."""
     log_flush_interval_messages: int
-    """Accepted for topics that set it; `durability` decides."""
+    """Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it."""
     log_flush_interval_ms: int
-    """Accepted for topics that set it; `durability` decides."""
+    """Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it."""
     log_preallocate: bool
-    """Accepted for topics that set it; segments grow as they fill."""
+    """Has no effect, because segment files grow as they fill. Accepted so that topics can set it."""
     log_message_timestamp_type: Literal["CreateTime", "LogAppendTime"]
-    """Whether producers or the broker set timestamps."""
+    """The source of records' timestamps: the producer (CreateTime) or the broker (LogAppendTime)."""
     log_message_timestamp_before_max_ms: int
-    """How far a record's timestamp may lie in the past."""
+    """The time in ms by which a record's timestamp may lie in the past."""
     log_message_timestamp_after_max_ms: int
-    """How far a record's timestamp may lie in the future."""
+    """The time in ms by which a record's timestamp may lie in the future."""
     producer_id_expiration_ms: int
-    """An idle producer id is forgotten after this long, but not with an open transaction."""
+    """The time in ms after which a partition forgets an idle producer id, unless the producer has an open
+    transaction.
+    """
     producer_id_expiration_check_interval_ms: int
-    """How often that is checked."""
+    """The time in ms between two checks for expired producer ids."""
     group_min_session_timeout_ms: int
-    """Smallest session timeout of a member."""
+    """The shortest session timeout in ms that a group member may request."""
     group_max_session_timeout_ms: int
-    """Largest session timeout of a member."""
+    """The longest session timeout in ms that a group member may request."""
     group_initial_rebalance_delay_ms: int
-    """How long the first rebalance of an empty group waits for more members. Kafka's default is 3000, and its
-    quickstart sets 0. With less than 100, a consumer of kafka-python 3.0 joins before it knows the partitions and
-    may then get none; set more where many members of a group start at once.
+    """The time in ms for which the first rebalance of an empty group waits for more members. Kafka's default is
+    3000, and its quickstart sets 0. With less than 100, a consumer of kafka-python 3.0 joins before it knows the
+    partitions and may then be assigned none. Use a higher value if many members of a group start at the same time.
     """
     group_max_size: int
-    """Most members of a group."""
+    """The most members of a group."""
     group_max_groups: int
-    """Most groups; further ones get GROUP_MAX_SIZE_REACHED until groups are deleted or expire."""
+    """The most groups. A request that would create a further group fails with GROUP_MAX_SIZE_REACHED until groups
+    are deleted or expire.
+    """
     group_member_max_protocols: int
-    """Most protocols (assignment strategies) that a member may offer; a JoinGroup with more gets
+    """The most protocols (assignment strategies) that a member may offer. A JoinGroup with more fails with
     INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.
     """
     group_members_max_bytes: int
-    """Memory for the members of all groups: their subscriptions, assignments and names. A JoinGroup or an
-    assignment that would exceed it gets GROUP_MAX_SIZE_REACHED. A group must also fit into a record
+    """The memory in bytes for the members of all groups: their subscriptions, assignments and names. A JoinGroup or
+    an assignment that would exceed it fails with GROUP_MAX_SIZE_REACHED. A group must also fit into one record
     (`message.max.bytes`).
     """
     group_pending_members_max_bytes: int
-    """Memory for member ids that were assigned and have not joined yet; the oldest give way to new ones."""
+    """The memory in bytes for member ids that were assigned to members which have not joined yet. At this limit the
+    oldest ids are dropped.
+    """
     offset_metadata_max_bytes: int
-    """Largest metadata of an offset commit."""
+    """The largest metadata of an offset commit, in bytes."""
     offsets_commit_timeout_ms: int
-    """How long an offset commit may wait for the disk."""
+    """The longest time in ms that an offset commit waits for the disk."""
     offsets_load_buffer_size: int
-    """Read size when offsets are loaded."""
+    """The bytes that are read at once when offsets are loaded."""
     offsets_retention_minutes: int
-    """How long offsets of an empty group are kept."""
+    """The time in minutes for which the offsets of an empty group are kept."""
     offsets_retention_check_interval_ms: int
-    """How often that is checked."""
+    """The time in ms between two checks for expired offsets."""
     offsets_topic_num_partitions: int
-    """Partitions of __consumer_offsets."""
+    """The number of partitions of __consumer_offsets."""
     offsets_topic_replication_factor: int
-    """Replicas of __consumer_offsets."""
+    """The number of replicas of __consumer_offsets. Must be 1 (or -1, the default), because there is a single node."""
     offsets_topic_segment_bytes: int
-    """Segment size of __consumer_offsets."""
+    """The segment size of __consumer_offsets in bytes."""
     offsets_topic_compression_codec: int
-    """Compression of __consumer_offsets: 0, none, is the only one."""
+    """The compression of __consumer_offsets. The only value is 0: no compression."""
     transactional_id_pattern_max_size: int
-    """Largest pattern in ListTransactions, in characters and in instructions when compiled; a larger one is
+    """The largest pattern in ListTransactions, in characters and in compiled instructions. A larger one fails with
     INVALID_REGULAR_EXPRESSION.
     """
     transaction_max_timeout_ms: int
-    """Largest transaction timeout a producer may ask for."""
+    """The longest transaction timeout in ms that a producer may request."""
     transactional_id_expiration_ms: int
-    """An idle transactional id is forgotten after this long."""
+    """The time in ms after which an idle transactional id is forgotten."""
     transaction_state_log_num_partitions: int
-    """Partitions of __transaction_state."""
+    """The number of partitions of __transaction_state."""
     transaction_state_log_replication_factor: int
-    """Replicas of __transaction_state."""
+    """The number of replicas of __transaction_state. Must be 1 (or -1, the default), because there is a single node."""
     transaction_state_log_min_isr: int
-    """In-sync replicas of __transaction_state."""
+    """The number of in-sync replicas of __transaction_state. Must be 1 (or -1), because there is a single node."""
     transaction_state_log_segment_bytes: int
-    """Segment size of __transaction_state."""
+    """The segment size of __transaction_state in bytes."""
     transaction_state_log_load_buffer_size: int
-    """Read size when it is loaded."""
+    """The bytes that are read at once when __transaction_state is loaded."""
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    """How often timed-out transactions are looked for."""
+    """The time in ms between two searches for transactions that have timed out."""
     transaction_remove_expired_transaction_cleanup_interval_ms: int
-    """How often expired transactional ids are looked for."""
+    """The time in ms between two searches for transactional ids that have expired."""
     transaction_partition_verification_enable: bool
-    """Check that a transactional batch belongs to an ongoing transaction (KIP-890)."""
+    """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""
     transaction_pending_wait_max_ms: int
-    """How long a request waits for the end of the previous transaction before CONCURRENT_TRANSACTIONS."""
+    """The longest time in ms that a request waits for the end of the previous transaction. Then it fails with
+    CONCURRENT_TRANSACTIONS.
+    """
     transaction_pending_wait_max_requests: int
-    """Requests that may wait like that at a time."""
+    """The most requests that may wait at a time for the end of a previous transaction. Further ones fail at once
+    with CONCURRENT_TRANSACTIONS.
+    """
     transaction_retry_backoff_ms: int
-    """Pause before a transaction marker, or reading transaction state at start, is tried again; it doubles."""
+    """The time in ms before writing a transaction marker, or reading the transaction state at start, is retried. It
+    doubles with every retry.
+    """
     transaction_retry_backoff_max_ms: int
-    """Longest such pause."""
+    """The longest time in ms between two retries of writing a transaction marker or of reading the transaction
+    state.
+    """
     group_transaction_max_partitions: int
-    """Most partitions of one group-aware InitProducerId."""
+    """The most partitions of one group-aware InitProducerId request."""
     logging_level: Literal["debug", "info", "warning", "error"]
-    """Least severe lines logged."""
+    """The level of the least severe log lines that are written."""
     logging_format: Literal["auto", "console", "json"]
-    """auto: console on a terminal, else JSON; always to stderr."""
+    """The format of log lines, which are written to stderr. auto: console if stderr is a terminal, else json."""
     logging_max_lines_per_second: int
-    """Log lines of one event a second, on average over ten seconds. Further ones are counted, and the next line of
-    the event says how many were suppressed. 0: no limit.
+    """The most log lines per second of one event, on average over ten seconds. Further lines are suppressed and
+    counted, and the next line of the event reports their number. 0: no limit.
     """
