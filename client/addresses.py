@@ -1,4 +1,4 @@
-"""Addresses of brokers, as bootstrap.servers names them: `host:port`."""
+"""Parses addresses of brokers in the form of bootstrap.servers, `host:port`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+_-]*://")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port; raises ValueError that begins with what `text` is not, and ends with the right form."""
+    """Return host and port. Raise ValueError with a text that follows the address and ends with the right form."""
     if not _is_address(text):
         raise ValueError(f"is not host:port: {_hint(text)}")
     host, _, port = text.rpartition(":")

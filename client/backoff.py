@@ -1,4 +1,4 @@
-"""How long to wait before a retry: exponential, bounded, and with jitter, so that clients do not return in step."""
+"""Exponential backoff for retries: bounded, and with jitter, so that clients do not all retry at the same time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 JITTER: Final = 0.2
-"""Share by which a wait is lengthened or shortened at random (KIP-580)."""
+"""Maximum share by which a wait is randomly lengthened or shortened (KIP-580)."""
 
 
 class ExponentialBackoff:
-    """`backoff(0)` is the wait before the first retry, about `base_ms`; each further wait doubles, up to `max_ms`.
+    """Computes waits before retries, in seconds.
 
-    Waits are in seconds. `uniform` returns numbers in [0, 1); tests pass their own.
+    `backoff(0)` is the wait before the first retry, about `base_ms`. Each further wait doubles, up to `max_ms`.
+    `uniform` returns random numbers in [0, 1); tests pass their own function.
     """
 
     __slots__ = ("_base", "_max", "_uniform")

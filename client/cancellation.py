@@ -1,7 +1,7 @@
-"""How long a client that a cancellation closes still waits for the broker: `grace_s` and `ClosingBound`.
+"""Bounds the time for which a client that is closed by a cancellation waits for the broker: `grace_s`, `ClosingBound`.
 
-`asyncio.timeout` and `TaskGroup` cancel once. What `__aexit__` awaits afterwards is not cancelled again, so it must be
-bounded: a broker that does not respond must not hold up the caller.
+`asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel again what `__aexit__` then awaits, so
+`__aexit__` must bound its own waits: a broker that does not respond must not hold up the caller.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from .config import ClientConfig
 
 
 def grace_s(config: ClientConfig, error: BaseException | None) -> float | None:
-    """Return the bound for closing after `error`, in seconds; None unless it is a cancellation."""
+    """Return the bound for closing after `error`, in seconds, or None if `error` is not a cancellation."""
     return config.cancel_grace_ms / 1000 if isinstance(error, asyncio.CancelledError) else None
 
 
 class ClosingBound:
     """The time that is left for closing a client in several steps. A cancellation in one of them shortens the rest.
 
-    Each step is a `with` block of the bound: cancel.grace.ms is what remains after a cancellation, at most.
+    Run each step in a `with` block of the bound. After a cancellation at most cancel.grace.ms remain.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float | None) -> None:

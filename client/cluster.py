@@ -1,10 +1,11 @@
-"""The client's view of the cluster: where leaders and coordinators are, and a connection to each.
+"""The client's view of the cluster: the leaders and coordinators, and a connection to each of their nodes.
 
-It owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `Links` the sockets. It sends
-requests to the node that it is given; it knows neither batches nor groups, and retries only its own requests.
+`Cluster` owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `Links` the sockets.
+It sends a request to the node that the caller names, and retries only its own requests. It knows neither batches nor
+groups.
 
-One refresh is under way at a time; callers that arrive meanwhile share the next one. All waits are bounded by the
-caller's timeout, and retried with retry.backoff.ms.
+Only one refresh is under way at a time; callers that arrive meanwhile share the next one. The caller's timeout bounds
+all waits, and retries wait for retry.backoff.ms.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ log = logging.getLogger(__name__)
 
 
 MISSING_TOPIC_ATTEMPTS: Final = 3
-"""Answers that have to say that a topic does not exist before a call that does not wait for topics believes it: a
-broker may not have heard yet of one that was just created at another."""
+"""Number of responses that must say that a topic does not exist before a call that does not wait for topics raises. A
+broker may not know a topic yet that was just created at another broker.
+"""
 
 
 class KeyType(IntEnum):
@@ -58,7 +60,7 @@ class KeyType(IntEnum):
 
 
 class _Refresh:
-    """A refresh of the metadata: its task, the topics that its callers named, and whether the question was sent."""
+    """A refresh of the metadata: its task, the topics that its callers named, and whether the request was sent."""
 
     __slots__ = ("is_sent", "names", "task")
 
@@ -69,7 +71,7 @@ class _Refresh:
 
 
 class Cluster:
-    """The cluster, for one client. `start` before use, `close` after it; all calls on one event loop."""
+    """The cluster, for one client. Call `start` before use, `close` after it, and everything on one event loop."""
 
     def __init__(self, config: ClientConfig, *, allow_auto_topic_creation: bool = True) -> None:
         self.config = config
@@ -102,10 +104,10 @@ class Cluster:
         self._closed = False
 
     async def start(self, timeout_s: float) -> None:
-        """Connect to any broker of bootstrap.servers, and learn the others.
+        """Connect to any broker of bootstrap.servers, and learn the other brokers.
 
-        Raises KafkaTimeoutError, with the last failure, if none responds within the timeout, and at once errors that a
-        retry would not mend (NotKafkaError, UnsupportedVersionError, AuthorizationError).
+        Raises KafkaTimeoutError, with the last failure, if no broker responds within the timeout. Raises errors that a
+        retry cannot correct at once (NotKafkaError, UnsupportedVersionError, AuthorizationError).
         """
         what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
         await self.retrying(self.refresh, timeout_s, what, final=NotKafkaError)
@@ -126,7 +128,7 @@ class Cluster:
     # -- metadata
 
     def track(self, topics: Iterable[str]) -> None:
-        """Include these topics in every refresh; unknown ones are looked up soon."""
+        """Include these topics in every refresh; unknown topics are looked up soon."""
         new = {topic_of(topic) for topic in topics} - self._tracked
         if new:
             self._tracked |= new
@@ -134,18 +136,18 @@ class Cluster:
                 self.request_refresh()
 
     def track_only(self, topics: Iterable[str]) -> None:
-        """Include exactly these topics in refreshes from now on, and forget those that were included before."""
+        """Include exactly these topics in refreshes from now on, and no others."""
         wanted = set(topics)
         self._tracked &= wanted
         self._track_all = False
         self.track(wanted)
 
     def untrack(self, topics: Iterable[str]) -> None:
-        """Do not include these topics in refreshes any more."""
+        """Stop including these topics in refreshes."""
         self._tracked.difference_update(topics)
 
     def track_all(self) -> None:
-        """Include every topic of the cluster in refreshes (subscriptions by pattern)."""
+        """Include every topic of the cluster in refreshes (for subscriptions by pattern)."""
         if not self._track_all:
             self._track_all = True
             self.request_refresh()
@@ -155,18 +157,18 @@ class Cluster:
         self._listeners.append(listener)
 
     def leader_of(self, partition: tuple[str, int]) -> int | None:
-        """Return the id of the partition's leader, or None if there is none or it is unknown."""
+        """Return the id of the partition's leader, or None if the partition has no leader or is unknown."""
         return self.metadata.leader_of(partition)
 
     def request_refresh(self) -> None:
-        """Refresh in the background; requests that come together share a refresh."""
+        """Refresh the metadata in the background; simultaneous requests share a refresh."""
         self._wanted.set()
 
     async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """Ask a broker once for `topics` and the tracked ones; returns the new snapshot.
+        """Request the metadata of `topics` and the tracked topics once; returns the new snapshot.
 
-        Calls share a question until it is sent. A later call waits for its answer, and then sends a question of its
-        own, because that answer may lack its topics or be older than what the caller has learned since.
+        Calls share a Metadata request until it is sent. A later call waits for the response and then sends its own
+        request, because that response may lack its topics or be older than the caller's knowledge.
 
         Raises NetworkError or KafkaTimeoutError if no broker responds. Topics that do not exist have an error_code.
         """
@@ -185,8 +187,8 @@ class Cluster:
     async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
         """Wait until the topic is known, with a leader for at least one partition; refreshes as often as needed.
 
-        Raises UnknownTopicError for a topic that does not exist: after the timeout, or if not `patient`, after
-        MISSING_TOPIC_ATTEMPTS responses that say so. Raises KafkaTimeoutError if nothing else is known, and
+        Raises UnknownTopicError for a topic that does not exist: after the timeout, or if not `patient`, when
+        MISSING_TOPIC_ATTEMPTS responses have said so. Raises KafkaTimeoutError if the metadata stay incomplete, and
         InvalidTopicError or AuthorizationError at once.
         """
         known = self.metadata.topics.get(topic_of(name))
@@ -199,7 +201,7 @@ class Cluster:
 
         async def ask() -> TopicMetadata:
             nonlocal missing, answers
-            metadata = await self.refresh([name])  # named again: it may not be tracked any more
+            metadata = await self.refresh([name])  # named again, because another call may have untracked it
             topic = metadata.topics.get(name)
             missing = None
             if topic is None or topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -215,7 +217,7 @@ class Cluster:
             return topic
 
         try:
-            return await self.retrying(ask, timeout_s, f"learn of topic {name!r}", final=UnknownTopicError)
+            return await self.retrying(ask, timeout_s, f"look up topic {name!r}", final=UnknownTopicError)
         except KafkaTimeoutError as late:
             if is_new:
                 self._tracked.discard(name)
@@ -236,7 +238,7 @@ class Cluster:
         return self._links.open_connection(node_id, channel)
 
     async def connection(self, node_id: int, channel: str = "") -> Connection:
-        """Return an open connection to a node; connects if there is none, after the back-off of the last failure.
+        """Return an open connection to a node. If there is none, connect after the backoff of the last failure.
 
         Raises NetworkError or KafkaTimeoutError if the attempt fails, and NetworkError for an unknown node.
         """
@@ -256,7 +258,9 @@ class Cluster:
         return await self.retrying(lambda: self.connection(self.any_node()), timeout_s, "reach a broker")
 
     def any_node(self) -> int:
-        """Return the id of a node: preferably one with an open connection, else one whose last attempt did not fail."""
+        """Return the id of a node, preferably with an open connection, else one whose last attempt to connect did not
+        fail.
+        """
         known = [*self.metadata.brokers]
         open_now = [node_id for node_id in known if self._links.open_connection(node_id) is not None]
         good = open_now or [node_id for node_id in known if not self._links.failing(node_id)]
@@ -271,7 +275,8 @@ class Cluster:
     async def coordinator(self, key_type: KeyType, key: str, timeout_s: float) -> int:
         """Return the id of the node that coordinates a group or transactional id; cached until `forget_coordinator`.
 
-        Raises KafkaTimeoutError if there is none within the timeout, and other errors of FindCoordinator.
+        Raises KafkaTimeoutError if no coordinator is found within the timeout, and other errors of FindCoordinator at
+        once.
         """
         known = self._coordinators.get((key_type, key))
         if known is None:
@@ -281,12 +286,12 @@ class Cluster:
         return known.id
 
     def known_coordinator(self, key_type: KeyType, key: str) -> int | None:
-        """Return the cached coordinator, or None."""
+        """Return the id of the cached coordinator, or None."""
         known = self._coordinators.get((key_type, key))
         return None if known is None else known.id
 
     def forget_coordinator(self, key_type: KeyType, key: str) -> None:
-        """Look the coordinator up again at its next use: it has moved, or cannot be reached."""
+        """Look the coordinator up again at its next use, because it has moved or cannot be reached."""
         self._coordinators.pop((key_type, key), None)
 
     async def retrying(
@@ -297,9 +302,10 @@ class Cluster:
         *,
         final: type[KafkaError] | tuple[type[KafkaError], ...] = (),
     ) -> T:
-        """Call `ask` again while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
+        """Call `ask` repeatedly while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
 
-        Errors of a type in `final` are raised at once, even if they are retriable.
+        Errors of a type in `final` are raised at once, even if they are retriable. `what` completes "could not …" in
+        the timeout's message.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -390,8 +396,8 @@ class Cluster:
     def _metadata_request(self, topics: list[str] | None, version: int) -> MetadataRequest:
         listed = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         if listed is None and version == 0:
-            listed = []  # v0 says "all" with an empty list
-        # v0-3 cannot say "do not create", and create.
+            listed = []  # in v0 an empty list means all topics
+        # v0 to v3 have no field against the creation of topics, and always create them.
         create = self._allow_auto_topic_creation or version < 4
         return MetadataRequest(topics=listed, allow_auto_topic_creation=create)
 
@@ -405,14 +411,14 @@ class Cluster:
     def _refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
         self._refreshing = None
         if not task.cancelled():
-            task.exception()  # its waiters raise it; a background refresh logs it
+            task.exception()  # its waiters raise the error; for a background refresh `_maintain` logs it
 
     async def _maintain(self) -> None:
-        """Refresh when it is asked for, or when the snapshot is metadata.max.age.ms old; close what is idle."""
+        """Refresh the metadata when requested and every metadata.max.age.ms, and close idle connections."""
         failures = 0
         interval = self.config.metadata_max_age_ms / 1000
         while True:
-            # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event's own wake-up.
+            # Not asyncio.wait_for: before Python 3.12 it swallows a cancellation that coincides with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(interval, 60.0)):
                     await self._wanted.wait()
@@ -426,9 +432,9 @@ class Cluster:
                     log.warning("metadata could not be refreshed, trying again: %s", error)
                 failures += 1
                 self._wanted.set()
-            except Exception:  # a bug must not leave the client with leaders of the past
+            except Exception:  # after a bug the client must not keep using outdated leaders
                 log.exception("metadata could not be refreshed, trying again")
                 failures += 1
                 self._wanted.set()
-            # Also after a success: a stale answer must not make the client ask without a pause.
+            # Also after a success: a broker with stale metadata must not make the client ask without a pause.
             await asyncio.sleep(self.retry_backoff(max(failures - 1, 0)))

@@ -1,10 +1,11 @@
 """A TCP connection to a broker: requests are pipelined, and responses come back in the same order.
 
-It owns correlation ids, framing, the negotiation of versions and the timeout of each request. It never retries, never
-reconnects, and knows no topics: when a response is lost the connection closes, and all its unanswered requests fail.
+A connection owns correlation ids, framing, the negotiation of versions and the timeout of each request. It never
+retries, never reconnects, and knows no topics. When a response is lost, the connection closes and all its unanswered
+requests fail.
 
-Invariants: a response belongs to the oldest unanswered request, or the connection closes; a future of `send` or `post`
-is always resolved, at the latest by its timeout; after `close` nothing is written.
+Invariants: a response belongs to the oldest unanswered request, or the connection closes. A future of `send` or `post`
+is always resolved, at the latest by its timeout. After `close` nothing is written.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
 
 SMALL: Final = 65_536
-"""Size of the buffer that small answers are read through; a longer answer gets a buffer of its own size."""
+"""Size of the buffer for small responses, in bytes. A longer response gets its own buffer."""
 
 _CORRELATION_IDS: Final = 2**31
 IS_IT_KAFKA: Final = "is that a PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
@@ -79,13 +80,14 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.extension_aware = False
-        """Whether broker and client both use the transaction extension. Learned anew with each connection: a broker is
-        up- or downgraded by a restart."""
+        """Whether broker and client both use the transaction extension. Each connection negotiates it, because a
+        restart may upgrade or downgrade the broker.
+        """
         self._unanswered: deque[_Unanswered] = deque()
         self._posted: deque[tuple[asyncio.Future[None], float]] = deque()
-        """What `post` has written and the socket has not taken yet, with its deadline."""
+        """The requests that `post` has written but the socket has not taken yet: (future, deadline)."""
         self._choked = False
-        """Whether more is written than the socket takes now."""
+        """Whether asyncio has paused writing, because the socket's buffer is full."""
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -93,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether bytes have arrived since the timer fired."""
         self._why: str | None = None
         self._speaks_kafka = False
-        """Whether the peer has answered a request: what it sends before that may be another protocol."""
+        """Whether the peer has sent a valid response. Until then its bytes may belong to another protocol."""
         self._foreign = False
         self._small = bytearray(SMALL)
         self._small_view = memoryview(self._small)
@@ -106,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> Connection:
         """Connect and negotiate versions; raises NetworkError, KafkaTimeoutError or UnsupportedVersionError.
 
-        `connected` is called when the peer has accepted the connection, before it has answered anything.
+        `connected` is called when the peer has accepted the connection, before it has sent a response.
         """
         address = f"{host}:{port}"
         loop = asyncio.get_running_loop()
@@ -115,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with scope:
                 await loop.create_connection(lambda: connection, host, port)
-        except (OSError, ValueError, OverflowError) as error:  # not OSError: a host or port that cannot be looked up
+        except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: invalid host or port
             if not scope.expired():
                 reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
                 raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
@@ -134,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed, so that nothing can be sent."""
+        """Whether the connection is closed, so that no request can be sent."""
         return self._transport is None
 
     @property
@@ -148,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._unanswered) + len(self._posted)
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
-        """Return the newest version that both sides speak; raises UnsupportedVersionError if there is none."""
+        """Return the newest version that both sides speak; raises UnsupportedVersionError if they share none."""
         return self.versions.version_of(request, at_most)
 
     def supports(self, request: type[Request[Any]], version: int) -> bool:
@@ -160,9 +162,9 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[R]:
         """Write a request. The returned future gets the response, or fails with NetworkError or KafkaTimeoutError.
 
-        Without `version` the newest that both sides speak is used. Error codes in the response are not checked. Raises
-        NetworkError at once on a closed connection, and EncodeError for a value that the version cannot carry; then
-        nothing was written.
+        Without `version` the newest version that both sides speak is used. Error codes in the response are not checked.
+        Raises NetworkError at once on a closed connection, and EncodeError for a value that the version cannot carry;
+        in both cases nothing was written.
         """
         if version is None:
             version = self.versions.version_of(type(request))
@@ -181,13 +183,13 @@ class Connection(asyncio.BufferedProtocol):
         return await self.send(request, version, timeout_s)
 
     def post(self, request: Request[Any], version: int | None = None) -> asyncio.Future[None]:
-        """Write a request that the broker does not answer (Produce with acks=0).
+        """Write a request without a response (Produce with acks=0).
 
-        The future is done when the socket has taken it, or the connection is closed; whether it arrives is unknown.
-        Raises NetworkError at once on a closed connection.
+        The future is done when the socket has taken the request, or the connection is closed. Whether the request
+        arrives is unknown. Raises NetworkError at once on a closed connection.
         """
         if self._transport is not None:
-            self._transport.set_write_buffer_limits(0)  # so that it says when all is written
+            self._transport.set_write_buffer_limits(0)  # then asyncio calls resume_writing when everything is written
         self._write(request, self.versions.version_of(type(request)) if version is None else version)
         self.last_used = now = self._loop.time()
         future: asyncio.Future[None] = self._loop.create_future()
@@ -201,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def close(self, why: str = "closed by this client") -> None:
-        """Close now; unanswered requests fail with NetworkError."""
+        """Close the connection now; unanswered requests fail with NetworkError."""
         if self._why is None:
             self._why = why
         transport = self._transport
@@ -231,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         newest = ApiVersionsRequest.spec.stable.high
         response = await self.call(_hello(), newest)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The answer is in v0 and, since Kafka 2.4, lists which versions of ApiVersions there are (KIP-511).
+            # The response is in v0, and since Kafka 2.4 it lists the broker's versions of ApiVersions (KIP-511).
             theirs = ApiVersionTable(response).highest(ApiVersionsRequest)
             response = await self.call(_hello(), max(0, min(theirs, newest - 1)))
         if response.error_code:
@@ -239,10 +241,10 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = ApiVersionTable(response)
         self.extension_aware = self.versions.has_extension and self.options.extension_version >= EXTENSION_VERSION
 
-    # -- asyncio's side
+    # -- callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is not a subclass of asyncio's
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of asyncio's
         self.last_used = self._loop.time()
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -283,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
             end = position + 4 + size
             if size < 4 or size > self.options.max_response_bytes:
                 self.close(
-                    f"{self.address} sent an answer of {size} bytes, beyond receive.message.max.bytes = "
+                    f"{self.address} sent a response of {size} bytes, above receive.message.max.bytes = "
                     f"{self.options.max_response_bytes}: is it a Kafka listener?"
                 )
                 return
@@ -306,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self._filled = rest
 
     def eof_received(self) -> None:
-        # Not left to the transport, which first sends what is buffered: a peer that reads nothing would keep the
+        # Close here, because the transport would first send its buffer. A peer that does not read would keep the
         # connection open, and further requests would be written to it.
         self.close(_CLOSED_BY_PEER)
 
@@ -319,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, frame: Buffer) -> None:
         if not self._unanswered:
-            self.close(f"{self.address} sent an answer that nothing asked for")
+            self.close(f"{self.address} sent a response without a request")
             return
         oldest = self._unanswered[0]
         version = oldest.version
@@ -329,15 +331,15 @@ class Connection(asyncio.BufferedProtocol):
             correlation_id, response = decode_response(oldest.request.response, version, frame)
         except Exception as error:
             if not isinstance(error, DecodeError):
-                log.exception("an answer of %s to %s could not be decoded", self.address, oldest.request.__name__)
+                log.exception("a response of %s to %s could not be decoded", self.address, oldest.request.__name__)
             self._broke_protocol(f"sent a malformed answer to {oldest.request.__name__} v{version}: {error}")
             return
         if correlation_id != oldest.correlation_id:
-            self._broke_protocol(f"answered request {correlation_id}, expected was {oldest.correlation_id}")
+            self._broke_protocol(f"answered request {correlation_id} instead of {oldest.correlation_id}")
             return
         self._speaks_kafka = True
         self._unanswered.popleft()
-        if not oldest.future.done():  # its caller may have been cancelled
+        if not oldest.future.done():  # the caller may have been cancelled
             oldest.future.set_result(response)
 
     def _broke_protocol(self, how: str) -> None:
@@ -350,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
         self._foreign = True
         self.close(f"the peer at {self.address} does not speak Kafka's protocol: it {how}")
 
-    # -- the end of it
+    # -- timeouts and closing
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
@@ -359,13 +361,13 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(deadline, self._timer_fired)
 
     def _timer_fired(self) -> None:
-        """Expire requests after what the socket has was read.
+        """Expire late requests, but only after the bytes in the socket were read.
 
-        A program that blocks the loop may let a deadline pass while the answer waits in the socket, and asyncio reads
-        one buffer per poll.
+        A program that blocks the event loop may let a deadline pass while the response waits in the socket, and asyncio
+        reads one buffer per poll.
         """
         self._has_read = False
-        # A callback runs before the poll of its turn of the loop, so the second one runs after a poll.
+        # A callback runs before its loop iteration polls the sockets, so the second callback runs after a poll.
         self._loop.call_soon(self._loop.call_soon, self._expire)
 
     def _expire(self) -> None:
@@ -387,10 +389,11 @@ class Connection(asyncio.BufferedProtocol):
                     text += f": {IS_IT_KAFKA}"
                 one.future.set_exception(KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, text))
         if self._posted and self._posted[0][1] <= now:
-            self.close("what was sent did not leave in time")
+            self.close("a sent request did not leave in time")
         elif late:
-            # Answers come in order, so those behind would be late too; a new connection starts clean.
-            self.close("an answer did not come in time")
+            # Responses come in order, so the later ones would be late as well. A new connection starts without that
+            # delay.
+            self.close("a response did not come in time")
         elif self._unanswered or self._posted:
             self._arm(min([*(one.deadline for one in self._unanswered), *(deadline for _, deadline in self._posted)]))
 
@@ -422,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _is_refusal(frame: Buffer) -> bool:
-    """Whether an answer to ApiVersions says "not in this version": then it is in v0, whatever was asked."""
+    """Return whether a response to ApiVersions is UNSUPPORTED_VERSION; it is then in v0, whatever version was sent."""
     return int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -431,7 +434,7 @@ def _hello() -> ApiVersionsRequest:
 
 
 def _software_version() -> str:
-    from importlib import metadata  # slow to import, and not needed before the first connection
+    from importlib import metadata  # slow to import, and only needed for the first connection
 
     try:
         version = metadata.version("oncelog")

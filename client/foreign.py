@@ -6,11 +6,11 @@ from typing import Final
 
 _TLS_RECORDS: Final = {0x15: "a TLS alert", 0x16: "a TLS handshake"}
 _SHOWN: Final = 60
-"""Most characters of a peer's answer that an error message quotes."""
+"""Maximum number of characters of a peer's response that an error message quotes."""
 
 
 def foreign_answer(head: bytes, max_frame_bytes: int) -> str | None:
-    """Describe a peer's first bytes (at least four) if they cannot begin a frame of Kafka's protocol; else None."""
+    """Return a description of a peer's first bytes (at least four) if no Kafka frame can begin with them, else None."""
     size = int.from_bytes(head[:4], "big")
     if head[0] in _TLS_RECORDS and head[1] == 3 and head[2] <= 4:
         return f"answered with {_TLS_RECORDS[head[0]]}: it expects TLS, and this client speaks PLAINTEXT only"

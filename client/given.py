@@ -1,9 +1,8 @@
-"""Checks of the topics, partitions, positions, names, numbers and times that a program passes, made before they take
-effect.
+"""Checks the topics, partitions, positions, names, numbers and times that a program passes, before they take effect.
 
-A wrong type is a TypeError that names the right one. A value that no message can carry is refused here, too: in a
-request that is sent in the background it would fail the records of others. A negative offset is refused because brokers
-store it as "no offset", so that the group would start from elsewhere.
+A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well,
+because a request that is sent in the background would fail the records of other callers. A negative offset is refused
+because brokers store it as "no offset", so that the group would start at another position.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from .errors import ConfigError, IllegalStateError, InvalidTopicError
 from .values import OffsetAndMetadata, Offsets, TopicPartition
 
 MAX_TOPIC_NAME: Final = 249
-"""Characters of the longest topic name (Kafka's Topic.MAX_NAME_LENGTH)."""
+"""Maximum number of characters of a topic name (Kafka's Topic.MAX_NAME_LENGTH)."""
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_STRING: Final = 2**15 - 1
-"""Bytes of the longest string of a request that is not compact."""
+"""Maximum bytes of a string in a request without compact strings."""
 MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
@@ -47,16 +46,14 @@ def topic_of(given: object) -> str:
 
 
 def topics_of(given: Iterable[object]) -> list[str]:
-    """Return topic names as a list; raises TypeError for a single string, which is a sequence of letters."""
+    """Return topic names as a list; raises TypeError for a single string, which would be a sequence of letters."""
     if isinstance(given, str | bytes):
         raise TypeError(f"topics={given!r} is one name: give a list of topic names")
     return [topic_of(name) for name in given]
 
 
 def whole_number(given: object, name: str, at_most: int, hint: str = "", *, at_least: int = 0) -> int:
-    """Return a number from `at_least` to `at_most`; raises TypeError for other types, ValueError outside of the
-    range.
-    """
+    """Return a whole number; raises TypeError for another type, and ValueError outside of `at_least` to `at_most`."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         raise TypeError(f"{name} must be an int, not {type(given).__name__}{hint}")
     number = given.__index__()
@@ -66,9 +63,9 @@ def whole_number(given: object, name: str, at_most: int, hint: str = "", *, at_l
 
 
 def duration_of(given: object, name: str) -> float:
-    """Return a duration, in the unit that its name says.
+    """Return a duration, in the unit that `name` ends with.
 
-    Raises TypeError for what is no number, ValueError for one that is negative, infinite or not a number.
+    Raises TypeError for a value that is not a number, and ValueError for a negative number, infinity or NaN.
     """
     if isinstance(given, bool) or not isinstance(given, float | SupportsIndex):
         raise TypeError(f"{name} must be a number, not {type(given).__name__}")
@@ -79,7 +76,7 @@ def duration_of(given: object, name: str) -> float:
 
 
 def duration_setting(given: object, name: str) -> float:
-    """Return a duration that is an argument of a constructor, which refuses others with a ConfigError."""
+    """Return a duration for an argument of a constructor; raises ConfigError for an invalid value."""
     try:
         return duration_of(given, name)
     except (TypeError, ValueError) as error:
@@ -87,7 +84,7 @@ def duration_setting(given: object, name: str) -> float:
 
 
 def count_setting(given: object, name: str, *, at_least: int = 1, at_most: int = MAX_INT32) -> int:
-    """Return a count that is an argument of a constructor, which refuses others with a ConfigError."""
+    """Return a count for an argument of a constructor; raises ConfigError for an invalid value."""
     try:
         return whole_number(given, name, at_most, at_least=at_least)
     except (TypeError, ValueError) as error:
@@ -95,7 +92,7 @@ def count_setting(given: object, name: str, *, at_least: int = 1, at_most: int =
 
 
 def partition_of(given: object) -> TopicPartition:
-    """Return a (topic, partition) pair as a TopicPartition."""
+    """Return a (topic, partition) pair as a TopicPartition; raises TypeError for another value."""
     match given:
         case (str(topic), int(partition)) if not isinstance(partition, bool):
             return TopicPartition(topic_of(topic), whole_number(partition, "partition", MAX_INT32))
@@ -110,7 +107,7 @@ def partitions_of(given: Iterable[object]) -> frozenset[TopicPartition]:
 
 
 def positions_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return positions to commit; a plain int is an offset without metadata."""
+    """Return positions to commit, by partition. A plain int becomes an offset without metadata."""
     if not isinstance(given, Mapping):
         raise TypeError(f"offsets are a mapping, from (topic, partition) to the next offset to read, not {given!r}")
     positions: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -131,9 +128,9 @@ def positions_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def name_of(given: object, what: str) -> str:
-    """Return a name of whatever kind; the broker decides which names are valid.
+    """Return a name; the broker decides which names are valid. `what` names the argument in errors.
 
-    Raises TypeError for another type, ValueError for a string that no request can carry.
+    Raises TypeError for another type, and ValueError for a string that no request can carry.
     """
     if not isinstance(given, str):
         hint = f"; decode it: {given!r:.100}.decode()" if isinstance(given, bytes) else ""
@@ -148,7 +145,7 @@ def name_of(given: object, what: str) -> str:
 
 
 def names_of(given: Iterable[str], what: str) -> list[str]:
-    """Return names as a list; raises TypeError for a single string, which is a sequence of letters."""
+    """Return names as a list; raises TypeError for a single string, which would be a sequence of letters."""
     if isinstance(given, str | bytes):
         raise TypeError(f"{what}: {given!r:.300} is one name, give a list")
     return [name_of(name, f"each of {what}") for name in given]

@@ -1,7 +1,8 @@
-"""The client's sockets: at most one connection per (node, channel), opened on demand and again after a loss.
+"""The client's sockets: at most one connection per (node, channel), opened on demand and reopened after a loss.
 
-Waits between attempts to connect (back-off), and closes idle connections. It knows addresses, not topics. A channel
-separates traffic that must not wait behind other traffic: responses come in order, and a JoinGroup may take minutes.
+Waits between attempts to connect (backoff), and closes idle connections. It knows addresses, not topics. A channel
+separates requests that must not wait behind other requests, because responses come in order and a JoinGroup may take
+minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .shared_task import outcome_of
 
 
 class Link:
-    """The state of one (node, channel): its open connection, the attempt to open one, and when the next may begin."""
+    """One (node, channel): its open connection, the current attempt to connect, and the earliest time of the next."""
 
     __slots__ = ("attempt", "connection", "failures", "next_attempt_at", "node", "silent_since")
 
@@ -29,11 +30,11 @@ class Link:
         self.failures = 0
         self.next_attempt_at = 0.0
         self.silent_since: float | None = None
-        """When the peer accepted the connection of the attempt; None unless its first answer is waited for."""
+        """Time when the peer accepted the current attempt's connection; None unless its first response is awaited."""
 
 
 class Links:
-    """All links of a client. Callers share an attempt to connect, and its failure is raised to all of them."""
+    """All links of a client. Callers share an attempt to connect; its failure is raised in all of them."""
 
     def __init__(self, options: ConnectionOptions, backoff: ExponentialBackoff, max_idle_s: float) -> None:
         self._options = options
@@ -50,7 +51,7 @@ class Links:
         return link.connection
 
     async def connection(self, node: Node, channel: str = "") -> Connection:
-        """Return an open connection; connects, after the back-off, if there is none. Raises as Connection.open does."""
+        """Return an open connection; if there is none, connect after the backoff. Raises as Connection.open does."""
         link = self._links.get((node.id, channel))
         if link is None:
             link = self._links[node.id, channel] = Link(node)
@@ -70,7 +71,7 @@ class Links:
         return any(link.failures for (known, _), link in self._links.items() if known == node_id)
 
     def silent_peers(self) -> str:
-        """Return which peers have accepted a connection and answered nothing yet, in words; "" if there are none."""
+        """Return a description of the peers that accepted a connection but have sent no response yet, or ""."""
         now = asyncio.get_running_loop().time()
         return "; ".join(
             f"connected to {link.node.host}:{link.node.port}, which has not answered ApiVersions within "
@@ -87,7 +88,7 @@ class Links:
                 connection.close("it was idle for connections.max.idle.ms")
 
     async def close(self) -> None:
-        """Close every connection, and wait until the sockets are closed. A cancellation only ends the wait."""
+        """Close every connection, and wait until the sockets are closed. A cancellation ends the wait only."""
         links = list(self._links.values())
         self._links.clear()
         attempts = [link.attempt for link in links if link.attempt is not None]
@@ -123,7 +124,7 @@ class Links:
             raise NetworkError(
                 ErrorCode.NETWORK_EXCEPTION, f"{connection.address}: node {node.id} has moved to another address"
             )
-        # The back-off goes on after a connection that breaks at once; the first use of a connection resets it.
+        # The first use of a connection resets the backoff. Until then it stays, in case the connection breaks at once.
         link.failures = 0
         link.next_attempt_at = loop.time() + self._backoff(0)
         link.connection = connection

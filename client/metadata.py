@@ -1,4 +1,4 @@
-"""The client's knowledge of the cluster: brokers, topics, leaders. Immutable: an update makes a new snapshot."""
+"""Metadata of the cluster: brokers, topics, leaders. Snapshots are immutable: an update returns a new snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .values import TopicPartition
 
 
 class Node(NamedTuple):
-    """A broker's address. Ids below 0 are bootstrap addresses, whose real ids are not known yet."""
+    """A broker's address. An id below 0 is a bootstrap address whose real id is not known yet."""
 
     id: int
     host: str
@@ -48,7 +48,7 @@ class TopicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A snapshot. `topics` has all topics that were asked for, with an error_code for those that do not exist."""
+    """A snapshot of the cluster. `topics` has all requested topics, with an error_code for those that do not exist."""
 
     brokers: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
@@ -62,14 +62,14 @@ class ClusterMetadata:
         return self.names_by_id.get(topic_id)
 
     def leader_of(self, partition: tuple[str, int]) -> int | None:
-        """Return the id of the partition's leader, or None if there is none or it is unknown."""
+        """Return the id of the partition's leader, or None if the partition has no leader or is unknown."""
         return self.leaders.get(partition)  # type: ignore[call-overload, no-any-return]  # a plain tuple is equal to it
 
     def updated(self, response: MetadataResponse, keep: Iterable[str] | None) -> ClusterMetadata:
-        """Return the snapshot after a response: its brokers, its topics, and of the other topics those in `keep`.
+        """Return the snapshot after a response: its brokers and topics, and the known topics that are in `keep`.
 
-        With `keep` None the response has all topics, and others are gone. A leader with an older leader epoch than the
-        known one is ignored, because brokers learn of changes at different times.
+        `keep` None means that the response has all topics, so that all others are dropped. A leader with an older
+        leader epoch than the known one is ignored, because brokers learn of changes at different times.
         """
         topics = {} if keep is None else {name: self.topics[name] for name in keep if name in self.topics}
         for topic in response.topics:
@@ -93,7 +93,8 @@ class ClusterMetadata:
 def _merge(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMetadata:
     assert topic.name is not None
     if sorted(partition.partition_index for partition in topic.partitions) != list(range(len(topic.partitions))):
-        # From here on an index is a place in a list: a response with gaps or duplicates must not be used.
+        # From here on a partition's index is its place in a list, so a response with gaps or duplicates must not be
+        # used.
         return TopicMetadata(topic.name, topic.topic_id, ErrorCode.UNKNOWN_SERVER_ERROR, topic.is_internal, ())
     before: dict[int, PartitionMetadata] = {}
     if known is not None and known.topic_id == topic.topic_id:

@@ -1,6 +1,6 @@
-"""Looks up offsets at the partitions' leaders: the first, the end, or the first record since a time (ListOffsets).
+"""Looks up offsets at the partitions' leaders with ListOffsets: the start, the end, or the first record since a time.
 
-Consumer and admin client use it. It retries after a leader has moved, and knows nothing of groups or positions.
+The consumer and the admin client use it. It retries after a leader has moved, and knows no groups or positions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_TIMESTAMP: Final = -3
 
 
 class ListedOffset(NamedTuple):
-    """A leader's answer; offset and timestamp are -1 if no record matches."""
+    """A leader's response for a partition; offset and timestamp are -1 if no record matches."""
 
     offset: int
     timestamp: int
@@ -40,10 +40,10 @@ async def list_offsets(
     """Return an offset per partition: the first record since a timestamp in ms, or for -1 the end, -2 the start, -3 the
     record with the latest timestamp.
 
-    `on_found` is called with the partitions of each response, so that one partition need not wait for another.
-    With `read_committed` the end is the last stable offset. Raises KafkaTimeoutError, which names the missing
-    partitions; UnknownTopicError after MISSING_TOPIC_ATTEMPTS responses that say so; and at once any error that is not
-    retriable.
+    `on_found` is called with the offsets of each response, so that no partition has to wait for another. With
+    `read_committed` the end is the last stable offset. Raises KafkaTimeoutError, which names the missing partitions.
+    Raises UnknownTopicError if MISSING_TOPIC_ATTEMPTS responses say that a topic does not exist. Raises errors that are
+    not retriable at once.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     missing = dict(wanted)
@@ -93,7 +93,7 @@ async def list_offsets(
 async def _by_leader(
     cluster: Cluster, wanted: Mapping[TopicPartition, int]
 ) -> tuple[dict[int, dict[TopicPartition, int]], KafkaError | None]:
-    """Return the lookups by leader, and the error of a partition that has none."""
+    """Return the partitions and timestamps by leader, and the error of a partition without a leader."""
     why: KafkaError | None = None
     unknown = {one.topic for one in wanted if cluster.leader_of(one) is None}
     if unknown:
@@ -120,7 +120,8 @@ async def _by_leader(
         elif topic is not None and one.partition >= len(topic.partitions):
             count = len(topic.partitions)
             why = error_for(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {one.topic!r} has {count} partitions, and no {one[1]}"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {one.topic!r} has {count} partitions, but no partition {one[1]}",
             )
         else:
             why = error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{one} has no leader")

@@ -1,4 +1,4 @@
-"""Waiting for a task that several callers share: `outcome_of`."""
+"""`outcome_of`: waits for a task that several callers share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 async def outcome_of(task: asyncio.Future[T]) -> T:
-    """Return the task's result. Cancelling one waiter does not cancel the task.
+    """Return the task's result. Cancelling one of its waiters does not cancel the task.
 
-    When closing the client cancels the task, waiters get IllegalStateError. A CancelledError would end them without an
-    error, as if they had been cancelled themselves (a TaskGroup ignores it).
+    If closing the client cancels the task, waiters get IllegalStateError. A CancelledError would end them silently, as
+    if they had been cancelled themselves (a TaskGroup ignores it).
     """
     try:
         return await asyncio.shield(task)

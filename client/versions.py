@@ -1,4 +1,4 @@
-"""Which version of each API client and broker share (KIP-35), and which features the cluster has (KIP-584)."""
+"""The API versions that client and broker share (KIP-35), and the cluster's features (KIP-584)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..protocol.schema import Request, Versions
 from .errors import UnsupportedVersionError
 
 GROUP_AWARE_TRANSACTION: Final = "group.aware.transaction"
-"""The feature that says: the broker knows the transaction extension's tags, key types and error codes."""
+"""The feature of brokers that know the transaction extension's tags, key types and error codes."""
 
 EXTENSION_VERSION: Final = 1
-"""What this client says in its request headers to brokers with that feature."""
+"""The extension version that this client sends in its request headers to brokers with the feature."""
 
 
 class ApiVersionTable:
-    """A broker's response to ApiVersions. Immutable: an upgraded broker is met on a new connection."""
+    """A broker's response to ApiVersions. Immutable, because an upgraded broker is reached by a new connection."""
 
     __slots__ = ("_chosen", "_ranges", "finalized_features", "supported_features")
 
@@ -38,7 +38,7 @@ class ApiVersionTable:
         return self.finalized_features.get(GROUP_AWARE_TRANSACTION, 0) >= 1
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
-        """Return the newest version that both sides speak; raises UnsupportedVersionError if there is none."""
+        """Return the newest version that both sides speak; raises UnsupportedVersionError if they share none."""
         key = request.spec.key
         chosen = self._chosen.get((key, at_most))
         if chosen is not None:

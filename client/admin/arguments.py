@@ -1,7 +1,7 @@
-"""Checks of what a program passes to `Admin`: types, and the ranges of the requests' fields.
+"""Checks the arguments of `Admin`: types, and the ranges of the requests' fields.
 
-What a name or a number means is the broker's to judge. Here a value is refused only if no request can carry it, or if
-it would be taken for another one: True for 1, a misspelt isolation level for read_uncommitted.
+The broker decides which names and numbers are valid. A value is refused here only if no request can carry it, or if it
+would be mistaken for another value: True for 1, a misspelt isolation level for read_uncommitted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .values import ConfigResource, NewTopic, ResourceType
 
 ALL_RECORDS: Final = -1
 EARLIEST_SPECIAL_TIME: Final = -5
-"""The lowest of the numbers that ListOffsets takes in place of a time (KIP-405, KIP-1005)."""
+"""The lowest number that ListOffsets accepts in place of a time (KIP-405, KIP-1005)."""
 
 
 def topics_to_create(given: Iterable[NewTopic]) -> list[NewTopic]:
-    """Return topics to create, checked."""
+    """Return the checked topics to create."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise TypeError(f"new_topics must be an iterable of NewTopic, not {type(given).__name__}")
     return [_new_topic(topic) for topic in given]
@@ -39,7 +39,7 @@ def _new_topic(given: object) -> NewTopic:
 
 
 def partition_totals(given: Mapping[str, int]) -> dict[str, int]:
-    """Return new totals of partitions by topic, checked."""
+    """Return the checked new totals of partitions, by topic."""
     _mapping(given, "totals", "from topic to the new total of partitions")
     return {
         name_of(topic, "topic"): whole_number(total, f"total of partitions of topic {topic!r}", MAX_INT32, at_least=-1)
@@ -48,12 +48,12 @@ def partition_totals(given: Mapping[str, int]) -> dict[str, int]:
 
 
 def offsets_to_delete_before(given: ByPartition[int]) -> dict[TopicPartition, int]:
-    """Return the offset before which each partition's records are to be deleted, checked."""
+    """Return, by partition, the checked offset before which the records are to be deleted."""
     return _numbers(given, "before", "offset", ALL_RECORDS)
 
 
 def times_to_look_up(given: ByPartition[int]) -> dict[TopicPartition, int]:
-    """Return the time to look up in each partition, checked."""
+    """Return the checked time to look up in each partition."""
     return _numbers(given, "wanted", "time", EARLIEST_SPECIAL_TIME, "; in milliseconds: int(time.time() * 1000)")
 
 
@@ -67,14 +67,14 @@ def _numbers(given: object, argument: str, what: str, at_least: int, hint: str =
 
 
 def is_read_committed(given: object) -> bool:
-    """Return whether an isolation level is read_committed; raises ValueError for one that there is not."""
+    """Return whether an isolation level is read_committed; raises ValueError for an unknown level."""
     if given not in ("read_uncommitted", "read_committed"):
         raise ValueError(f"isolation_level {given!r:.100} is neither 'read_uncommitted' nor 'read_committed'")
     return given == "read_committed"
 
 
 def abort_spec(given: AbortTransactionSpec) -> AbortTransactionSpec:
-    """Return the spec of a transaction to abort, checked."""
+    """Return the checked spec of a transaction to abort."""
     if not isinstance(given, AbortTransactionSpec):
         raise TypeError(f"spec must be an AbortTransactionSpec, not {type(given).__name__}")
     return AbortTransactionSpec(
@@ -86,7 +86,7 @@ def abort_spec(given: AbortTransactionSpec) -> AbortTransactionSpec:
 
 
 def resources_of(given: Iterable[ConfigResource]) -> list[ConfigResource]:
-    """Return the resources whose configs are to be described, checked."""
+    """Return the checked resources whose configs are to be described."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | ConfigResource):
         raise TypeError(f"resources must be an iterable of ConfigResource, not {type(given).__name__}")
     return [_resource(resource) for resource in given]
@@ -95,7 +95,7 @@ def resources_of(given: Iterable[ConfigResource]) -> list[ConfigResource]:
 def config_changes(
     given: Mapping[ConfigResource, Mapping[str, str | None]],
 ) -> dict[ConfigResource, dict[str, str | None]]:
-    """Return the configs to set and to remove, by resource, checked."""
+    """Return the checked configs to set and to remove, by resource."""
     mapping = _mapping(given, "changes", "from ConfigResource to configs")
     changes = {}
     for key, configs in mapping.items():
@@ -117,7 +117,7 @@ def _kind(given: object) -> ResourceType:
         return ResourceType(number)
     except ValueError:
         known = ", ".join(kind.name for kind in ResourceType)
-        raise ValueError(f"the type of a ConfigResource, {number}, is none of {known}") from None
+        raise ValueError(f"the type of a ConfigResource, {number}, is not one of {known}") from None
 
 
 def _configs(given: object, where: str) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""How the admin client sends requests: to any broker, to all, or to a coordinator, with retries until a timeout."""
+"""Sends the admin client's requests to any broker, all brokers, or a coordinator, with retries until a timeout."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NO
 
 
 class FromCoordinator(NamedTuple, Generic[R]):
-    """A coordinator's response, its version, and who sent it.
+    """A coordinator's response, its version, and the coordinator's node id.
 
-    `lost`: an earlier response was lost, so the request may have been executed twice.
+    `lost` is true if an earlier response was lost, so that the request may have been executed twice.
     """
 
     answer: R
@@ -31,7 +31,7 @@ class FromCoordinator(NamedTuple, Generic[R]):
 
 
 class AdminCalls:
-    """The requests of one call of the admin client: all of them together end within its timeout, in seconds."""
+    """The requests of one call of the admin client. All of them together end within the call's timeout, in seconds."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self.cluster = cluster
@@ -40,13 +40,13 @@ class AdminCalls:
 
     @property
     def request_timeout_ms(self) -> int:
-        """How long the broker may work on a request, in milliseconds."""
+        """Maximum time that the broker may work on a request, in milliseconds."""
         return self.cluster.config.request_timeout_ms
 
     async def retrying(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
-        """Call `ask` again while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
+        """Call `ask` repeatedly while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
 
-        Raises InvalidTopicError after MISSING_TOPIC_ATTEMPTS responses that a topic or partition does not exist.
+        Raises InvalidTopicError if MISSING_TOPIC_ATTEMPTS responses say that a topic or partition does not exist.
         """
         attempt, missing, why = 0, 0, None
         try:
@@ -72,11 +72,13 @@ class AdminCalls:
             ) from why
 
     async def any(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> R:
-        """Send a request to any broker, which forwards what only a controller can do."""
+        """Send a request to any broker, which forwards requests that only the controller can execute."""
         return (await self.any_again(build, what))[0]
 
     async def any_again(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> tuple[R, bool]:
-        """As `any`; returns also whether an earlier response was lost: its request may have been executed."""
+        """Send a request as `any` does. Also return whether an earlier response was lost: its request may have been
+        executed.
+        """
         lost = False
 
         async def ask() -> tuple[R, bool]:
@@ -96,7 +98,7 @@ class AdminCalls:
         return await self.any(lambda connection: (request, connection.version_of(type(request))), what)
 
     async def of_every_broker(self, ask: Callable[[int], Awaitable[T]], what: str) -> list[T]:
-        """Return what `ask` returns for the id of each broker; where one fails, the others are cancelled."""
+        """Call `ask` with the id of each broker and return the results. If a call fails, cancel the others."""
 
         async def ask_all() -> list[T]:
             await self.cluster.refresh()
@@ -119,7 +121,7 @@ class AdminCalls:
     ) -> FromCoordinator[R]:
         """Send a request to a group's coordinator.
 
-        `codes` returns the error codes of a response that decide whether it is sent again.
+        `codes` returns the error codes of a response; a retriable code among them makes the request be sent again.
         """
         return await self._of_coordinator(KeyType.GROUP, group_id, build, codes, what)
 
@@ -170,7 +172,7 @@ class AdminCalls:
 
 
 def failure(code: int, message: str | None, subject: str) -> KafkaError | None:
-    """Return the exception for one item of a response; None for success."""
+    """Return the exception for an item of a response, or None for success."""
     if not code:
         return None
     error = error_for(code, message)

@@ -30,7 +30,7 @@ from .values import GroupDescription, GroupListing, GroupMember
 
 
 async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupListing]:
-    """Send ListGroups to every broker, because each one lists the groups that it coordinates."""
+    """Send ListGroups to every broker, because each broker lists the groups that it coordinates."""
     wanted = list(states)
 
     async def one(node_id: int) -> list[GroupListing]:
@@ -46,7 +46,7 @@ async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupLis
 
 
 async def describe_group(calls: AdminCalls, group_id: str) -> GroupDescription:
-    """Describe a group; one that does not exist has the state Dead."""
+    """Describe a group; a group that does not exist has the state Dead."""
     answer, _, node_id, _ = await calls.of_group(
         group_id,
         lambda connection: (DescribeGroupsRequest(groups=[group_id]), connection.version_of(DescribeGroupsRequest)),
@@ -77,7 +77,7 @@ def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
 
 
 async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
-    """Delete a group; returns None or the failure. After a lost response a group that does not exist counts as done."""
+    """Delete a group; returns None or the failure. After a lost response a missing group counts as deleted."""
     answer, _, _, lost = await calls.of_group(
         group_id,
         lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
@@ -93,7 +93,7 @@ async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
 async def group_offsets(
     calls: AdminCalls, group_id: str, *, require_stable: bool
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Fetch all committed offsets of a group."""
+    """Return all committed offsets of a group, by partition."""
 
     def build(connection: Connection) -> tuple[OffsetFetchRequest, int]:
         version = connection.version_of(OffsetFetchRequest)
@@ -117,7 +117,7 @@ def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
     else:
         group = answer.groups[0]
         codes = [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
-    # The extension reuses another API's code for "undecided". That error is not retriable, this one is.
+    # The extension reuses another API's code for "undecided". The reused code is not retriable, "undecided" is.
     return [ErrorCode.UNSTABLE_OFFSET_COMMIT if code == PENDING_TRANSACTION else code for code in codes]
 
 
@@ -160,15 +160,17 @@ async def alter_group_offsets(
 
 def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
     codes = [data.error_code for topic in answer.topics for data in topic.partitions]
-    return [code for code in codes if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # that is the answer
+    return [
+        code for code in codes if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]  # a missing partition is a final result
 
 
 async def delete_group_offsets(
     calls: AdminCalls, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Delete committed offsets; returns None or the failure by partition, raises what concerns the whole group.
+    """Delete committed offsets; returns None or the failure by partition, and raises a failure of the whole group.
 
-    After a lost response a group that does not exist counts as done.
+    After a lost response a missing group counts as done.
     """
     wanted = list(partitions)
     request = OffsetDeleteRequest(

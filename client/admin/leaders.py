@@ -1,4 +1,4 @@
-"""Groups partitions by their leaders, for requests that only leaders can answer: `by_leader`."""
+"""`by_leader`: groups partitions by leader, for requests that must be sent to the partitions' leaders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def by_leader(
 ) -> dict[int, list[TopicPartition]]:
     """Return the partitions by the id of their leader; raises the error of a partition without a leader.
 
-    `is_missing` is called with each partition that does not exist; without it such a partition is an error, too.
+    `is_missing` is called with each partition that does not exist. Without it such a partition is an error.
     """
     wanted = list(partitions)
     if wanted:

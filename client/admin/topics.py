@@ -30,7 +30,7 @@ Outcomes = dict[str, KafkaError | None]
 
 LAST_DELETE_BY_NAME: Final = 5
 NO_CREATION: Final = 4
-"""The first version of Metadata that can ask for topics without creating them."""
+"""The first version of Metadata that can request topics without creating them."""
 SET, DELETE = 0, 1
 """IncrementalAlterConfigs' operations."""
 
@@ -38,7 +38,8 @@ SET, DELETE = 0, 1
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
     """Create topics; returns None or the failure by topic.
 
-    A topic that exists after a lost response counts as created if it was absent before and has the wanted partitions.
+    After a lost response, an existing topic counts as created if it was absent before and has the wanted number of
+    partitions.
     """
     wanted = list(topics)
     request = CreateTopicsRequest(
@@ -72,12 +73,12 @@ async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, valida
 
 
 def _as_asked(outcomes: Outcomes, names: Iterable[str]) -> Outcomes:
-    """Return the outcomes in the order of `names`; brokers answer in any order."""
+    """Return the outcomes in the order of `names`, because brokers respond in any order."""
     return {name: outcomes[name] for name in names if name in outcomes}
 
 
 async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, int]:
-    """Return the number of partitions by topic, 0 for a topic that does not exist; without those that are not known."""
+    """Return the number of partitions by topic: 0 for a missing topic, and no entry if the lookup failed."""
 
     def build(connection: Connection) -> tuple[MetadataRequest, int]:
         asked = [MetadataRequestTopic(name=name) for name in names]
@@ -151,7 +152,7 @@ async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
 async def describe_configs(
     calls: AdminCalls, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return the configs of resources; raises the first failure."""
+    """Return the configs of resources by name; raises the first failure."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -199,7 +200,7 @@ async def alter_configs(
 
 
 async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Send DeleteRecords to the leaders; returns the new log start offsets, raises the first failure."""
+    """Send DeleteRecords to the leaders; returns the new log start offsets. Raises the first failure."""
     deleted: dict[TopicPartition, int] = {}
 
     async def ask() -> dict[TopicPartition, int]:

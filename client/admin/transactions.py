@@ -1,8 +1,8 @@
-"""The admin client's requests about transactions: list, describe, fence, find hanging ones, and abort one by a marker.
+"""The admin client's requests about transactions: list, describe, fence, find hanging ones, and abort by marker.
 
-Coordinators know transactional ids, and leaders know the open transactions of their partitions. A transaction hangs
-when a leader has it open and no coordinator does: nothing ends it, and read_committed consumers wait in front of it for
-ever (KIP-664).
+Coordinators know transactional ids, and leaders know the open transactions of their partitions. A transaction hangs if
+a leader has it open but no coordinator does. Nothing ends such a transaction, and read_committed consumers stop before
+it for ever (KIP-664).
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ U = TypeVar("U")
 
 FIRST_WITH_DURATION: Final = 1
 FIRST_WITH_PATTERN: Final = 2
-"""Versions of ListTransactions (KIP-994, KIP-1152)."""
+"""The first version of ListTransactions with this filter (KIP-994, KIP-1152)."""
 
 AT_ONCE: Final = 16
-"""How many ids are asked for at a time: an answer may take a while, and those behind it on the connection wait."""
+"""Maximum number of ids requested at a time. A response may take a while, and later ones on the connection wait."""
 
 
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
-    """Send InitProducerId for each id without an identity, as a new producer would; returns the outcome by id.
+    """Send InitProducerId for each id, as a new producer would; returns the outcome by id.
 
     CONCURRENT_TRANSACTIONS (the open transaction is being aborted) and moving coordinators are retried until the
     timeout.
     """
 
     async def one(transactional_id: str) -> FencedProducer:
-        # The timeout is that of transactions which this epoch will never begin; the next owner brings its own.
+        # The timeout counts for transactions of this epoch, which never begin; the id's next producer sets its own
+        # timeout.
         request = InitProducerIdRequest(transactional_id, round(calls.timeout_s * 1000))
         try:
             answer, *_ = await calls.of_transaction(
@@ -78,8 +79,8 @@ def _fence_failure(transactional_id: str, code: int, request: InitProducerIdRequ
     message = None
     if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         message = (
-            f"timeout_ms = {request.transaction_timeout_ms} is given to the id as its transaction timeout, and the"
-            " broker's transaction.max.timeout.ms is lower: use a shorter one"
+            f"timeout_ms = {request.transaction_timeout_ms} is also the transaction timeout of the id, and the"
+            " broker's transaction.max.timeout.ms is lower: use a shorter timeout_ms"
         )
     return failure(code, message, f"transactional id {transactional_id!r}")
 
@@ -92,7 +93,7 @@ async def list_transactions(
     min_duration_ms: int,
     pattern: str | None,
 ) -> list[TransactionListing]:
-    """Send ListTransactions to every broker, because each one lists the ids that it coordinates."""
+    """Send ListTransactions to every broker, because each broker lists the ids that it coordinates."""
 
     async def one(node_id: int) -> list[TransactionListing]:
         connection = await calls.cluster.connection(node_id)
@@ -111,7 +112,8 @@ async def list_transactions(
         if answer.unknown_state_filters:
             unknown = ", ".join(map(repr, answer.unknown_state_filters))
             raise error_for(
-                ErrorCode.INVALID_REQUEST, f"the broker knows no transaction state {unknown}; names are as in Ongoing"
+                ErrorCode.INVALID_REQUEST,
+                f"the broker knows no transaction state {unknown}: use Kafka's names, for example Ongoing",
             )
         return [
             TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, node_id)
@@ -130,15 +132,15 @@ def _check_filters(connection: Connection, version: int, min_duration_ms: int, p
         if wanted and version < since:
             raise UnsupportedVersionError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{connection.address} cannot filter transactions {what}: that needs ListTransactions v{since},"
-                f" and it speaks up to v{version}",
+                f"{connection.address} cannot filter transactions {what}: this needs ListTransactions v{since},"
+                f" and the broker speaks up to v{version}",
             )
 
 
 async def describe_transactions(
     calls: AdminCalls, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription | KafkaError]:
-    """Describe each transactional id at its coordinator; an id that fails has its KafkaError."""
+    """Describe each transactional id at its coordinator. An id that fails has its KafkaError as value."""
 
     async def one(transactional_id: str) -> TransactionDescription | KafkaError:
         answer, _, node_id, _ = await calls.of_transaction(
@@ -172,7 +174,7 @@ async def describe_producers(
 ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
     """Send DescribeProducers to the leaders; raises the first failure.
 
-    With `skip_missing` a partition that does not exist has no producers, and is no failure.
+    With `skip_missing` a partition that does not exist counts as a partition without producers.
     """
     wanted = list(dict.fromkeys(partitions))
     described: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
@@ -217,7 +219,7 @@ def _producer(state: ProducerState) -> ProducerDescription:
 
 
 async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
-    """Send WriteTxnMarkers with an abort marker to the leader; raises its error. No coordinator takes part."""
+    """Send WriteTxnMarkers with an abort marker to the leader; raises the leader's error. No coordinator takes part."""
     partition = TopicPartition(*spec.partition)
     what = f"abort the transaction of producer id {spec.producer_id} on {partition}"
     marker = WritableTxnMarker(
@@ -235,7 +237,7 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
             if code is ErrorCode.INVALID_PRODUCER_EPOCH:
                 raise KafkaError(
                     code,
-                    f"could not {what}: the partition has a newer epoch than {spec.producer_epoch} of this producer,"
+                    f"could not {what}: the partition knows a newer epoch of this producer than {spec.producer_epoch},"
                     " so that transaction is over; describe the producers again",
                 )
             problem = failure(code, None, f"could not {what}")
@@ -253,10 +255,10 @@ async def find_hanging(
 ) -> list[HangingTransaction]:
     """Return open transactions without a record since `older_than_ms` that their coordinators do not know.
 
-    With `skip_missing` a partition that does not exist is no failure. Topics may be deleted while this runs.
+    With `skip_missing` partitions that do not exist are skipped, because topics may be deleted meanwhile.
 
-    The age excludes transactions that begin or end between two requests. Those that remain are checked once more at the
-    end, and count only if they are unchanged. With 0 no age is excluded, because timestamps are set by producers.
+    The age excludes transactions that begin or end between two requests. The remaining ones are checked again at the
+    end, and count only if they are unchanged. 0 excludes no transaction by age, because producers set the timestamps.
     """
     producers = await describe_producers(calls, partitions, skip_missing=skip_missing)
     candidates = [

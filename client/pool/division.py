@@ -1,7 +1,8 @@
-"""How the members of a pool's group divide its suffixes: `divide`, and the metadata that they exchange.
+"""Divides the suffixes of a pool among the members of its group: `divide`, and the metadata that members exchange.
 
-Cooperative: a member keeps its suffixes until it is assigned others, and a suffix that moves is given to its new holder
-only after the former one has reported that it gave it up. So no suffix is given to two members that know of each other.
+The division is cooperative. A member keeps its suffixes until it is assigned others. A suffix that moves is given to
+its new holder only after the former holder has reported that it gave the suffix up. So two members that know of each
+other never get the same suffix.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ MAX_SIZE: Final = 10_000
 
 
 class Holding(NamedTuple):
-    """A member's metadata: the suffixes that it holds, those in use first, and the generation since which it holds
-    them.
-    """
+    """A member's metadata: its suffixes, those in use first, and the generation since which it holds them."""
 
     size: int
     suffixes: tuple[int, ...] = ()
@@ -29,7 +28,7 @@ class Holding(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Holding:
-        """Raises ValueError for what no member of such a group says."""
+        """Return the decoded metadata; raises ValueError for data that no member of a pool's group sends."""
         try:
             told = json.loads(data)
             size, suffixes, generation = int(told["size"]), tuple(map(int, told["suffixes"])), told["generation_id"]
@@ -41,20 +40,20 @@ class Holding(NamedTuple):
 
 
 def encode_share(suffixes: list[int]) -> bytes:
-    """Return what a member is told: its suffixes."""
+    """Return the encoded suffixes of a member, its assignment."""
     return json.dumps(suffixes, separators=(",", ":")).encode()
 
 
 def decode_share(data: bytes) -> set[int]:
-    """Return the suffixes that this member may use; no data: none."""
+    """Return the suffixes that this member may use; empty data means none."""
     return set(map(int, json.loads(data))) if data else set()
 
 
 def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
-    """Return the suffixes of each member, out of 0 to size - 1 (the largest size that a member knows).
+    """Return the suffixes of each member, out of 0 to size - 1 (with the largest size that a member has sent).
 
-    Shares differ by one at most, apart from suffixes that are moving. If two members hold a suffix, the one of the
-    later generation keeps it; in the same generation neither does.
+    Shares differ by one at most, apart from moving suffixes. If two members hold a suffix, the member of the later
+    generation keeps it; in the same generation neither member keeps it.
     """
     size = max(holding.size for holding in holdings.values())
     owners = _owners(holdings, size)
@@ -75,7 +74,7 @@ def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
 
 
 def _owners(holdings: Mapping[str, Holding], size: int) -> dict[int, str | None]:
-    """Return the holder of each suffix; None where two members hold it."""
+    """Return the holder of each suffix; None if two members hold it."""
     owners: dict[int, str | None] = {}
     since: dict[int, int] = {}
     for member, holding in holdings.items():

@@ -1,11 +1,12 @@
-"""Which suffixes a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` has all of them.
+"""The suffixes that a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` has all of them.
 
-The lock is a group membership, at any Kafka broker: processes with one prefix are members of one group, whose leader
-divides the suffixes (`division.py`). The share of a process that dies is free when its session times out.
+The lock is a group membership, at any Kafka broker: processes with the same prefix are members of one group, whose
+leader divides the suffixes (`division.py`). The share of a dead process is free when its session times out.
 
-Safety does not depend on the lease. A process that is wrongly considered dead may go on for a moment with a suffix that
-has a new holder. The new holder's init_transactions fences it and aborts its open transaction before the first
-transaction; what was committed before stays committed. The lease only keeps live processes from fencing each other.
+Safety does not depend on the lease. A process that is wrongly considered dead may continue for a moment with a suffix
+that has a new holder. Before its first transaction the new holder calls init_transactions, which fences the old process
+and aborts its open transaction; earlier commits stay committed. The lease only keeps live processes from fencing each
+other.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ class LeaseHolder:
     in_use: Callable[[], Collection[int]]
     """Returns the suffixes with a transaction under way."""
     gained: Callable[[], None]
-    """There are suffixes to use that there were not before."""
+    """Called when this process has gained suffixes."""
     withdrawn: Callable[[Collection[int]], None]
-    """Others are to have these: begin nothing more with them, and call `release` for each when it is not in use."""
+    """Called with suffixes that other processes are to get. The pool begins no new transaction with them, and calls
+    `release` for each when it is not in use.
+    """
     lost: Callable[[Collection[int]], None]
-    """Others may have these already: use them no more."""
+    """Called with suffixes that other processes may have already. The pool must not use them any more."""
 
 
 class Leases(Protocol):
@@ -48,17 +51,17 @@ class Leases(Protocol):
         """The suffixes that may be used for a new transaction now."""
 
     async def start(self, timeout_s: float) -> None:
-        """Begin to get suffixes."""
+        """Begin to acquire suffixes."""
 
     def release(self, suffix: int) -> None:
-        """Report that a withdrawn suffix is not in use any more."""
+        """Report that a withdrawn suffix is no longer in use."""
 
     async def close(self, timeout_s: float | None) -> None:
         """Give all suffixes back; none may be in use."""
 
 
 class OwnSuffixes:
-    """All suffixes at once: for a prefix that no other process uses."""
+    """All suffixes at once, for a prefix that no other process uses."""
 
     def __init__(self, size: int, holder: LeaseHolder) -> None:
         self.held = range(size)
@@ -83,13 +86,13 @@ class GroupLeases:
         self._holder = holder
         self._held: set[int] = set()
         self._leaving: set[int] = set()
-        """Withdrawn, but not released yet: still held, as far as the others are concerned."""
+        """Suffixes that were withdrawn but are not released yet. The other members still count them as held."""
         self._awake = asyncio.Event()
         self._cluster = Cluster(config)
         self._membership: GroupMembership | None = None
         self._task: asyncio.Task[None] | None = None
         self.failure: Exception | None = None
-        """Why there are no (new) suffixes; None: the last join succeeded."""
+        """The reason why no new suffixes arrive; None if the last join succeeded."""
 
     @property
     def held(self) -> Collection[int]:
@@ -103,7 +106,7 @@ class GroupLeases:
             await self._cluster.close()
             raise
         membership = GroupMembership(self._cluster, self._config, self._awake.set, PROTOCOL_TYPE)
-        membership.polled(still=True)  # nobody polls here
+        membership.polled(still=True)  # marks a poll that never ends, because leases need no polls
         membership.request_rejoin("the pool begins")
         self._membership = membership
         self._task = asyncio.create_task(self._stay(membership), name=f"leases of {self._config.group_id}")
@@ -133,7 +136,7 @@ class GroupLeases:
     async def _stay(self, membership: GroupMembership) -> None:
         try:
             await self._join_again_and_again(membership)
-        except Exception as error:  # a bug must not end in tasks that wait for suffixes which never come
+        except Exception as error:  # after a bug, tasks must not wait for suffixes that never come
             log.exception("the leases of group %s failed", self._config.group_id)
             failure = FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the leases failed: {error!r}")
             failure.__cause__ = error
@@ -152,7 +155,7 @@ class GroupLeases:
                 continue
             try:
                 joined = await membership.join(self._protocols, self._assign)
-            except (KafkaError, ValueError) as error:  # ValueError: another kind of member leads, or is led
+            except (KafkaError, ValueError) as error:  # ValueError: a member of another kind is in the group
                 log.warning("group %s: could not join, trying again: %s", self._config.group_id, error)
                 self.failure = error
                 await asyncio.sleep(self._cluster.retry_backoff(attempt))
